@@ -1,0 +1,342 @@
+"""Builds the model from the loaded files, noting every mistake that one file shows by itself."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from opgen.fields import Fields
+from opgen.loader import Document, Value
+from opgen.model import (
+    FUNCTOR_KINDS,
+    LOWERING_KINDS,
+    Backend,
+    Check,
+    DType,
+    Expression,
+    Family,
+    Functor,
+    FunctorKind,
+    Lowering,
+    Method,
+    Names,
+    Operand,
+    Package,
+    Spec,
+)
+from opgen.problem import Location, Problem, did_you_mean
+from opgen.signature import Call, Signature
+
+Parsed = TypeVar("Parsed", Signature, Call)
+
+_FOLDERS = {Path("spec/functors"): "functors", Path("spec/storage"): "storage", Path("spec/backends"): "backends"}
+_SINGLE = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
+
+
+def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
+    """The spec that `documents` hold; what is wrong goes to `problems`."""
+    by_folder: dict[str, list[Document]] = {folder: [] for folder in _FOLDERS.values()}
+    for path, document in documents.items():
+        if path.parent in _FOLDERS:
+            Fields(document.root, "the file", problems).check_name(document.stem, Location(path))
+            by_folder[_FOLDERS[path.parent]].append(document)
+        elif path not in _SINGLE:
+            problems.append(
+                Problem(Location(path), "no part of a spec; files go to spec/storage, functors or backends")
+            )
+    package, dtypes, device = (documents.get(path) for path in _SINGLE)
+    for path in _SINGLE:
+        if path not in documents and not any(problem.location.path == path for problem in problems):
+            problems.append(Problem(Location(path), "the file is missing"))
+    dtype_values, groups = _dtypes(dtypes, problems) if dtypes else ((), {})
+    device_doc, device_methods = _device(device, problems) if device else ("", ())
+    functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
+    return Spec(
+        package=_package(package, problems) if package else Package("", "", "", "", (), 0),
+        dtypes=dtype_values,
+        groups=groups,
+        functors={kind.name: kind for kind in functors},
+        families=tuple(_family(document, problems) for document in by_folder["storage"]),
+        device_doc=device_doc,
+        device_methods=device_methods,
+        backends=tuple(_backend(document, problems) for document in by_folder["backends"]),
+    )
+
+
+def _package(document: Document, problems: list[Problem]) -> Package:
+    fields = Fields(document.root, "the package", problems)
+    package = Package(
+        name=fields.name("name"),
+        version=fields.text("version"),
+        summary=fields.text("summary"),
+        python=fields.text("python"),
+        requires=tuple(text for text, _ in fields.texts("requires")),
+        max_rank=fields.integer("max_rank"),
+    )
+    fields.finish()
+    return package
+
+
+def _dtypes(document: Document, problems: list[Problem]) -> tuple[tuple[DType, ...], dict[str, tuple[str, ...]]]:
+    fields = Fields(document.root, "dtypes.yaml", problems)
+    dtypes = tuple(_dtype(name, value, problems) for name, value in fields.mapping("dtypes").items())
+    known = [dtype.name for dtype in dtypes]
+    groups = {}
+    for name, value in fields.mapping("groups").items():
+        members = fields.text_list(value, name)
+        for member, location in members:
+            if member not in known:
+                fields.problem(location, f"unknown dtype '{member}'{did_you_mean(member, known)}")
+        groups[name] = tuple(member for member, _ in members)
+    for dtype in dtypes:
+        if dtype.compute and dtype.compute not in known:
+            fields.problem(
+                dtype.location, f"dtype '{dtype.name}' computes in unknown dtype '{dtype.compute}'"
+                f"{did_you_mean(dtype.compute, known)}"
+            )  # fmt: skip
+    fields.finish()
+    return dtypes, groups
+
+
+def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
+    fields = Fields(value, f"dtype '{name}'", problems)
+    dlpack = fields.required("dlpack")
+    pair = None
+    if dlpack is not None and dlpack.content is not None:
+        elements = dlpack.content if isinstance(dlpack.content, list) else []
+        numbers = [element.content for element in elements]
+        if len(numbers) == 2 and isinstance(numbers[0], int) and isinstance(numbers[1], int):
+            pair = (numbers[0], numbers[1])
+        else:
+            fields.problem(dlpack.location, f"'dlpack' of dtype '{name}' must be [type code, bits] or null")
+    mark = fields.number_or_none("index_mark")
+    dtype = DType(
+        name=name,
+        doc=fields.text("doc"),
+        kind=fields.choice("kind", ("unsigned", "signed", "float")),
+        bytes=fields.integer("bytes"),
+        numpy=fields.text("numpy"),
+        cpp=fields.text("cpp"),
+        compute=fields.text("compute"),
+        safetensors=fields.text("safetensors"),
+        dlpack=pair,
+        index_mark=mark if isinstance(mark, int) else None,
+        location=value.key_location,
+    )
+    if dtype.bytes not in (1, 2, 4, 8):
+        fields.problem(value.location, f"'bytes' of dtype '{name}' must be 1, 2, 4 or 8, not {dtype.bytes}")
+    fields.finish()
+    return dtype
+
+
+def _names(fields: Fields, value: Value | None, key: str) -> Names:
+    if value is None:
+        return Names((), (), listed=True)
+    if isinstance(value.content, str):
+        return Names((value.content,), (value.location,), listed=False)
+    if isinstance(value.content, list):
+        pairs = fields.text_list(value, key)
+        return Names(tuple(text for text, _ in pairs), tuple(place for _, place in pairs), listed=True)
+    fields.problem(value.location, f"'{key}' of {fields.what} must be a group or a list of dtypes")
+    return Names((), (), listed=True)
+
+
+def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
+    fields = Fields(document.root, f"{document.stem}.yaml", problems)
+    kind = fields.choice("kind", FUNCTOR_KINDS)
+    if kind != document.stem:
+        fields.problem(
+            document.root.location, f"kind '{kind}' stands in {document.path.name}; name the file {kind}.yaml"
+        )
+    functors = tuple(_functor(name, value, kind, problems) for name, value in fields.mapping("ops").items())
+    result = FunctorKind(kind, fields.text("unsupported"), functors, document.path)
+    fields.finish()
+    return result
+
+
+def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Functor:
+    fields = Fields(value, f"op '{name}'", problems)
+    result, empty_is_error = None, False
+    if kind == "reduce":
+        text = fields.text("result")
+        result = None if text == "same" else text
+        empty = fields.required("empty")
+        empty_is_error = empty is not None and empty.content == "error"
+        if empty is not None and not empty_is_error and not isinstance(empty.content, int | float):
+            fields.problem(empty.location, f"'empty' of op '{name}' must be a number or 'error'")
+    functor = Functor(
+        name=name,
+        doc=fields.text("doc"),
+        dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
+        numpy=_expression(fields, "numpy"),
+        hip=_expression(fields, "hip"),
+        edges=fields.text("edges"),
+        result=result,
+        empty_is_error=empty_is_error,
+        location=value.key_location,
+    )
+    fields.finish()
+    return functor
+
+
+def _expression(fields: Fields, key: str) -> Expression:
+    value = fields.required(key)
+    if value is None:
+        return Expression("", "")
+    if isinstance(value.content, dict):
+        parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
+        expression = Expression(parts.text("integer"), parts.text("float"))
+        parts.finish()
+        return expression
+    text = fields.scalar(value, str, key) or ""
+    return Expression(text, text)
+
+
+def _family(document: Document, problems: list[Problem]) -> Family:
+    fields = Fields(document.root, f"{document.stem}.yaml", problems)
+    methods = tuple(
+        _method(name, value, problems, is_storage=True) for name, value in fields.mapping("methods").items()
+    )
+    family = Family(document.stem, fields.text("doc"), methods, document.path)
+    fields.finish()
+    return family
+
+
+def _device(document: Document, problems: list[Problem]) -> tuple[str, tuple[Method, ...]]:
+    fields = Fields(document.root, "device.yaml", problems)
+    methods = tuple(
+        _method(name, value, problems, is_storage=False) for name, value in fields.mapping("methods").items()
+    )
+    doc = fields.text("doc")
+    fields.finish()
+    return doc, methods
+
+
+def _parse(fields: Fields, value: Value | None, key: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+    text = fields.scalar(value, str, key)
+    if value is None or text is None:
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        fields.problem(value.location, str(error))
+        return None
+
+
+def _method(name: str, value: Value, problems: list[Problem], *, is_storage: bool) -> Method:
+    fields = Fields(value, f"method '{name}'", problems)
+    signature = _parse(fields, fields.required("signature"), "signature", Signature.parse)
+    if signature is not None and signature.name != name:
+        fields.problem(value.key_location, f"method '{name}' has the signature of '{signature.name}'")
+    checks = fields.optional("checks")
+    elements = checks.content if checks is not None else []
+    if not isinstance(elements, list):
+        fields.problem(value.location, f"'checks' of method '{name}' must be a list of calls")
+        elements = []
+    calls = [(_parse(fields, element, "checks", Call.parse), element.location) for element in elements]
+    kind = operands = dtypes = tensor = None
+    if is_storage:
+        kind = fields.text_or_none("ops")
+        operands = fields.mapping("operands")
+        tensor = _parse(fields, fields.optional("tensor"), "tensor", Signature.parse)
+    else:
+        dtypes_value = fields.optional("dtypes")
+        dtypes = _names(fields, dtypes_value, "dtypes") if dtypes_value is not None else None
+    method = Method(
+        name=name,
+        signature=signature or Signature(name, (), "None"),
+        doc=fields.text("doc"),
+        kind=kind,
+        operands=tuple(_operand(key, operand, problems) for key, operand in (operands or {}).items()),
+        dtypes=dtypes,
+        unsupported=fields.text_or_none("unsupported"),
+        checks=tuple(Check(call, location) for call, location in calls if call is not None),
+        errors=tuple(text for text, _ in fields.texts("errors")),
+        tensor=tensor,
+        location=value.key_location,
+    )
+    fields.finish()
+    return method
+
+
+def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:
+    fields = Fields(value, f"operand '{name}'", problems)
+    operand = Operand(
+        name=name,
+        layout=fields.text_or_none("layout"),
+        dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
+        written=fields.flag("written"),
+        location=value.key_location,
+    )
+    fields.finish()
+    return operand
+
+
+def _backend(document: Document, problems: list[Problem]) -> Backend:
+    fields = Fields(document.root, f"backend '{document.stem}'", problems)
+    runtime_value = fields.required("runtime")
+    runtime = missing = None
+    if runtime_value is not None:
+        parts = Fields(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
+        missing = parts.text_or_none("missing")
+        runtime = parts.name("package") if missing is None else None
+        parts.finish()
+    storage = fields.mapping("storage")
+    device = fields.mapping("device")
+    backend = Backend(
+        name=document.stem,
+        doc=fields.text("doc"),
+        class_prefix=fields.class_name("class_prefix"),
+        extends=fields.text_or_none("extends"),
+        runtime=runtime,
+        missing=missing,
+        extra=fields.text_or_none("extra"),
+        requires=tuple(text for text, _ in fields.texts("requires")),
+        modules=tuple(text for text, _ in fields.texts("modules")),
+        label=fields.text("label"),
+        display=fields.text("display"),
+        preference=fields.integer("preference"),
+        storage={name: _lowerings(name, value, document.stem, problems) for name, value in storage.items()},
+        device={name: _lowerings(name, value, document.stem, problems) for name, value in device.items()},
+        locations={name: value.key_location for name, value in (storage | device).items()},
+        location=Location(document.path),
+        path=document.path,
+    )
+    fields.finish()
+    return backend
+
+
+def _lowerings(
+    method: str, value: Value, backend: str, problems: list[Problem]
+) -> dict[str | None, tuple[Lowering, ...]]:
+    """The lowerings of a method: of the method itself, or of each of its ops where it has ops."""
+    content = value.content
+    if isinstance(content, dict) and not any(key in content for key in (*LOWERING_KINDS, "unsupported", "dtypes")):
+        # A mapping of ops, unless its values show that it is a lowering whose key is misspelt.
+        if content and all(isinstance(inner.content, dict | list) for inner in content.values()):
+            return {op: _lowering_list(inner, f"'{method}.{op}'", backend, problems) for op, inner in content.items()}
+    return {None: _lowering_list(value, f"'{method}'", backend, problems)}
+
+
+def _lowering_list(value: Value, what: str, backend: str, problems: list[Problem]) -> tuple[Lowering, ...]:
+    elements = value.content if isinstance(value.content, list) else [value]
+    return tuple(_lowering(element, f"{what} of backend '{backend}'", problems) for element in elements)
+
+
+def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
+    fields = Fields(value, what, problems)
+    texts = [(kind, fields.text_or_none(kind)) for kind in LOWERING_KINDS]
+    vias = [f"{kind} {text}" for kind, text in texts if text is not None]
+    unsupported = fields.text_or_none("unsupported")
+    dtypes = fields.optional("dtypes")
+    lowering = Lowering(
+        via=" or ".join(reversed(vias)) if unsupported is None else None,
+        unsupported=unsupported,
+        dtypes=_names(fields, dtypes, "dtypes") if dtypes is not None else None,
+        location=value.location,
+    )
+    before = len(problems)
+    fields.finish()
+    if len(problems) == before and bool(vias) == bool(unsupported):
+        words = ", ".join(LOWERING_KINDS)
+        fields.problem(value.location, f"{what} must say how it is done ({words}) or be 'unsupported' with its reason")
+    return lowering

@@ -1,0 +1,200 @@
+"""Stage 3: what must hold between the files of a spec. Every mistake is noted; none stops the others."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from opgen.model import FUNCTOR_KINDS, Backend, Lowering, Method, Names, Spec
+from opgen.problem import Location, Problem, did_you_mean
+
+
+def check(spec: Spec, problems: list[Problem]) -> Spec:
+    """The spec with every backend holding what it extends; mistakes go to `problems`."""
+    _check_names(spec, problems)
+    for method in spec.storage_methods():
+        _check_method(spec, method, problems)
+    for method in spec.device_methods:
+        _check_method(spec, method, problems)
+    for kind in spec.functors.values():
+        for functor in kind.functors:
+            _check_dtypes(spec, functor.dtypes, (), problems)
+            if functor.result is not None and functor.result not in _dtype_names(spec):
+                message = f"unknown dtype '{functor.result}'{did_you_mean(functor.result, _dtype_names(spec))}"
+                problems.append(Problem(functor.location, message))
+    spec = replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
+    for backend in spec.backends:
+        _check_backend(spec, backend, problems)
+    return spec
+
+
+def _dtype_names(spec: Spec) -> list[str]:
+    return [dtype.name for dtype in spec.dtypes]
+
+
+def _check_names(spec: Spec, problems: list[Problem]) -> None:
+    counts = Counter(method.name for method in spec.storage_methods())
+    for method in spec.storage_methods():
+        if counts[method.name] > 1:
+            problems.append(Problem(method.location, f"storage method '{method.name}' stands in more than one family"))
+    for backend in spec.backends:
+        same = [other for other in spec.backends if other.class_prefix == backend.class_prefix]
+        if len(same) > 1:
+            message = f"class_prefix '{backend.class_prefix}' is used by more than one backend"
+            problems.append(Problem(backend.location, message))
+    for name in set(spec.functors) - set(FUNCTOR_KINDS):
+        problems.append(Problem(Location(spec.functors[name].path), f"unknown functor kind '{name}'"))
+
+
+def _check_dtypes(spec: Spec, names: Names, words: Iterable[str], problems: list[Problem]) -> None:
+    """Note unknown dtypes; a single name must be a group or one of `words`."""
+    known = _dtype_names(spec) if names.listed else [*spec.groups, *words]
+    what = "dtype" if names.listed else "group of dtypes"
+    for text, location in zip(names.texts, names.locations, strict=True):
+        if text not in known:
+            hint = "; write a dtype in brackets" if text in _dtype_names(spec) else did_you_mean(text, known)
+            problems.append(Problem(location, f"unknown {what} '{text}'{hint}"))
+
+
+def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
+    arguments = method.signature.arguments
+    if method.kind is not None and method.kind not in spec.functors:
+        message = f"unknown functor kind '{method.kind}' of method '{method.name}'"
+        problems.append(Problem(method.location, message + did_you_mean(method.kind, spec.functors)))
+    for position, operand in enumerate(method.operands):
+        if operand.name != "self" and operand.name not in arguments:
+            message = f"operand '{operand.name}' is no parameter of '{method.name}'"
+            problems.append(Problem(operand.location, message + did_you_mean(operand.name, ["self", *arguments])))
+        if operand.layout is not None and operand.layout not in arguments:
+            message = f"layout '{operand.layout}' is no parameter of '{method.name}'"
+            problems.append(Problem(operand.location, message + did_you_mean(operand.layout, arguments)))
+        words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else []
+        _check_dtypes(spec, operand.dtypes, words, problems)
+    if method.operands and "self" not in [operand.name for operand in method.operands]:
+        problems.append(Problem(method.location, f"method '{method.name}' has no operand 'self'"))
+    if method.dtypes is not None:
+        _check_dtypes(spec, method.dtypes, (), problems)
+    known = ["self", *arguments]
+    for item in method.checks:
+        for name in item.call.names():
+            if name not in known:
+                message = f"check '{item.call.name}' reads '{name}', which is no parameter of '{method.name}'"
+                problems.append(Problem(item.location, message + did_you_mean(name, known)))
+    limited = [names for names in (*(o.dtypes for o in method.operands), method.dtypes) if names and names.texts]
+    some_lack = any(
+        set(spec.resolve(names)) < set(_dtype_names(spec))
+        for names in limited
+        if names.texts not in (("same",), ("op",))
+    )
+    if some_lack and method.unsupported is None and not any(p.location == method.location for p in problems):
+        message = f"method '{method.name}' lacks some dtypes; say why in 'unsupported'"
+        problems.append(Problem(method.location, message))
+
+
+def _extended(spec: Spec, backend: Backend, problems: list[Problem]) -> Backend:
+    """`backend` with the lowerings of the backends that it extends, its own going first."""
+    chain = [backend.name]
+    result = backend
+    by_name = {other.name: other for other in spec.backends}
+    while (base_name := by_name[chain[-1]].extends) is not None:
+        if base_name not in by_name:
+            message = f"backend '{chain[-1]}' extends unknown backend '{base_name}'{did_you_mean(base_name, by_name)}"
+            problems.append(Problem(by_name[chain[-1]].location, message))
+            break
+        if base_name in chain:
+            problems.append(
+                Problem(backend.location, f"backends extend each other: {' -> '.join([*chain, base_name])}")
+            )
+            break
+        base = by_name[base_name]
+        result = replace(
+            result, storage=_merged(base.storage, result.storage), device=_merged(base.device, result.device)
+        )
+        chain.append(base_name)
+    return result
+
+
+Table = Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
+
+
+def _merged(base: Table, own: Table) -> Table:
+    return {name: {**base.get(name, {}), **own.get(name, {})} for name in (*base, *(set(own) - set(base)))}
+
+
+def _check_backend(spec: Spec, backend: Backend, problems: list[Problem]) -> None:
+    for part, table, methods in (
+        ("storage", backend.storage, tuple(spec.storage_methods())),
+        ("device", backend.device, spec.device_methods),
+    ):
+        known = [method.name for method in methods]
+        for name in table:
+            if name not in known:
+                message = f"unknown {part} method '{name}' in backend '{backend.name}'{did_you_mean(name, known)}"
+                problems.append(Problem(backend.locations.get(name, backend.location), message))
+        for method in methods:
+            if method.name not in table:
+                message = f"backend '{backend.name}' has no lowering of {part} method '{method.name}'"
+                problems.append(Problem(backend.location, f"{message}; write how it is done, or 'unsupported: reason'"))
+            else:
+                _check_lowerings(spec, backend, method, table[method.name], problems)
+
+
+def _check_lowerings(
+    spec: Spec,
+    backend: Backend,
+    method: Method,
+    by_op: Mapping[str | None, tuple[Lowering, ...]],
+    problems: list[Problem],
+) -> None:
+    place = backend.locations.get(method.name, backend.location)
+    ops = spec.ops(method)
+    for op in by_op:
+        if op is None and method.kind is not None:
+            message = f"'{method.name}' of backend '{backend.name}' must list its ops: {', '.join(map(str, ops))}"
+            problems.append(Problem(place, message))
+            return
+        if op not in ops:
+            hint = did_you_mean(str(op), [name for name in ops if name]) if method.kind else "; it has no ops"
+            problems.append(Problem(place, f"unknown op '{op}' of '{method.name}' in backend '{backend.name}'{hint}"))
+    for op in ops:
+        name = method.name if op is None else f"{method.name}.{op}"
+        if op not in by_op:
+            if None not in by_op:
+                message = f"backend '{backend.name}' has no lowering of '{name}'"
+                problems.append(Problem(place, f"{message}; write how it is done, or 'unsupported: reason'"))
+            continue
+        _check_cover(spec, backend, name, spec.op_dtypes(method, op), by_op[op], problems)
+
+
+def _check_cover(
+    spec: Spec,
+    backend: Backend,
+    name: str,
+    wanted: tuple[str, ...] | None,
+    lowerings: tuple[Lowering, ...],
+    problems: list[Problem],
+) -> None:
+    """Note where the lowerings of an op miss one of its dtypes, or give one twice."""
+    what = f"'{name}' of backend '{backend.name}'"
+    seen: dict[str, Lowering] = {}
+    for lowering in lowerings:
+        if wanted is None:
+            if lowering.dtypes is not None:
+                problems.append(Problem(lowering.location, f"{what} has no dtype; remove 'dtypes'"))
+            continue
+        if lowering.dtypes is None:
+            problems.append(Problem(lowering.location, f"{what} lacks the key 'dtypes'; write 'dtypes: all' or a list"))
+            return
+        _check_dtypes(spec, lowering.dtypes, (), problems)
+        resolved = spec.resolve(lowering.dtypes)
+        if lowering.dtypes.listed:
+            for dtype in resolved:
+                if dtype not in wanted:
+                    problems.append(Problem(lowering.location, f"{what} lists {dtype}, which the op does not have"))
+        for dtype in resolved:
+            if dtype in seen and dtype in wanted:
+                problems.append(Problem(lowering.location, f"{what} lists {dtype} twice"))
+            seen[dtype] = lowering
+    missing = [dtype for dtype in wanted or () if dtype not in seen]
+    if missing and lowerings:
+        message = f"{what} has no cell for {', '.join(missing)}; write how, or 'unsupported: reason'"
+        problems.append(Problem(lowerings[0].location, message))

@@ -1,0 +1,194 @@
+"""The command line."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from opgen import __version__
+from opgen.build import build
+from opgen.check import check as check_spec
+from opgen.loader import load
+from opgen.matrix import Cell, cells
+from opgen.model import Spec
+from opgen.plan import plan
+from opgen.problem import Problem, SpecError
+from opgen.render import render
+from opgen.write import WriteError, changes, write
+
+_MARKER = Path("spec/package.yaml")
+
+
+class _Command(click.Group):
+    """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except SpecError as error:
+            for problem in error.problems:
+                click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
+            count = len(error.problems)
+            click.secho(
+                f"{count} mistake{'s' if count > 1 else ''} in the spec; nothing was written", fg="red", err=True
+            )
+        except WriteError as error:
+            click.secho(str(error), fg="red", err=True)
+        context.exit(1)
+
+
+def _find_root(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    if value is not None:
+        return value
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / _MARKER).is_file():
+            return folder
+    raise click.UsageError(f"no {_MARKER} here or above; change to the project's folder or give --root")
+
+
+_root = click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    callback=_find_root,
+    help="The folder with spec/, templates/ and generated/; found upwards from here by default.",
+)
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="opgen")
+def main() -> None:
+    """Generate a multi-backend tensor package from YAML op specs.
+
+    \b
+    opgen check             is the spec right, and is generated/ what it says?
+    opgen generate          write generated/
+    opgen matrix            what works where
+
+    Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
+    """
+
+
+def read_spec(root: Path) -> Spec:
+    """The checked spec below `root`; SpecError lists every mistake in it."""
+    problems: list[Problem] = []
+    documents = load(root, problems)
+    # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
+    unread = bool(problems)
+    spec = build(documents, problems)
+    if not unread and not _is_torn(problems):
+        spec = check_spec(spec, problems)
+    if problems:
+        raise SpecError(problems)
+    return spec
+
+
+def _is_torn(problems: Sequence[Problem]) -> bool:
+    return any(problem.message == "the file is missing" for problem in problems)
+
+
+@main.command()
+@_root
+@click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
+def generate(root: Path, force: bool) -> None:
+    """Write generated/ from spec/ and templates/.
+
+    Only files that change are written; generated files that the spec no longer has are removed.
+
+    \b
+    opgen generate
+    opgen generate --force     lose edits made by hand in generated/
+    """
+    outputs = plan(read_spec(root), root / "templates")
+    texts = render(outputs, root / "templates")
+    found = changes(texts, root / "generated")
+    write(found, root / "generated", force=force)
+    for change in found:
+        verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
+        click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
+    click.echo(f"{len(texts)} files, {len(found)} changed")
+
+
+@main.command()
+@_root
+@click.option("--diff", is_flag=True, help="Print what 'opgen generate' would change.")
+def check(root: Path, diff: bool) -> None:
+    """Check the spec, and that generated/ is what it says. Exit code 1 if not.
+
+    \b
+    opgen check
+    opgen check --diff
+    """
+    outputs = plan(read_spec(root), root / "templates")
+    found = changes(render(outputs, root / "templates"), root / "generated")
+    if diff:
+        for change in found:
+            for line in change.diff().splitlines():
+                click.secho(line, fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1]))
+    if not found:
+        click.echo(f"{len(outputs)} files, all up to date")
+        return
+    if not diff:
+        for change in found:
+            state = "missing" if change.old is None else "left over" if change.new is None else "differs"
+            click.echo(f"{click.style(state, fg='red')} generated/{change.path}")
+    click.secho(f"{len(found)} of {len(outputs)} files differ; run 'opgen generate'", fg="red", err=True)
+    raise SystemExit(1)
+
+
+@main.command(name="list")
+@_root
+def list_outputs(root: Path) -> None:
+    """List every file that is emitted and the template that it comes from."""
+    outputs = plan(read_spec(root), root / "templates")
+    width = max(len(str(output.path)) for output in outputs)
+    for output in outputs:
+        click.echo(f"generated/{output.path!s:<{width}}  templates/{output.template}")
+
+
+@main.command()
+@_root
+@click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+def matrix(root: Path, style: str) -> None:
+    """Print what works where: each op, dtype and backend, how it is done or why it isn't.
+
+    \b
+    opgen matrix
+    opgen matrix --format json | jq '.[] | select(.status == "unsupported")'
+    """
+    spec = read_spec(root)
+    every = cells(spec)
+    if style == "json":
+        names = ("method", "op", "backend", "dtype", "status", "via", "reason")
+        rows = ",\n".join(json.dumps({name: getattr(cell, name) for name in names}) for cell in every)
+        click.echo(f"[\n{rows}\n]")
+        return
+    head, body = _summary(spec, every)
+    widths = [max(len(row[column]) for row in [head, *body]) for column in range(len(head))]
+    if style == "markdown":
+        body = [["-" * width for width in widths], *body]
+    edge, between = ("| ", " | ") if style == "markdown" else ("", "  ")
+    for number, row in enumerate([head, *body]):
+        line = between.join(text.ljust(width) for text, width in zip(row, widths, strict=True))
+        click.secho((edge + line + edge[::-1]).rstrip(), bold=number == 0 and style == "table")
+
+
+def _summary(spec: Spec, every: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
+    """A row for each op and a column for each backend: the dtypes supported, of how many, and how."""
+    backends = [backend.name for backend in spec.backends]
+    by_op: dict[str, dict[str, list[Cell]]] = {}
+    for cell in every:
+        name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
+        by_op.setdefault(name, {}).setdefault(cell.backend, []).append(cell)
+    rows = [[name, *(_entry(columns[backend]) for backend in backends)] for name, columns in by_op.items()]
+    return ["op", *backends], rows
+
+
+def _entry(found: Sequence[Cell]) -> str:
+    lowered = [cell for cell in found if cell.status != "unsupported"]
+    if not lowered:
+        return "unsupported"
+    count = "" if found[0].dtype is None else f"{len(lowered)}/{len(found)} "
+    how = ", ".join(dict.fromkeys(cell.via or "" for cell in lowered))
+    absent = "" if lowered[0].status == "supported" else " (no runtime yet)"
+    return f"{count}{how}{absent}"

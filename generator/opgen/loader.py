@@ -1,0 +1,137 @@
+"""Stage 1: YAML files to plain values that know their line and column."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from opgen.problem import Location, Problem
+
+Scalar = str | int | float | bool | None
+
+# libyaml's parser is ten times faster; PyYAML's own gives the same nodes where libyaml is missing.
+_SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_scalars = yaml.SafeLoader("")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of a spec file: a scalar, a list of values, or a mapping of names to values."""
+
+    location: Location
+    content: "Scalar | list[Value] | dict[str, Value]"
+    # Where the key stands that leads to this value; the value's own place for the elements of a list.
+    key_location: Location
+
+    @property
+    def type_name(self) -> str:
+        """What a person calls a value of this type."""
+        names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "an integer"}
+        if self.content is None:
+            return "nothing"
+        return names.get(type(self.content), "a number")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One spec file: its path relative to the project, and the mapping that it holds."""
+
+    path: Path
+    root: Value
+
+    @property
+    def stem(self) -> str:
+        """The file's name without its ending, which names a family, a functor kind or a backend."""
+        return self.path.stem
+
+
+def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
+    """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out."""
+    folder = root / "spec"
+    documents = {}
+    for path in sorted(folder.rglob("*.yaml")):
+        relative = path.relative_to(root)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problems.append(Problem(Location(relative), f"cannot be read: {error}"))
+            continue
+        value = _parse(text, relative, problems)
+        if value is not None:
+            documents[relative] = Document(relative, value)
+    return documents
+
+
+def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
+    try:
+        node = yaml.compose(text, Loader=_SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        location = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path)
+        problems.append(Problem(location, _syntax_message(text, location, str(error.problem or error.context))))
+        return None
+    except yaml.YAMLError as error:
+        problems.append(Problem(Location(path), f"not valid YAML: {error}"))
+        return None
+    if node is None:
+        problems.append(Problem(Location(path), "the file is empty; write its keys or delete the file"))
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        problems.append(Problem(_location(node, path), "the file must hold a mapping of keys to values"))
+        return None
+    found: list[Problem] = []
+    value = _value(node, path, _location(node, path), found, ())
+    problems.extend(found)
+    return value
+
+
+def _syntax_message(text: str, location: Location, problem: str) -> str:
+    lines = text.splitlines()
+    line = lines[location.line - 1] if location.line <= len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        return "a tab indents this line; YAML wants spaces"
+    return f"not valid YAML: {problem}"
+
+
+def _location(node: yaml.Node, path: Path) -> Location:
+    return Location(path, node.start_mark.line + 1, node.start_mark.column + 1)
+
+
+def _value(
+    node: yaml.Node, path: Path, key_location: Location, problems: list[Problem], parents: tuple[int, ...]
+) -> Value:
+    location = _location(node, path)
+    if id(node) in parents:
+        problems.append(Problem(location, "an alias stands inside its own anchor; write the value out"))
+        return Value(location, None, key_location)
+    parents = (*parents, id(node))
+    if isinstance(node, yaml.MappingNode):
+        items: dict[str, Value] = {}
+        for key_node, value_node in node.value:
+            place = _location(key_node, path)
+            key = key_node.value
+            if not isinstance(key_node, yaml.ScalarNode):
+                problems.append(Problem(place, "a key must be a word"))
+            elif key in items:
+                first = items[key].key_location
+                problems.append(Problem(place, f"key '{key}' stands twice; the first is at line {first.line}"))
+            else:
+                items[key] = _value(value_node, path, place, problems, parents)
+        return Value(location, items, key_location)
+    if isinstance(node, yaml.SequenceNode):
+        elements = [_value(element, path, _location(element, path), problems, parents) for element in node.value]
+        return Value(location, elements, key_location)
+    return Value(location, _scalar(node, location, problems), key_location)
+
+
+def _scalar(node: yaml.Node, location: Location, problems: list[Problem]) -> Scalar:
+    try:
+        content = _scalars.construct_object(node)
+    except (yaml.YAMLError, ValueError) as error:
+        reason = getattr(error, "problem", None) or str(error)
+        problems.append(Problem(location, f"not a value that a spec may hold: {reason}"))
+        return None
+    if content is None or isinstance(content, str | int | float):
+        return content
+    # Dates and other YAML types have no use in a spec: they are the text that was written.
+    return str(node.value)

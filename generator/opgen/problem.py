@@ -1,0 +1,46 @@
+"""Where a mistake in a spec is, and what it is."""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class Location:
+    """A place in a spec file; line and column count from 1."""
+
+    path: Path
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path.as_posix()}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One mistake, printed as `path:line:column: message`."""
+
+    location: Location
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}"
+
+
+class SpecError(Exception):
+    """The spec has mistakes: all of them, in the order of their places."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(sorted(set(problems)))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, or else all of them."""
+    known = list(choices)
+    nearest = difflib.get_close_matches(word, known, n=1)
+    if nearest:
+        return f"; did you mean '{nearest[0]}'?"
+    return f"; known are {', '.join(known)}" if known else ""

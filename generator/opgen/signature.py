@@ -1,0 +1,76 @@
+"""Method signatures as the spec writes them: `name(parameter: type, ...) -> type`."""
+
+import ast
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a method and the Python type of its argument."""
+
+    name: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A method's name, parameters and result; `str` gives back the text that it was parsed from."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    returns: str
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.parameters))}) -> {self.returns}"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @staticmethod
+    def parse(text: str) -> "Signature":
+        """Parse `text`; ValueError says what is wrong with it."""
+        try:
+            function = ast.parse(f"def {text}: pass").body[0]
+        except SyntaxError as error:
+            raise ValueError(f"'{text}' is not a signature: {error.msg}") from None
+        if not isinstance(function, ast.FunctionDef) or function.returns is None:
+            raise ValueError(f"'{text}' is not a signature; write 'name(parameter: type) -> type'")
+        parameters = []
+        for argument in function.args.args:
+            if argument.annotation is None:
+                raise ValueError(f"parameter '{argument.arg}' of '{function.name}' lacks its type")
+            parameters.append(Parameter(argument.arg, ast.unparse(argument.annotation)))
+        signature = Signature(function.name, tuple(parameters), ast.unparse(function.returns))
+        # What the parse drops (defaults, stars, comments) or rewrites would be lost without a word.
+        if str(signature) != text:
+            raise ValueError(f"signature '{text}' would be emitted as '{signature}'; write it so")
+        return signature
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a check as the spec writes it: `name(argument, ...)`."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @staticmethod
+    def parse(text: str) -> "Call":
+        """Parse `text`; ValueError says what is wrong with it."""
+        try:
+            expression = ast.parse(text, mode="eval").body
+        except SyntaxError as error:
+            raise ValueError(f"'{text}' is not a call: {error.msg}") from None
+        if not isinstance(expression, ast.Call) or not isinstance(expression.func, ast.Name) or expression.keywords:
+            raise ValueError(f"'{text}' is not a call; write 'name(argument, ...)'")
+        return Call(expression.func.id, tuple(map(ast.unparse, expression.args)))
+
+    def names(self) -> tuple[str, ...]:
+        """The variables that the arguments read."""
+        trees = (ast.walk(ast.parse(argument, mode="eval")) for argument in self.arguments)
+        return tuple(node.id for tree in trees for node in tree if isinstance(node, ast.Name))

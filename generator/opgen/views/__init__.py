@@ -1,0 +1,39 @@
+"""What the templates see: for each rendered template the function that makes its view."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from opgen.model import Spec
+from opgen.views.backend import abstract_backend, backends_module, custom_op, dummy_backend
+from opgen.views.device import device
+from opgen.views.dtype import dtype_module
+from opgen.views.op import functors, op_module, tensor_ops
+from opgen.views.package import limits, package
+from opgen.views.storage import storage_base, storage_family, storage_package
+from opgen.views.support import support
+
+# The families that a `{placeholder}` in a template's path stands for.
+PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
+    "storage": lambda spec: [family.name for family in spec.families],
+    "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
+}
+
+# The view of each rendered template, made from the spec and the member that the placeholder stands for.
+FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
+    "README.md.j2": package,
+    "pyproject.toml.j2": package,
+    "tallow/__init__.py.j2": package,
+    "tallow/backend.py.j2": abstract_backend,
+    "tallow/backends.py.j2": backends_module,
+    "tallow/cpu_backend/functors.py.j2": functors,
+    "tallow/custom_op.py.j2": custom_op,
+    "tallow/device.py.j2": device,
+    "tallow/dtype.py.j2": dtype_module,
+    "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
+    "tallow/limits.py.j2": limits,
+    "tallow/op.py.j2": op_module,
+    "tallow/storage/__init__.py.j2": storage_package,
+    "tallow/storage/base.py.j2": storage_base,
+    "tallow/storage/{storage}.py.j2": storage_family,
+    "tallow/support.py.j2": support,
+    "tallow/tensor/ops.py.j2": tensor_ops,
+}

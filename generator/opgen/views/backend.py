@@ -1,0 +1,217 @@
+"""Views of what the backends have in common: their abstract classes, their choice at import, and the dummies."""
+
+from dataclasses import dataclass
+
+from opgen.model import Backend, Method, Spec
+from opgen.signature import Signature
+from opgen.views.method import definition, types_in
+from opgen.views.python import docstring, import_lines, quoted, wrapped
+
+
+@dataclass(frozen=True)
+class StubView:
+    """A method without its body."""
+
+    decorator: str | None
+    definition: str
+    doc: str
+    is_property: bool
+
+
+@dataclass(frozen=True)
+class AbstractView:
+    """backend.py: what every backend's storage and device must have."""
+
+    imports: tuple[str, ...]
+    storage_methods: tuple[StubView, ...]
+    device_methods: tuple[StubView, ...]
+
+
+_MODULES = {"DType": ".dtype", "Layout": ".layout", "Shape": ".shape", "Sequence": "collections.abc"}
+
+
+def _implemented(spec: Spec) -> list[Method]:
+    """The storage methods that a backend's storage has: all but its fields and the users' ops."""
+    return [
+        method
+        for method in spec.storage_methods()
+        if method.signature.parameters and not (method.kind is None and "op" in method.signature.arguments)
+    ]
+
+
+def _stub(method: Method, *, own: bool) -> StubView:
+    text = method.doc.strip().split("\n\n")[0]
+    return StubView(None, definition(method.signature, own=own), docstring(text, 8), is_property=False)
+
+
+def _imports(methods: list[Method]) -> dict[str, set[str]]:
+    modules: dict[str, set[str]] = {}
+    for method in methods:
+        for name in types_in(method.signature):
+            if name.startswith("Params"):
+                modules.setdefault(".conv", set()).add(name)
+            elif name.endswith("Op"):
+                modules.setdefault(".op", set()).add(name)
+            elif name in _MODULES and name != "Sequence":
+                modules.setdefault(_MODULES[name], set()).add(name)
+    return modules
+
+
+def abstract_backend(spec: Spec, _: str | None) -> AbstractView:
+    """The abstract storage and device."""
+    methods = _implemented(spec)
+    modules = _imports([*methods, *spec.device_methods])
+    modules.setdefault(".dtype", set()).update(("Array", "DType"))
+    device = []
+    for method in spec.device_methods:
+        returns = method.signature.returns.replace("Storage", "BackendStorage")
+        signature = Signature(method.name, method.signature.parameters, returns)
+        doc = docstring(method.doc.strip().split("\n\n")[0], 8)
+        device.append(StubView(None, definition(signature, own=False), doc, is_property=False))
+    return AbstractView(
+        tuple(import_lines(modules)), tuple(_stub(method, own=True) for method in methods), tuple(device)
+    )
+
+
+@dataclass(frozen=True)
+class ChoiceView:
+    """Where a backend's classes come from."""
+
+    name: str
+    device: str
+    storage: str
+    runtime: str | None
+    dummy: str
+    condition: str | None  # what must hold for the runtime to be imported; None where nothing is needed
+
+
+@dataclass(frozen=True)
+class BackendsView:
+    """backends.py: the classes of every backend, the runtime's or the dummy's."""
+
+    always: tuple[str, ...]
+    choices: tuple[ChoiceView, ...]
+    storages: str
+    devices: str
+    exports: tuple[str, ...]
+
+
+def backends_module(spec: Spec, _: str | None) -> BackendsView:
+    """The choice between each backend's runtime and its dummy."""
+    always: dict[str, set[str]] = {}
+    choices = []
+    for backend in spec.backends:
+        device, storage = f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage"
+        if backend.runtime is None or not backend.modules:
+            always[f".{backend.runtime or dummy_module(backend)}"] = {device, storage}
+        else:
+            condition = " and ".join(f'installed("{module}")' for module in backend.modules)
+            choices.append(ChoiceView(backend.name, device, storage, backend.runtime, dummy_module(backend), condition))
+    storages = [f"{backend.class_prefix}Storage" for backend in spec.backends]
+    devices = [f"{backend.class_prefix}Device" for backend in spec.backends]
+    return BackendsView(
+        always=tuple(import_lines(always)),
+        choices=tuple(choices),
+        storages=" | ".join(storages),
+        devices=" | ".join(devices),
+        exports=tuple(sorted([*storages, *devices, "AnyDevice", "AnyStorage"])),
+    )
+
+
+def dummy_module(backend: Backend) -> str:
+    """The module that stands in for a backend without its runtime."""
+    return f"dummy_{backend.name}_backend"
+
+
+@dataclass(frozen=True)
+class DummyView:
+    """A dummy module."""
+
+    name: str
+    doc: str
+    device: str
+    storage: str
+    reason: str
+    imports: tuple[str, ...]
+    storage_methods: tuple[StubView, ...]
+    device_methods: tuple[StubView, ...]
+
+
+def dummy_backend(spec: Spec, member: str | None) -> DummyView:
+    """The dummy of the backend named `member`."""
+    backend = next(backend for backend in spec.backends if backend.name == member)
+    methods = _implemented(spec)
+    modules = _imports([*methods, *spec.device_methods])
+    modules.setdefault(".dtype", set()).update(("Array", "DType"))
+    modules[".backend"] = {"BackendDevice", "BackendStorage"}
+    modules[".error"] = {"BackendUnavailable"}
+    device, storage = f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage"
+    stubs = []
+    for method in spec.device_methods:
+        returns = method.signature.returns.replace("Storage", storage)
+        stubs.append(
+            StubView(
+                None, definition(Signature(method.name, method.signature.parameters, returns), own=False), "", False
+            )
+        )
+    reason = backend.missing or f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
+    return DummyView(
+        name=backend.name,
+        doc=backend.doc,
+        device=device,
+        storage=storage,
+        reason=quoted(reason),
+        imports=tuple(import_lines(modules)),
+        storage_methods=tuple(_stub(method, own=True) for method in methods),
+        device_methods=tuple(stubs),
+    )
+
+
+@dataclass(frozen=True)
+class ForwardView:
+    """The method of a user's op for one backend."""
+
+    backend: str
+    definition: str
+
+
+@dataclass(frozen=True)
+class CustomClassView:
+    """One of CustomOp1..3 and InplaceOp1..3."""
+
+    name: str
+    doc: str
+    forwards: tuple[ForwardView, ...]
+
+
+@dataclass(frozen=True)
+class CustomOpView:
+    """custom_op.py: the classes that users derive their ops from."""
+
+    imports: tuple[str, ...]
+    classes: tuple[CustomClassView, ...]
+
+
+def custom_op(spec: Spec, _: str | None) -> CustomOpView:
+    """The base classes of users' ops, with a method for each backend."""
+    classes = []
+    for method in spec.storage_methods():
+        if method.kind is not None or "op" not in method.signature.arguments:
+            continue
+        name = next(p.type for p in method.signature.parameters if p.name == "op")
+        forwards = []
+        for backend in spec.backends:
+            storage = f"{backend.class_prefix}Storage"
+            parameters = ["self", f"storage: {storage}"] + [
+                f"{p.name}: {p.type.replace('Storage', storage)}" for p in method.signature.parameters if p.name != "op"
+            ]
+            returns = method.signature.returns.replace("Storage", storage)
+            head = f"def {backend.name}_fwd("
+            forwards.append(ForwardView(backend.name, wrapped(head, parameters, f") -> {returns}:", 4)))
+        doc = method.doc.replace("Run a", "A").strip()
+        classes.append(CustomClassView(name, docstring(doc, 4), tuple(forwards)))
+    storages = {f"{backend.class_prefix}Storage" for backend in spec.backends}
+    imports = import_lines(
+        {".backends": storages, ".error": {"BackendUnavailable"}, ".layout": {"Layout"}, ".shape": {"Shape"}}
+    )
+    return CustomOpView(tuple(imports), tuple(classes))

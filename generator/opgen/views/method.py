@@ -1,0 +1,248 @@
+"""What the templates of the dispatch see of a method: its definition, its checks and a branch for each backend."""
+
+import re
+from dataclasses import dataclass
+
+from opgen.matrix import Cell, method_cells
+from opgen.model import Backend, Method, Spec
+from opgen.signature import Signature
+from opgen.views.python import docstring, quoted, tuple_of, wrapped
+
+# Columns at which a method's body and a branch's body stand in a class.
+_BODY = 8
+_BRANCH = 16
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The case of one backend."""
+
+    pattern: str
+    statements: tuple[str, ...]  # raise for the dtypes that the backend lacks, then do the work for those that it has
+
+
+@dataclass(frozen=True)
+class MethodView:
+    """A method of the dispatch."""
+
+    name: str
+    decorator: str | None
+    definition: str
+    doc: str
+    checks: tuple[str, ...]
+    subject: str
+    branches: tuple[Branch, ...]
+    mismatch: str | None  # what the case beyond all branches raises; None where the cases are exhaustive
+
+
+def class_name(kind: str) -> str:
+    """The enum of a functor kind: unary -> UnaryOp."""
+    return f"{kind.capitalize()}Op"
+
+
+def types_in(signature: Signature) -> set[str]:
+    """The class names that a signature's types mention."""
+    text = " ".join([parameter.type for parameter in signature.parameters] + [signature.returns])
+    return set(re.findall(r"[A-Z]\w*", text))
+
+
+def _own(type_text: str) -> str:
+    # device.py imports the storage modules, so these reach Device through its module, when it is there.
+    return re.sub(r"\bStorage\b", "Self", type_text).replace("Device", '"device_module.Device"')
+
+
+def definition(signature: Signature, *, own: bool, indent: int = 4) -> str:
+    """The `def` line of a method; with `own`, Storage is written as Self."""
+    rewrite = _own if own else str
+    parameters = ["self", *(f"{p.name}: {rewrite(p.type)}" for p in signature.parameters)]
+    return wrapped(f"def {signature.name}(", parameters, f") -> {rewrite(signature.returns)}:", indent)
+
+
+def method_doc(spec: Spec, method: Method, indent: int = _BODY) -> str:
+    """The docstring: what the method does, its dtypes and its errors."""
+    errors = set(method.errors)
+    text = method.doc
+    if method.operands:
+        errors.add("UnsupportedDType")
+        if len(method.operands) > 1:
+            errors.add("DeviceMismatch")
+        if any(operand.dtypes.texts == ("same",) for operand in method.operands):
+            errors.add("DTypeMismatch")
+        if any(operand.layout for operand in method.operands):
+            errors.add("InvalidLayout")
+    elif method.dtypes is not None:
+        errors.add("UnsupportedDType")
+    names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
+    lines = [text]
+    if names and len(names) < len(spec.dtypes):
+        lines.append(f"Dtypes: {', '.join(dtype.name for dtype in spec.dtypes if dtype.name in names)}.")
+    if errors and method.signature.parameters:
+        lines.append(f"Raises {', '.join(sorted(errors))}.")
+    return docstring("\n\n".join(lines), indent)
+
+
+def storage_method(spec: Spec, method: Method) -> MethodView:
+    """A storage method as the template of its family sees it."""
+    signature = method.signature
+    others = [operand.name for operand in method.operands if operand.name != "self"]
+    stored = ["self", *others]
+    label = _label(method)
+    is_property = not signature.parameters
+    first = method.operands[0].name
+    dtype = f"{_inner(first)}.dtype" if is_property else f"{first}.inner.dtype"
+    subject = ", ".join(f"{name}.inner" for name in stored)
+    wrap = {"Storage": "self._new", "Device": "device_module.Device"}.get(signature.returns, "self._new_shaped")
+    mismatch = None if not others else wrapped("raise device_mismatch(", [label, *stored], ")", _BRANCH)
+    return MethodView(
+        name=method.name,
+        decorator="property" if is_property else None,
+        definition=definition(signature, own=True),
+        doc=method_doc(spec, method),
+        checks=() if is_property else tuple(_checks(spec, method, label)),
+        subject=subject if len(stored) == 1 else f"({subject})",
+        branches=tuple(
+            _branch(
+                spec, method, backend, "Storage", stored, label, dtype, _statement(method, wrap, _call(method, backend))
+            )
+            for backend in spec.backends
+        ),
+        mismatch=mismatch,
+    )
+
+
+def device_method(spec: Spec, method: Method) -> MethodView:
+    """A device method as the template of the device sees it."""
+    signature = method.signature
+    label = quoted(method.name)
+    dtype = "dtype" if "dtype" in signature.arguments else "DType.from_numpy(array.dtype)"
+    checks = []
+    if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
+        group = _group(method.dtypes.texts[0])
+        items = [label, "dtype", group, "self.backend", quoted(method.unsupported or "")]
+        checks.append(wrapped("require_dtype(", items, ")", _BODY))
+    checks += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
+    call = f"inner.{method.name}({', '.join(signature.arguments)})"
+    return MethodView(
+        name=method.name,
+        decorator=None,
+        definition=definition(signature, own=False),
+        doc=method_doc(spec, method),
+        checks=tuple(checks),
+        subject="self.inner",
+        branches=tuple(
+            _branch(spec, method, backend, "Device", ["self"], label, dtype, _statement(method, "Storage", call))
+            for backend in spec.backends
+        ),
+        mismatch=None,
+    )
+
+
+def _label(method: Method) -> str:
+    """The expression that names the op in errors."""
+    if method.kind is not None:
+        return "op.value"
+    return "op.name" if "op" in method.signature.arguments else quoted(method.name)
+
+
+def _inner(name: str) -> str:
+    return "inner" if name == "self" else f"{name}_inner"
+
+
+def _call(method: Method, backend: Backend) -> str:
+    signature = method.signature
+    if not signature.parameters:
+        return f"inner.{method.name}"
+    others = {operand.name for operand in method.operands}
+    arguments = [_inner(name) if name in others else name for name in signature.arguments]
+    is_custom = "op" in signature.arguments and method.kind is None
+    if not is_custom:
+        return f"inner.{method.name}({', '.join(arguments)})"
+    return f"op.{backend.name}_fwd({', '.join(['inner', *(name for name in arguments if name != 'op')])})"
+
+
+def _statement(method: Method, wrap: str, call: str) -> str:
+    """The call of a branch as a statement; `wrap` makes a dispatching object of a backend's."""
+    returns = method.signature.returns
+    if returns == "None":
+        return call
+    if "Storage" in returns or returns == "Device":
+        return wrapped(f"return {wrap}(", [call], ")", _BRANCH)
+    return f"return {call}"
+
+
+def _group(name: str) -> str:
+    return name.upper()
+
+
+def _check_call(name: str, label: str, arguments: tuple[str, ...]) -> str:
+    return wrapped(f"check.{name}(", [label, *arguments], ")", _BODY)
+
+
+def _checks(spec: Spec, method: Method, label: str) -> list[str]:
+    lines = []
+    others = [operand.name for operand in method.operands if operand.name != "self"]
+    if others:
+        lines.append(wrapped("require_same_device(", [label, "self", *others], ")", _BODY))
+    for operand in method.operands:
+        texts = operand.dtypes.texts
+        if texts == ("op",):
+            if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
+                lines.append(f"require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)")
+        elif texts == ("same",):
+            lines.append(f"require_same_dtype({label}, {method.operands[0].name}, {operand.name})")
+        elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
+            items = [label, operand.name, _group(texts[0]), quoted(method.unsupported or "")]
+            lines.append(wrapped("require_dtype(", items, ")", _BODY))
+    lines += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
+    for operand in method.operands:
+        if operand.layout is not None:
+            lines.append(f"{operand.layout}.check({label}, {operand.name}.inner.length)")
+    return lines
+
+
+def _branch(
+    spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], label: str, dtype: str, statement: str
+) -> Branch:
+    """The branch of `backend`: the dtypes that it lacks raise, then the call."""
+    name = f"{backend.class_prefix}{suffix}"
+    lacking: dict[tuple[str, tuple[str, ...]], list[str | None]] = {}
+    has_any = False
+    for op in spec.ops(method):
+        cells = method_cells(spec, method, op, backend)
+        reasons = _lacking(spec, method, op, cells)
+        has_any |= any(cell.status != "unsupported" for cell in cells)
+        for reason, dtypes in reasons.items():
+            lacking.setdefault((reason, dtypes), []).append(op)
+    guards = []
+    for (reason, dtypes), ops in lacking.items():
+        expression = dtype if method.dtypes is not None or method.operands else "None"
+        error = wrapped(
+            "raise UnsupportedDType(", [label, expression, quoted(backend.name), quoted(reason)], ")", _BRANCH
+        )
+        if not has_any:
+            guards.append(error)
+            break
+        condition = f"{dtype} in {tuple_of([f'DType.{name.upper()}' for name in dtypes])}"
+        if ops != list(spec.ops(method)):
+            members = tuple_of([f"{class_name(method.kind or '')}.{str(op).upper()}" for op in ops])
+            condition = f"op in {members} and {condition}"
+        deeper = wrapped(
+            "raise UnsupportedDType(", [label, expression, quoted(backend.name), quoted(reason)], ")", _BRANCH + 4
+        )
+        guards.append(f"if {condition}:\n{' ' * (_BRANCH + 4)}{deeper}")
+    uses_inner = has_any or dtype.startswith("inner.")
+    patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
+    return Branch(
+        pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
+        statements=(*guards, statement) if has_any else tuple(guards),
+    )
+
+
+def _lacking(spec: Spec, method: Method, op: str | None, cells: list[Cell]) -> dict[str, tuple[str, ...]]:
+    """By reason, the dtypes that the op has but the backend lacks."""
+    has = spec.op_dtypes(method, op)
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell.status == "unsupported" and (has is None or cell.dtype in has):
+            found.setdefault(cell.reason or "", []).append(cell.dtype or "")
+    return {reason: tuple(dtypes) for reason, dtypes in found.items()}

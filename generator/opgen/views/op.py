@@ -1,0 +1,176 @@
+"""Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
+
+from dataclasses import dataclass
+
+from opgen.model import Functor, FunctorKind, Spec
+from opgen.signature import Signature
+from opgen.views.method import class_name
+from opgen.views.python import docstring, quoted, wrapped
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """A member of an op's enum."""
+
+    name: str
+    value: str
+    arguments: str
+    doc: str
+
+
+@dataclass(frozen=True)
+class OpClass:
+    """The enum of one functor kind."""
+
+    name: str
+    doc: str
+    unsupported: str
+    is_reduce: bool
+    rows: tuple[OpRow, ...]
+
+
+@dataclass(frozen=True)
+class OpView:
+    """op.py."""
+
+    groups: str
+    classes: tuple[OpClass, ...]
+
+
+def _dtypes(spec: Spec, functor: Functor) -> str:
+    return functor.dtypes.texts[0].upper() if not functor.dtypes.listed else (
+        "frozenset((" + ", ".join(f"DType.{name.upper()}" for name in functor.dtypes.texts) + ",))"
+    )  # fmt: skip
+
+
+def _row(spec: Spec, functor: Functor, *, is_reduce: bool) -> OpRow:
+    arguments = [quoted(functor.name), _dtypes(spec, functor)]
+    if is_reduce:
+        result = "None" if functor.result is None else f"DType.{functor.result.upper()}"
+        arguments += [result, str(functor.empty_is_error)]
+    return OpRow(functor.name.upper(), functor.name, ", ".join(arguments), f"{functor.doc}; {functor.edges}")
+
+
+def op_module(spec: Spec, _: str | None) -> OpView:
+    """The enums UnaryOp, BinaryOp, CmpOp and ReduceOp."""
+    classes = []
+    for kind in spec.functors.values():
+        is_reduce = kind.name == "reduce"
+        classes.append(
+            OpClass(
+                name=class_name(kind.name),
+                doc=f"The ops of `{_method_of(spec, kind)}`.",
+                unsupported=quoted(kind.unsupported),
+                is_reduce=is_reduce,
+                rows=tuple(_row(spec, functor, is_reduce=is_reduce) for functor in kind.functors),
+            )
+        )
+    names = {_dtypes(spec, f) for kind in spec.functors.values() for f in kind.functors if not f.dtypes.listed}
+    return OpView(", ".join(sorted(names)), tuple(classes))
+
+
+def _method_of(spec: Spec, kind: FunctorKind) -> str:
+    return next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
+
+
+@dataclass(frozen=True)
+class FunctionView:
+    """A NumPy function of a functor."""
+
+    op: str
+    name: str
+    member: str
+    doc: str
+    integer: str | None  # the expression for integers where it is another one
+    expression: str
+
+
+@dataclass(frozen=True)
+class FunctorsView:
+    """cpu_backend/functors.py."""
+
+    unary: tuple[FunctionView, ...]
+    binary: tuple[FunctionView, ...]
+    cmp: tuple[FunctionView, ...]
+    pairs: tuple[FunctionView, ...]  # binary and cmp
+    reduce: tuple[FunctionView, ...]
+    reductions: str
+
+
+def functors(spec: Spec, _: str | None) -> FunctorsView:
+    """The NumPy functions of all functors."""
+    by_kind = {
+        kind.name: tuple(
+            FunctionView(
+                op=functor.name,
+                name=f"{kind.name}_{functor.name}",
+                member=f"{class_name(kind.name)}.{functor.name.upper()}",
+                doc=f'"""{functor.doc[0].upper()}{functor.doc[1:]}."""',
+                integer=functor.numpy.integer if functor.numpy.is_split else None,
+                expression=functor.numpy.float,
+            )
+            for functor in kind.functors
+        )
+        for kind in spec.functors.values()
+    }
+    names = sorted(function.expression for function in by_kind["reduce"])
+    return FunctorsView(
+        by_kind["unary"],
+        by_kind["binary"],
+        by_kind["cmp"],
+        by_kind["binary"] + by_kind["cmp"],
+        by_kind["reduce"],
+        wrapped("from .reduce import ", names, "", 0),
+    )
+
+
+@dataclass(frozen=True)
+class TensorMethodView:
+    """A tensor method that is one op."""
+
+    definition: str
+    doc: str
+    body: str
+
+
+@dataclass(frozen=True)
+class TensorOpsView:
+    """tensor/ops.py."""
+
+    methods: tuple[TensorMethodView, ...]
+
+
+_TENSOR_BODIES = {
+    "unary": "return self._unary(UnaryOp.{op})",
+    "binary": "return self._binary(BinaryOp.{op}, other)",
+    "cmp": "return self._cmp(CmpOp.{op}, other)",
+    "reduce": "return self._reduce(ReduceOp.{op}, dim, keepdim)",
+}
+_TENSOR_PARAMETERS = {
+    "unary": ("self",),
+    "binary": ("self", "other: Self | float"),
+    "cmp": ("self", "other: Self | float"),
+    "reduce": ("self", "dim: int | Sequence[int] | None = None", "keepdim: bool = False"),
+}
+
+
+def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
+    """The tensor methods of all functors, and of the storage methods that say so."""
+    methods = []
+    for kind in spec.functors.values():
+        for functor in kind.functors:
+            head = wrapped(f"def {functor.name}(", _TENSOR_PARAMETERS[kind.name], ") -> Self:", 4)
+            body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
+            doc = f"{functor.doc[0].upper()}{functor.doc[1:]}; {functor.edges}."
+            methods.append(TensorMethodView(head, docstring(doc, 8), body))
+    for method in spec.storage_methods():
+        if method.tensor is not None:
+            methods.append(_tensor_method(method.name, method.tensor, method.doc))
+    return TensorOpsView(tuple(methods))
+
+
+def _tensor_method(name: str, signature: Signature, doc: str) -> TensorMethodView:
+    parameters = ["self", *map(str, signature.parameters)]
+    head = wrapped(f"def {signature.name}(", parameters, ") -> Self:", 4)
+    arguments = ", ".join(["self.layout", *signature.arguments])
+    return TensorMethodView(head, docstring(doc, 8), f"return self._like(self.storage.{name}({arguments}))")

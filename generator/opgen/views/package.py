@@ -1,0 +1,92 @@
+"""Views of the package as a whole: its metadata, its README, its __init__ and its limits."""
+
+from dataclasses import dataclass
+
+from opgen.matrix import cells
+from opgen.model import Package, Spec
+from opgen.views.method import class_name
+from opgen.views.python import quoted
+
+
+@dataclass(frozen=True)
+class ExtraView:
+    """The optional dependencies of one backend."""
+
+    name: str
+    requires: str
+
+
+@dataclass(frozen=True)
+class SupportRow:
+    """How many cells of a backend have which status."""
+
+    backend: str
+    doc: str
+    supported: int
+    unavailable: int
+    unsupported: int
+
+
+@dataclass(frozen=True)
+class PackageView:
+    """What pyproject.toml, README.md and __init__.py say."""
+
+    package: Package
+    requires: str
+    extras: tuple[ExtraView, ...]
+    ops: str
+    custom_ops: str
+    exports: tuple[str, ...]
+    support: tuple[SupportRow, ...]
+
+
+# What the package exports besides the classes that the spec names.
+_EXPORTS = """
+BackendUnavailable DType DTypeMismatch Device DeviceMismatch EmptyTensor InvalidArgument InvalidIndex InvalidLayout
+Layout OutOfMemory ParamsConv1D ParamsConv2D ParamsConvTranspose1D ParamsConvTranspose2D Shape ShapeMismatch Storage
+SupportCell TallowError Tensor UnsupportedDType cat load_safetensors save_safetensors set_print_options stack support
+""".split()
+
+
+def package(spec: Spec, _: str | None) -> PackageView:
+    """The package."""
+    extras = tuple(
+        ExtraView(backend.extra, ", ".join(quoted(text) for text in backend.requires))
+        for backend in spec.backends
+        if backend.extra is not None
+    )
+    custom = [
+        parameter.type
+        for method in spec.storage_methods()
+        if method.kind is None
+        for parameter in method.signature.parameters
+        if parameter.name == "op"
+    ]
+    ops = [class_name(kind) for kind in spec.functors]
+    every = cells(spec)
+    rows = []
+    for backend in spec.backends:
+        of_backend = [cell.status for cell in every if cell.backend == backend.name]
+        counts = [of_backend.count(status) for status in ("supported", "unavailable", "unsupported")]
+        rows.append(SupportRow(backend.name, backend.doc, *counts))
+    return PackageView(
+        package=spec.package,
+        requires=", ".join(quoted(text) for text in spec.package.requires),
+        extras=extras,
+        ops=", ".join(ops),
+        custom_ops=", ".join(custom),
+        exports=tuple(sorted([*_EXPORTS, *ops, *custom])),
+        support=tuple(rows),
+    )
+
+
+@dataclass(frozen=True)
+class LimitsView:
+    """limits.py."""
+
+    max_rank: int
+
+
+def limits(spec: Spec, _: str | None) -> LimitsView:
+    """The numbers that the package promises."""
+    return LimitsView(spec.package.max_rank)

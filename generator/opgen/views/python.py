@@ -1,0 +1,75 @@
+"""Lays out Python as `ruff format` does, so that what is emitted is already formatted."""
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+
+LINE_LENGTH = 120
+
+
+def wrapped(head: str, items: Sequence[str], tail: str, indent: int) -> str:
+    """`head`, the comma-separated `items` and `tail` on one line, or broken as ruff breaks it.
+
+    The first line is not indented (the template does that); the others are indented from `indent` columns on.
+    """
+    line = head + ", ".join(items) + tail
+    if indent + len(line) <= LINE_LENGTH or not items:
+        return line
+    inner = " " * (indent + 4)
+    joined = inner + ", ".join(items)
+    if len(joined) <= LINE_LENGTH and not head.endswith("["):
+        return f"{head}\n{joined}\n{' ' * indent}{tail}"
+    lines = "".join(f"{inner}{item},\n" for item in items)
+    return f"{head}\n{lines}{' ' * indent}{tail}"
+
+
+def docstring(text: str, indent: int) -> str:
+    """A docstring of `text`, filled to the line length; its first line is not indented."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
+    if len(paragraphs) == 1 and indent + len(paragraphs[0]) + 6 <= LINE_LENGTH:
+        return f'"""{paragraphs[0]}"""'
+    margin = " " * indent
+    filled = [
+        "\n".join(
+            textwrap.wrap(
+                paragraph,
+                LINE_LENGTH - 3,
+                initial_indent=margin,
+                subsequent_indent=margin,
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        )
+        for paragraph in paragraphs
+    ]
+    return '"""' + "\n\n".join(filled).lstrip() + f'\n{margin}"""'
+
+
+def quoted(text: str) -> str:
+    """A Python string literal with the quotes that ruff chooses."""
+    return "'" + text + "'" if '"' in text and "'" not in text else '"' + text.replace('"', '\\"') + '"'
+
+
+def tuple_of(items: Sequence[str]) -> str:
+    """A tuple display on one line."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def import_lines(modules: Mapping[str, Iterable[str]]) -> list[str]:
+    """`from module import names` for relative modules, sorted and broken as ruff does it."""
+    return [
+        _import_line(module, sorted(names, key=_import_order))
+        for module, names in sorted(modules.items(), key=lambda item: (-item[0].startswith(".."), item[0]))
+    ]
+
+
+def _import_line(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= LINE_LENGTH:
+        return line
+    lines = "".join(f"    {name},\n" for name in names)
+    return f"from {module} import (\n{lines})"
+
+
+def _import_order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions."""
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)

@@ -1,0 +1,128 @@
+"""Views of the storage dispatch: a module per family, their base and the class made of them."""
+
+import re
+from dataclasses import dataclass
+
+from opgen.model import Backend, Family, Spec
+from opgen.views.method import MethodView, class_name, storage_method, types_in
+from opgen.views.python import import_lines, wrapped
+
+
+# Where the types that signatures mention live in the emitted package.
+_TYPE_MODULES = {
+    "CustomOp": "..custom_op",
+    "InplaceOp": "..custom_op",
+    "Params": "..conv",
+    "DType": "..dtype",
+    "Layout": "..layout",
+    "Shape": "..shape",
+    "Op": "..op",
+}
+
+
+@dataclass(frozen=True)
+class FamilyView:
+    """One family's module."""
+
+    doc: str
+    class_name: str
+    imports: tuple[str, ...]
+    methods: tuple[MethodView, ...]
+
+
+def mixin_name(family: Family) -> str:
+    """The class of a family's methods: reduce -> ReduceMethods."""
+    return "".join(word.capitalize() for word in family.name.split("_")) + "Methods"
+
+
+def backend_classes(spec: Spec, suffix: str) -> list[str]:
+    """The classes of all backends: CpuStorage, CudaStorage, ..."""
+    return [f"{backend.class_prefix}{suffix}" for backend in spec.backends]
+
+
+def _module_of(name: str) -> str | None:
+    if name.startswith(("CustomOp", "InplaceOp")):
+        return _TYPE_MODULES[name.rstrip("0123456789")]
+    if name.startswith("Params"):
+        return _TYPE_MODULES["Params"]
+    return _TYPE_MODULES["Op"] if name.endswith("Op") else _TYPE_MODULES.get(name)
+
+
+def storage_family(spec: Spec, member: str | None) -> FamilyView:
+    """The module of the family named `member`."""
+    family = next(family for family in spec.families if family.name == member)
+    methods = tuple(storage_method(spec, method) for method in family.methods)
+    return FamilyView(family.doc, mixin_name(family), tuple(_imports(spec, family, methods)), methods)
+
+
+def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> list[str]:
+    text = "\n".join(
+        line for method in methods for line in (*method.checks, *(s for b in method.branches for s in b.statements))
+    )
+    modules: dict[str, set[str]] = {"..backends": set(backend_classes(spec, "Storage"))}
+    for method in family.methods:
+        for name in types_in(method.signature):
+            module = _module_of(name)
+            if module is not None:
+                modules.setdefault(module, set()).add(name)
+        if method.kind is not None and f"{class_name(method.kind)}." in text:
+            modules.setdefault("..op", set()).add(class_name(method.kind))
+    if "UnsupportedDType(" in text:
+        modules.setdefault("..error", set()).add("UnsupportedDType")
+    if "DType." in text:
+        modules.setdefault("..dtype", set()).add("DType")
+    for group in spec.groups:
+        if f" {group.upper()}," in text:
+            modules.setdefault("..dtype", set()).add(group.upper())
+    base = {"StorageBase"} | {name for name in _BASE_FUNCTIONS if f"{name}(" in text}
+    base |= {"device_mismatch"} if any(method.mismatch for method in methods) else set()
+    modules[".base"] = base
+    never = ["assert_never"] if any(method.mismatch is None for method in methods) else []
+    own = ["Self"] if any("Self" in method.definition for method in methods) else []
+    lines = [f"from typing import {', '.join(own + never)}"] if own + never else []
+    lines += [""] if lines else []
+    packages = {"check"} if re.search(r"(?m)^check\.", text) else set()
+    packages |= {"device as device_module"} if "device_module." in text else set()
+    if packages:
+        modules[".."] = packages
+    return lines + import_lines(modules)
+
+
+_BASE_FUNCTIONS = ("require_same_device", "require_same_dtype", "require_dtype")
+
+
+@dataclass(frozen=True)
+class StoragePackageView:
+    """storage/__init__.py: the class Storage made of the families."""
+
+    imports: tuple[str, ...]
+    bases: str
+
+
+def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
+    """The package that makes one class of the families' methods."""
+    imports = tuple(f"from .{family.name} import {mixin_name(family)}" for family in spec.families)
+    names = [mixin_name(family) for family in spec.families]
+    return StoragePackageView(imports, wrapped("class Storage(", names, "):", 0))
+
+
+@dataclass(frozen=True)
+class StorageBaseView:
+    """storage/base.py: what the families share."""
+
+    imports: tuple[str, ...]
+    backends: tuple[Backend, ...]
+
+
+def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
+    """The base of the families' methods."""
+    classes = {"AnyStorage", *backend_classes(spec, "Storage")}
+    imports = import_lines(
+        {
+            "..backends": classes,
+            "..dtype": {"Array", "DType"},
+            "..error": {"DeviceMismatch", "DTypeMismatch", "UnsupportedDType"},
+            "..shape": {"Shape"},
+        }
+    )
+    return StorageBaseView(tuple(imports), spec.backends)

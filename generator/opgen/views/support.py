@@ -1,0 +1,52 @@
+"""The view of support.py: the support matrix as a table, cells that differ in op or dtype alone in one row."""
+
+import textwrap
+from dataclasses import dataclass
+
+from opgen.matrix import Cell, cells
+from opgen.model import Spec
+from opgen.views.python import LINE_LENGTH
+
+
+@dataclass(frozen=True)
+class SupportRow:
+    """A row of the table: the cells of some ops and dtypes that are alike otherwise."""
+
+    head: str  # backend | status | dtypes | via | reason
+    ops: tuple[str, ...]  # lines of `method` or `method.op`
+
+
+@dataclass(frozen=True)
+class SupportView:
+    """support.py."""
+
+    group_rows: tuple[str, ...]  # name: dtypes of each group in use
+    rows: tuple[SupportRow, ...]
+
+
+def support(spec: Spec, _: str | None) -> SupportView:
+    """The matrix."""
+    dtypes_of: dict[tuple[str, Cell], list[str]] = {}
+    for cell in cells(spec):
+        name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
+        alike = Cell("", None, cell.backend, None, cell.status, cell.via, cell.reason)
+        dtypes_of.setdefault((name, alike), []).append(cell.dtype or "-")
+    ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for (name, cell), dtypes in dtypes_of.items():
+        key = (cell.backend, cell.status, _dtypes(spec, dtypes), cell.via or "-", cell.reason or "-")
+        ops_of.setdefault(key, []).append(name)
+    order = [backend.name for backend in spec.backends]
+    keys = sorted(ops_of, key=lambda key: order.index(key[0]))
+    used = {key[2] for key in keys}
+    groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.groups.items() if name in used)
+    return SupportView(groups, tuple(SupportRow(" | ".join(key), _lines(ops_of[key])) for key in keys))
+
+
+def _dtypes(spec: Spec, dtypes: list[str]) -> str:
+    """The name of the group that has these dtypes, or the dtypes."""
+    names = (name for name, members in spec.groups.items() if set(members) == set(dtypes))
+    return next(names, " ".join(dtypes))
+
+
+def _lines(names: list[str]) -> tuple[str, ...]:
+    return tuple(textwrap.wrap(" ".join(names), LINE_LENGTH - 4, break_long_words=False, break_on_hyphens=False))

@@ -1,0 +1,117 @@
+"""Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go."""
+
+import difflib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from opgen.render import is_edited, is_generated
+
+_TEMPORARY = ".opgen-"
+# What Python makes beside the sources.
+_SKIPPED = ("__pycache__", "build")
+
+
+class WriteError(Exception):
+    """The output tree is not what opgen may write to; nothing was written."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What has to happen to one file so that the tree is what the spec says. None stands for no file."""
+
+    path: PurePosixPath
+    old: str | None
+    new: str | None
+
+    @property
+    def is_edit_lost(self) -> bool:
+        """Whether the change would lose what somebody wrote by hand."""
+        return self.old is not None and (not is_generated(self.old) or is_edited(self.old))
+
+    def diff(self) -> str:
+        """The change as a unified diff."""
+        old = [] if self.old is None else self.old.splitlines(keepends=True)
+        new = [] if self.new is None else self.new.splitlines(keepends=True)
+        before = "/dev/null" if self.old is None else f"a/{self.path}"
+        after = "/dev/null" if self.new is None else f"b/{self.path}"
+        return "".join(difflib.unified_diff(old, new, before, after))
+
+
+def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
+    """How the tree below `output` differs from `texts`: files to write, and generated files to remove."""
+    found = []
+    for path, new in texts.items():
+        file = output / path
+        if not file.resolve().is_relative_to(output.resolve()):
+            raise WriteError(f"{output / path} leads out of {output}; remove the link")
+        old = _read(file)
+        if old != new:
+            found.append(Change(path, old, new))
+    for file in _files(output):
+        path = PurePosixPath(file.relative_to(output).as_posix())
+        if path not in texts:
+            old = _read(file)
+            if old is not None and is_generated(old):
+                found.append(Change(path, old, None))
+    return sorted(found, key=lambda change: change.path)
+
+
+def write(found: list[Change], output: Path, *, force: bool) -> None:
+    """Make the changes. A file that was edited by hand stops everything before the first write, unless `force`."""
+    edited = [change for change in found if change.is_edit_lost]
+    if edited and not force:
+        names = "\n".join(f"  {output / change.path}" for change in edited)
+        raise WriteError(
+            f"edited by hand, not overwritten:\n{names}\n"
+            "move the edit to templates/ or spec/, or run 'opgen generate --force' to lose it"
+        )
+    for file in _files(output):
+        if file.name.startswith(_TEMPORARY):  # left by a run that was killed
+            file.unlink(missing_ok=True)
+    for change in found:
+        file = output / change.path
+        if change.new is None:
+            file.unlink(missing_ok=True)
+            _remove_empty(file.parent, output)
+        else:
+            _write_atomically(file, change.new)
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        return ""  # not a text of ours: it counts as edited
+    except (IsADirectoryError, NotADirectoryError):
+        raise WriteError(f"{file} is in the way; remove it") from None
+
+
+def _files(output: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(output):
+        names[:] = sorted(name for name in names if name not in _SKIPPED and not name.endswith(".egg-info"))
+        for name in sorted(files):
+            yield Path(folder, name)
+
+
+def _write_atomically(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(text.encode())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(file)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _remove_empty(folder: Path, output: Path) -> None:
+    while folder != output and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

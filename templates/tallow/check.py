@@ -1,0 +1,178 @@
+"""What the ops ask of the shapes and arguments they are given, checked before any backend sees them.
+
+Each function raises one of the errors of `tallow.error` or returns None. The first argument is the op's name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .conv import Params
+from .error import EmptyTensor, InvalidArgument, ShapeMismatch
+from .layout import Layout
+from .random import uniform_range
+from .shape import Shape
+
+if TYPE_CHECKING:
+    from .dtype import DType
+    from .op import ReduceOp
+
+
+class Sized(Protocol):
+    """A storage as the copies see it."""
+
+    @property
+    def length(self) -> int:
+        """The number of its elements."""
+        ...
+
+
+def same_shape(op: str, *layouts: Layout) -> None:
+    """Check that all operands have one shape."""
+    shape = layouts[0].shape
+    for layout in layouts:
+        if layout.shape != shape:
+            shapes = tuple(layout.shape for layout in layouts)
+            raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
+
+
+def dim_in_range(op: str, layout: Layout, dim: int) -> None:
+    """Check that `dim` is one of the dims, counted from the front."""
+    if not 0 <= dim < layout.rank:
+        raise InvalidArgument(op, f"dim {dim} does not exist in shape {layout.shape}; use one from 0 below its rank")
+
+
+def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
+    """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
+    for dim in dims:
+        dim_in_range(op, layout, dim)
+    if len(set(dims)) != len(dims):
+        raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
+    if reduce.empty_is_error and 0 in layout.shape:
+        kept = (size for dim, size in enumerate(layout.shape) if dim not in dims)
+        if math.prod(kept) > 0:
+            raise EmptyTensor(reduce.value)
+
+
+def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:
+    """Check that the indexes have the rank of the tensor and, in every dim but `dim`, at most its size."""
+    shape, indexes = layout.shape, indexes_layout.shape
+    fits = len(indexes) == len(shape) and all(
+        count <= size for position, (count, size) in enumerate(zip(indexes, shape, strict=True)) if position != dim
+    )
+    if not fits:
+        reason = f"the indexes need the rank of the tensor and, in every dim but {dim}, at most its size"
+        raise ShapeMismatch(op, (shape, indexes), reason)
+
+
+def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
+    """Check that the source has the shape of the indexes, and that those fit the tensor as for gather."""
+    if source_layout.shape != indexes_layout.shape:
+        reason = "the source must have the shape of the indexes; narrow or broadcast one of them"
+        raise ShapeMismatch(op, (source_layout.shape, indexes_layout.shape), reason)
+    gather_shapes(op, layout, indexes_layout, dim)
+    if any(size > 1 and stride == 0 for size, stride in zip(layout.shape, layout.strides, strict=True)):
+        raise InvalidArgument(op, "a broadcast view has one element in several places; call contiguous() on it first")
+
+
+def index_add_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
+    """Check that each row of the source along `dim` has an index, and that its other dims are the tensor's."""
+    index_vector(op, indexes_layout)
+    shape, source, (count,) = layout.shape, source_layout.shape, indexes_layout.shape
+    expected = Shape((*shape[:dim], count, *shape[dim + 1 :]))
+    if source != expected:
+        reason = f"{count} indexes along dim {dim} of the first need a source of shape {expected}"
+        raise ShapeMismatch(op, (shape, source), reason)
+
+
+def index_vector(op: str, indexes_layout: Layout) -> None:
+    """Check that the indexes are a vector."""
+    if indexes_layout.rank != 1:
+        raise ShapeMismatch(op, (indexes_layout.shape,), "the indexes must have rank 1; flatten them first")
+
+
+def matmul_shapes(op: str, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout) -> None:
+    """Check that the layouts hold b matrices (m, k) and b matrices (k, n), in the same batch dims."""
+    b, m, n, k = bmnk
+    lhs, rhs = lhs_layout.shape, rhs_layout.shape
+    fits = lhs[-2:] == (m, k) and rhs[-2:] == (k, n) and lhs[:-2] == rhs[:-2] and math.prod(lhs[:-2]) == b
+    if not fits:
+        raise ShapeMismatch(op, (lhs, rhs), f"{b} products need equal batch dims, then ({m}, {k}) and ({k}, {n})")
+
+
+def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
+    """Check that input and kernel have the shapes that the parameters state."""
+    if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:
+        reason = f"the parameters are for an input {params.input_dims} and a kernel {params.kernel_dims}"
+        raise ShapeMismatch(op, (layout.shape, kernel_layout.shape), reason)
+
+
+def pool_window(op: str, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> None:
+    """Check that the input is (b, c, h, w), and that a window of `kernel_size` fits into (h, w)."""
+    _rank(op, layout, 4)
+    if min(kernel_size) < 1 or min(stride) < 1:
+        raise InvalidArgument(op, f"kernel size {kernel_size} and stride {stride} must be 1 or more")
+    height, width = layout.shape[2:]
+    if kernel_size[0] > height or kernel_size[1] > width:
+        reason = f"a window of size {kernel_size} does not fit into {(height, width)}; use a smaller one"
+        raise InvalidArgument(op, reason)
+
+
+def upsample_sizes(op: str, layout: Layout, rank: int, sizes: tuple[int, ...]) -> None:
+    """Check that the input has `rank` dims, that the new sizes exist, and that there is something to sample."""
+    _rank(op, layout, rank)
+    if min(sizes) < 0:
+        raise InvalidArgument(op, f"the new sizes are 0 or more, not {sizes}")
+    if layout.elem_count == 0 and math.prod((*layout.shape[:2], *sizes)) > 0:
+        reason = f"no elements can't be stretched to sizes {sizes}; use an input with elements"
+        raise ShapeMismatch(op, (layout.shape,), reason)
+
+
+def upsample_scales(op: str, scale_h: float | None, scale_w: float | None) -> None:
+    """Check that the scale factors that are given are finite and above 0."""
+    for name, scale in (("scale_h", scale_h), ("scale_w", scale_w)):
+        if scale is not None and not 0 < scale < math.inf:
+            raise InvalidArgument(op, f"{name} is finite and above 0, or None, not {scale}")
+
+
+def copy_fits(op: str, dst: Sized, dst_offset: int, src_layout: Layout) -> None:
+    """Check that the elements fit into the destination from `dst_offset` on."""
+    Layout.contiguous(src_layout.shape, dst_offset).check(op, dst.length)
+
+
+def copy2d_fits(
+    op: str,
+    src: Sized,
+    dst: Sized,
+    d1: int,
+    d2: int,
+    src_stride: int,
+    dst_stride: int,
+    src_offset: int,
+    dst_offset: int,
+) -> None:
+    """Check that every row lies inside its storage, and that no two rows of the destination overlap."""
+    rows = Shape((d1, d2))
+    Layout(rows, (src_stride, 1), src_offset).check(op, src.length)
+    Layout(rows, (dst_stride, 1), dst_offset).check(op, dst.length)
+    if d1 > 1 and dst_stride < d2:
+        raise InvalidArgument(op, f"rows of {d2} elements overlap at a dst_stride of {dst_stride}; use {d2} or more")
+
+
+def uniform_bounds(op: str, lo: float, up: float, dtype: DType) -> None:
+    """Check that the bounds are finite, that lo is below up, and that the dtype has a number between them."""
+    uniform_range(lo, up, dtype, op)
+
+
+def normal_parameters(op: str, mean: float, std: float) -> None:
+    """Check that the mean is finite, and the standard deviation finite and not negative."""
+    if not math.isfinite(mean) or not 0 <= std < math.inf:
+        raise InvalidArgument(op, f"the mean is finite and std is finite and 0 or more, not mean {mean} and std {std}")
+
+
+def _rank(op: str, layout: Layout, rank: int) -> None:
+    if layout.rank != rank:
+        reason = f"the input has {rank} dims, not {layout.rank}; reshape or unsqueeze it first"
+        raise ShapeMismatch(op, (layout.shape,), reason)

@@ -1,0 +1,211 @@
+"""The sizes that describe a convolution, in Candle's names, checked once when they are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from .error import InvalidArgument
+
+_AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Params:
+    op: ClassVar[str]
+
+    b_size: int
+    c_out: int
+    c_in: int
+    padding: int
+    stride: int
+    dilation: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            size, least = getattr(self, field.name), 1 if field.name in _AT_LEAST_1 else 0
+            if size < least:
+                raise InvalidArgument(self.op, f"{field.name} is {least} or more, not {size}")
+        for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):
+            self._check_result(size, kernel)
+
+    @property
+    def input_dims(self) -> tuple[int, ...]:
+        """The shape of the input."""
+        raise NotImplementedError
+
+    @property
+    def kernel_dims(self) -> tuple[int, ...]:
+        """The shape of the kernel."""
+        raise NotImplementedError
+
+    def _check_result(self, size: int, kernel: int) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ParamsConv(_Params):
+    def _free(self, size: int, kernel: int) -> int:
+        return size + 2 * self.padding - self.dilation * (kernel - 1) - 1
+
+    def _check_result(self, size: int, kernel: int) -> None:
+        # A dim with no elements has no room for any kernel, and convolves to one with no elements.
+        if self._free(size, kernel) < 0 < size:
+            reason = f"a kernel of size {kernel} with dilation {self.dilation} is longer than the {size} elements"
+            raise InvalidArgument(self.op, f"{reason} with padding {self.padding}; pad more or use a shorter kernel")
+
+    def _out(self, size: int, kernel: int) -> int:
+        return max(self._free(size, kernel) // self.stride + 1, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ParamsConvTranspose(_Params):
+    output_padding: int
+
+    def _full(self, size: int, kernel: int) -> int:
+        return (size - 1) * self.stride - 2 * self.padding + self.dilation * (kernel - 1) + self.output_padding + 1
+
+    def _check_result(self, size: int, kernel: int) -> None:
+        if self._full(size, kernel) < 0 < size:
+            reason = f"the result would have a dim of size {self._full(size, kernel)}"
+            raise InvalidArgument(self.op, f"{reason}; use a padding below {self.padding}")
+
+    def _out(self, size: int, kernel: int) -> int:
+        return max(self._full(size, kernel), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsConv1D(_ParamsConv):
+    """The convolution of (b_size, c_in, l_in) with a kernel (c_out, c_in, k_size)."""
+
+    op: ClassVar[str] = "conv1d"
+
+    l_in: int
+    k_size: int
+
+    @property
+    def l_out(self) -> int:
+        """The length of the result."""
+        return self._out(self.l_in, self.k_size)
+
+    @property
+    def input_dims(self) -> tuple[int, int, int]:
+        """(b_size, c_in, l_in)."""
+        return self.b_size, self.c_in, self.l_in
+
+    @property
+    def kernel_dims(self) -> tuple[int, int, int]:
+        """(c_out, c_in, k_size)."""
+        return self.c_out, self.c_in, self.k_size
+
+    @property
+    def out_dims(self) -> tuple[int, int, int]:
+        """(b_size, c_out, l_out)."""
+        return self.b_size, self.c_out, self.l_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsConvTranspose1D(_ParamsConvTranspose):
+    """The transposed convolution of (b_size, c_in, l_in) with a kernel (c_in, c_out, k_size)."""
+
+    op: ClassVar[str] = "conv_transpose1d"
+
+    l_in: int
+    k_size: int
+
+    @property
+    def l_out(self) -> int:
+        """The length of the result."""
+        return self._out(self.l_in, self.k_size)
+
+    @property
+    def input_dims(self) -> tuple[int, int, int]:
+        """(b_size, c_in, l_in)."""
+        return self.b_size, self.c_in, self.l_in
+
+    @property
+    def kernel_dims(self) -> tuple[int, int, int]:
+        """(c_in, c_out, k_size)."""
+        return self.c_in, self.c_out, self.k_size
+
+    @property
+    def out_dims(self) -> tuple[int, int, int]:
+        """(b_size, c_out, l_out)."""
+        return self.b_size, self.c_out, self.l_out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsConv2D(_ParamsConv):
+    """The convolution of (b_size, c_in, i_h, i_w) with a kernel (c_out, c_in, k_h, k_w)."""
+
+    op: ClassVar[str] = "conv2d"
+
+    i_h: int
+    i_w: int
+    k_h: int
+    k_w: int
+
+    @property
+    def out_h(self) -> int:
+        """The height of the result."""
+        return self._out(self.i_h, self.k_h)
+
+    @property
+    def out_w(self) -> int:
+        """The width of the result."""
+        return self._out(self.i_w, self.k_w)
+
+    @property
+    def input_dims(self) -> tuple[int, int, int, int]:
+        """(b_size, c_in, i_h, i_w)."""
+        return self.b_size, self.c_in, self.i_h, self.i_w
+
+    @property
+    def kernel_dims(self) -> tuple[int, int, int, int]:
+        """(c_out, c_in, k_h, k_w)."""
+        return self.c_out, self.c_in, self.k_h, self.k_w
+
+    @property
+    def out_dims(self) -> tuple[int, int, int, int]:
+        """(b_size, c_out, out_h, out_w)."""
+        return self.b_size, self.c_out, self.out_h, self.out_w
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamsConvTranspose2D(_ParamsConvTranspose):
+    """The transposed convolution of (b_size, c_in, i_h, i_w) with a kernel (c_in, c_out, k_h, k_w)."""
+
+    op: ClassVar[str] = "conv_transpose2d"
+
+    i_h: int
+    i_w: int
+    k_h: int
+    k_w: int
+
+    @property
+    def out_h(self) -> int:
+        """The height of the result."""
+        return self._out(self.i_h, self.k_h)
+
+    @property
+    def out_w(self) -> int:
+        """The width of the result."""
+        return self._out(self.i_w, self.k_w)
+
+    @property
+    def input_dims(self) -> tuple[int, int, int, int]:
+        """(b_size, c_in, i_h, i_w)."""
+        return self.b_size, self.c_in, self.i_h, self.i_w
+
+    @property
+    def kernel_dims(self) -> tuple[int, int, int, int]:
+        """(c_in, c_out, k_h, k_w)."""
+        return self.c_in, self.c_out, self.k_h, self.k_w
+
+    @property
+    def out_dims(self) -> tuple[int, int, int, int]:
+        """(b_size, c_out, out_h, out_w)."""
+        return self.b_size, self.c_out, self.out_h, self.out_w
+
+
+Params = ParamsConv1D | ParamsConvTranspose1D | ParamsConv2D | ParamsConvTranspose2D

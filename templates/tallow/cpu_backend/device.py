@@ -1,0 +1,80 @@
+"""The CPU as a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from ..backend import BackendDevice
+from ..dtype import Array, DType
+from ..error import InvalidArgument, OutOfMemory
+from ..random import RandomState
+from ..shape import Shape
+from . import cast, random
+from .storage import CpuStorage
+
+
+class CpuDevice(BackendDevice):
+    """The CPU: there is one, and it does its work at once."""
+
+    # Of the device, not of an object that stands for it: equal devices draw from one stream.
+    _random: ClassVar = RandomState()
+
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        if ordinal != 0:
+            raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
+        return cls(ordinal)
+
+    @classmethod
+    def is_available(cls) -> bool:
+        return True
+
+    def set_seed(self, seed: int) -> None:
+        self._random.set_seed(seed)
+
+    def get_current_seed(self) -> int:
+        return self._random.seed
+
+    def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
+        count = shape.elem_count
+        seed, base = self._random.seed, self._random.reserve(count, dtype)
+        return CpuStorage(self, dtype, random.uniform(seed, base, count, lo, up, dtype))
+
+    def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
+        count = shape.elem_count
+        seed, base = self._random.seed, self._random.reserve(count, dtype)
+        return CpuStorage(self, dtype, random.normal(seed, base, count, mean, std, dtype))
+
+    def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
+        return self._allocate(np.zeros, shape, dtype)
+
+    def alloc_uninit(self, shape: Shape, dtype: DType) -> CpuStorage:
+        return self._allocate(np.empty, shape, dtype)
+
+    def storage_from_slice(self, data: Sequence[float], dtype: DType) -> CpuStorage:
+        values = np.asarray(data)
+        if values.ndim != 1:
+            raise InvalidArgument("storage_from_slice", f"the numbers are in a flat sequence, not {values.ndim} deep")
+        source = DType.I64 if values.dtype.kind in "bi" else DType.F64
+        return CpuStorage(self, dtype, cast.convert(values.astype(source.numpy), source, dtype))
+
+    def storage(self, array: Array) -> CpuStorage:
+        dtype = DType.from_numpy(array.dtype)
+        return CpuStorage(self, dtype, np.array(array, dtype.numpy, order="C").reshape(-1))
+
+    def storage_owned(self, array: Array) -> CpuStorage:
+        dtype = DType.from_numpy(array.dtype)
+        return CpuStorage(self, dtype, np.require(array, dtype.numpy, ["C", "A", "W"]).reshape(-1))
+
+    def synchronize(self) -> None:
+        """Nothing is ever under way."""
+
+    def _allocate(self, make: Callable[..., Array], shape: Shape, dtype: DType) -> CpuStorage:
+        count = shape.elem_count
+        try:
+            return CpuStorage(self, dtype, make(count, dtype.numpy))
+        except MemoryError:
+            raise OutOfMemory("cpu", count * dtype.itemsize) from None

@@ -1,0 +1,139 @@
+"""Elements chosen by an index.
+
+Indexes are checked before anything is written. Those equal to their dtype's mark name no row.
+"""
+
+import numpy as np
+
+from ..dtype import Array, DType
+from ..error import InvalidIndex
+from ..layout import Layout
+from . import cast
+from .array import bits, contiguous
+
+# Rows at least this long are added one by one, shorter ones element by element in one go.
+_LONG_ROW = 256
+
+
+def gather(data: Array, layout: Layout, indexes: Array, index_dtype: DType, dim: int) -> Array:
+    """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
+    rows, marked = _checked("gather", indexes, index_dtype, layout.shape[dim])
+    if layout.shape[dim] == 0:
+        return np.zeros(rows.shape, data.dtype)
+    result = bits(data).take(_places(layout, rows, dim))
+    if marked is not None:
+        result[marked] = 0
+    return result.view(data.dtype)
+
+
+def select(x: Array, indexes: Array, index_dtype: DType, dim: int) -> Array:
+    """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    rows, marked = _checked("index_select", indexes, index_dtype, x.shape[dim])
+    before = (slice(None),) * dim
+    if x.shape[dim] == 0:
+        return np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype)
+    result = np.ascontiguousarray(bits(x)[(*before, rows)])
+    if marked is not None:
+        result[(*before, marked)] = 0
+    return result.view(x.dtype)
+
+
+def scatter_set(data: Array, layout: Layout, indexes: Array, index_dtype: DType, source: Array, dim: int) -> None:
+    """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
+    places, values = _scattered("scatter_set", layout, indexes, index_dtype, source, dim)
+    if places.size == 0:
+        return
+    # NumPy leaves open which of several assignments to one place is the last.
+    first = places.min()
+    last = np.full(places.max() - first + 1, -1)
+    np.maximum.at(last, places - first, np.arange(places.size))
+    last = last[last >= 0]
+    bits(data)[places[last]] = bits(values)[last]
+
+
+def scatter_add(
+    data: Array, dtype: DType, layout: Layout, indexes: Array, index_dtype: DType, source: Array, dim: int
+) -> None:
+    """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
+    places, values = _scattered("scatter_add", layout, indexes, index_dtype, source, dim)
+    if places.size == 0:
+        return
+    if dtype is dtype.compute:
+        if np.may_share_memory(data, values):
+            values = values.copy()
+        _add_at(data, places, values)
+    else:
+        first = places.min()
+        sums = cast.widen(data[first : places.max() + 1], dtype)
+        _add_at(sums, places - first, cast.widen(values, dtype))
+        data[places] = cast.narrow(sums[places - first], dtype)
+
+
+def index_add(x: Array, dtype: DType, indexes: Array, index_dtype: DType, source: Array, dim: int) -> Array:
+    """A copy of `x` with row i of `source` along `dim` added to row indexes[i], in order, in the compute dtype."""
+    rows, marked = _checked("index_add", indexes, index_dtype, x.shape[dim])
+    if marked is not None:
+        rows, source = rows[~marked], bits(source).compress(~marked, axis=dim).view(source.dtype)
+    sums = cast.convert(x, dtype, dtype.compute)
+    added = cast.widen(source, dtype)
+    if rows.size == 0 or added.size == 0:
+        pass
+    elif added.size // rows.size >= _LONG_ROW:
+        target, terms = np.moveaxis(sums, dim, 0), np.moveaxis(added, dim, 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for row, term in zip(rows.tolist(), terms, strict=True):
+                target[row] += term
+    else:
+        along = rows.reshape([-1 if axis == dim else 1 for axis in range(x.ndim)])
+        places = _places(Layout.contiguous(x.shape), np.broadcast_to(along, added.shape), dim)
+        _add_at(sums.reshape(-1), places.reshape(-1), contiguous(added).reshape(-1))
+    return cast.narrow(sums, dtype) if dtype.is_float else sums
+
+
+def _checked(op: str, indexes: Array, dtype: DType, size: int) -> tuple[Array, Array | None]:
+    """The indexes as fresh i64, and where they are the mark, if any is; there they become 0."""
+    rows = indexes.astype(np.int64, order="C")
+    mark = dtype.index_mark
+    limit = size if mark is None else min(size, mark)
+    if rows.size == 0 or (rows.min() >= 0 and rows.max() < limit):
+        return rows, None
+    marked = np.zeros(rows.shape, np.bool_) if mark is None else rows == mark
+    wrong = ((rows < 0) | (rows >= size)) & ~marked
+    if wrong.any():
+        raise InvalidIndex(op, int(rows[wrong][0]), size)
+    rows[marked] = 0
+    return rows, marked
+
+
+def _places(layout: Layout, rows: Array, dim: int) -> Array:
+    """Where in the storage of `layout` the elements are whose position along `dim` is in `rows`.
+
+    Their positions along the other dims are those in `rows`.
+    """
+    other = np.array(layout.start_offset)
+    for axis, (count, stride) in enumerate(zip(rows.shape, layout.strides, strict=True)):
+        if axis != dim:
+            steps = np.arange(count) * stride
+            other = other + steps.reshape([-1 if position == axis else 1 for position in range(rows.ndim)])
+    places: Array = rows * layout.strides[dim]
+    places += other
+    return places
+
+
+def _scattered(
+    op: str, layout: Layout, indexes: Array, index_dtype: DType, source: Array, dim: int
+) -> tuple[Array, Array]:
+    """Flat arrays of the places to write to and of the elements for them, without those at a mark."""
+    rows, marked = _checked(op, indexes, index_dtype, layout.shape[dim])
+    places = _places(layout, rows, dim).reshape(-1)
+    values = contiguous(source).reshape(-1)
+    if marked is not None:
+        kept = ~marked.reshape(-1)
+        return places[kept], bits(values)[kept].view(values.dtype)
+    return places, values
+
+
+def _add_at(sums: Array, places: Array, values: Array) -> None:
+    """Add each value to its place, one after the other."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(sums, places, values)

@@ -1,0 +1,168 @@
+"""Functions that NumPy lacks, or has with other edges, on arrays of a compute dtype.
+
+Floating-point functions take f32 or f64 and keep the dtype. In f32 they are computed in f64. In f64 a plain formula
+loses digits where an exponent is large, for its rounding error is multiplied by the exponent: there the exponent is a
+sum of two numbers, high + low, and exp(high + low) is exp(high) * (1 + low).
+"""
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import Array
+
+# sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
+_GELU_LINEAR = (1.5957691216057308, -9.96930880911092e-17)
+_GELU_CUBIC = (0.07135481627260025, -6.175149918155315e-19)
+
+# Below these, gelu and gelu_erf are -0.0 in f64.
+_GELU_ZERO = 40.0
+
+# exp(-x) is subnormal beyond this, and loses digits.
+_EXP_NORMAL = 700.0
+
+# The error of a product is an f64 itself while the product is above this.
+_EXACT_PRODUCT = 1e-290
+
+_SPLITTER = float(2**27 + 1)
+
+
+def relu(x: Array) -> Array:
+    """x where x > 0, else 0; NaN stays, and -0.0 becomes 0.0."""
+    return np.maximum(x, 0) + 0
+
+
+def sign(x: Array) -> Array:
+    """-1, 0 or 1; NaN stays, and -0.0 becomes 0.0."""
+    return np.sign(x) + 0
+
+
+def round_half_away(x: Array) -> Array:
+    """The nearest integer, halves away from zero; the sign stays."""
+    whole = np.trunc(x)
+    # The difference is exact, where x + 0.5 would not be.
+    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+
+
+def divide_integers(x: Array, y: Array) -> Array:
+    """x / y truncated toward zero; x / 0 is 0, and the lowest integer / -1 is itself."""
+    return (x - np.fmod(x, y)) // y
+
+
+def multiply_add(x: Array, mul: float, add: float) -> Array:
+    """x * mul + add of f64 `x`, as if rounded once, also where the product and `add` cancel."""
+    plain = x * mul + add
+    if add == 0 or not np.isfinite(mul) or not np.isfinite(add):
+        return plain
+    product, product_error = _two_product(x, mul)
+    total, total_error = _two_sum(product, add)
+    result = total + (total_error + product_error)
+    # Where the product's error is no f64, or the way to it overflows, exponents are set apart first.
+    is_rough = ~np.isfinite(result) | ((np.abs(product) < _EXACT_PRODUCT) & (x != 0))
+    is_rough &= np.isfinite(x)
+    if is_rough.any():
+        result[is_rough] = _multiply_add_scaled(x[is_rough], mul, add)
+    return np.where(np.isfinite(x), result, plain)
+
+
+def elu(x: Array, alpha: float) -> Array:
+    """x where x > 0, else alpha * expm1(x)."""
+    wide = x.astype(np.float64)
+    return np.where(x > 0, wide, alpha * np.expm1(np.minimum(wide, 0))).astype(x.dtype)
+
+
+def erf(x: Array) -> Array:
+    """The error function."""
+    # SciPy takes long to import, and only this family of functions needs it.
+    from scipy import special
+
+    return np.asarray(special.erf(x.astype(np.float64))).astype(x.dtype)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    wide = x.astype(np.float64)
+    decay = np.exp(-np.abs(wide))
+    return (np.where(wide >= 0, 1, decay) / (1 + decay)).astype(x.dtype)
+
+
+def silu(x: Array) -> Array:
+    """x / (1 + exp(-x)), without overflow; -0.0 at -inf."""
+    wide = x.astype(np.float64)
+    return _gated(wide, np.abs(wide), 0.0).astype(x.dtype)
+
+
+def gelu(x: Array) -> Array:
+    """x / 2 * (1 + tanh(w / 2)) with w / 2 = sqrt(2 / pi) * (x + 0.044715 x**3), which is x / (1 + exp(-w))."""
+    if x.dtype == np.float32:
+        wide = np.maximum(x.astype(np.float64), -_GELU_ZERO)
+        return (wide / (1 + np.exp(-wide * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * wide * wide)))).astype(x.dtype)
+    magnitude = np.minimum(np.abs(x), _GELU_ZERO)
+    square, square_error = _two_product(magnitude, magnitude)
+    cubic, cubic_error = _two_product(square, _GELU_CUBIC[0])
+    cubic_error += square_error * _GELU_CUBIC[0] + square * _GELU_CUBIC[1]
+    slope, slope_error = _two_sum(cubic, _GELU_LINEAR[0])
+    slope_error += cubic_error + _GELU_LINEAR[1]
+    exponent, exponent_error = _two_product(magnitude, slope)
+    exponent_error += magnitude * slope_error
+    return _gated(x, exponent, exponent_error)
+
+
+def gelu_erf(x: Array) -> Array:
+    """x / 2 * (1 + erf(x / sqrt(2)))."""
+    from scipy import special
+
+    if x.dtype == np.float32:
+        wide = np.maximum(x.astype(np.float64), -_GELU_ZERO)
+        return np.asarray(wide * special.erfc(wide * -np.sqrt(0.5)) / 2).astype(x.dtype)
+    magnitude = np.minimum(np.abs(x), _GELU_ZERO)
+    square, square_error = _two_product(magnitude, magnitude)
+    # erfc(z) is exp(-z**2) * erfcx(z), and erfcx has no steep slope.
+    decay = np.exp(-square / 2) * (1 - square_error / 2)
+    complement = special.erfcx(magnitude * np.sqrt(0.5)) * decay / 2
+    return np.where(x >= 0, x * (1 - complement), -magnitude * complement)
+
+
+def _gated(x: Array, exponent: Array, exponent_error: Array | float) -> Array:
+    """x / (1 + exp(-w)) where x >= 0, elsewhere x * exp(-w) / (1 + exp(-w)); w = exponent + its error, at least 0."""
+    decay = np.exp(-exponent) * (1 - exponent_error)
+    # Subnormal exponentials have few digits: two halves of the exponent, and the factor between them, keep them all.
+    half = np.exp(-exponent / 2)
+    bounded = np.maximum(x, -2 * _EXP_NORMAL)
+    below = np.where(exponent > _EXP_NORMAL, bounded * half * (1 - exponent_error) * half, bounded * decay)
+    return np.where(x >= 0, x, below) / (1 + decay)
+
+
+def _two_sum(x: Array, y: Any) -> tuple[Array, Array]:
+    """The sum, and its rounding error (Knuth 1969)."""
+    total = x + y
+    rest = total - x
+    return total, (x - (total - rest)) + (y - rest)
+
+
+def _two_product(x: Array, y: Any) -> tuple[Array, Array]:
+    """The product, and its rounding error (Dekker 1971)."""
+    product = x * y
+    x_high, x_low = _split(x)
+    y_high, y_low = _split(y)
+    return product, x_low * y_low - (((product - x_high * y_high) - x_low * y_high) - x_high * y_low)
+
+
+def _split(x: Any) -> tuple[Any, Any]:
+    """Two numbers of 26 bits each whose sum is x (Veltkamp 1968)."""
+    scaled = x * _SPLITTER
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def _multiply_add_scaled(x: Array, mul: float, add: float) -> Array:
+    """`multiply_add` of finite numbers of any magnitude."""
+    x_fraction, x_exponent = np.frexp(x)
+    mul_fraction, mul_exponent = np.frexp(mul)
+    exponent = x_exponent + mul_exponent
+    product, product_error = _two_product(x_fraction, mul_fraction)
+    # Beyond a distance of 2**200 the smaller of product and `add` moves the other's rounding only by its sign.
+    distance = np.frexp(add)[1] - exponent
+    total, total_error = _two_sum(product, np.ldexp(np.frexp(add)[0], np.minimum(distance, 200)))
+    scaled = np.ldexp(total + (total_error + product_error), exponent)
+    return np.where((distance > 200) | (x == 0), add, scaled)

@@ -1,0 +1,34 @@
+"""Pooling of (b, c, h, w), a dim at a time: the windows' rows first, then their columns."""
+
+import numpy as np
+
+from ..dtype import Array, DType
+from . import cast
+
+
+def avg_pool2d(x: Array, kernel_size: tuple[int, int], stride: tuple[int, int], dtype: DType) -> Array:
+    """The mean of each window, accumulated in f64 and rounded once."""
+    wide = cast.widen(x, dtype).astype(np.float64)
+    with np.errstate(all="ignore"):
+        result = _pool(np.add, wide, kernel_size, stride)
+        result /= kernel_size[0] * kernel_size[1]
+    return cast.narrow(result, dtype)
+
+
+def max_pool2d(x: Array, kernel_size: tuple[int, int], stride: tuple[int, int], dtype: DType) -> Array:
+    """The largest element of each window; NaN wins."""
+    with np.errstate(invalid="ignore"):
+        result = _pool(np.maximum, cast.widen(x, dtype), kernel_size, stride)
+    return cast.narrow(result, dtype) if dtype.is_float else result
+
+
+def _pool(combine: np.ufunc, x: Array, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Array:
+    """A fresh array of the windows' elements combined."""
+    for axis, size, step in ((3, kernel_size[1], stride[1]), (2, kernel_size[0], stride[0])):
+        span = x.shape[axis] - size + 1
+        before = (slice(None),) * axis
+        result = x[(*before, slice(0, span, step))].copy()
+        for tap in range(1, size):
+            combine(result, x[(*before, slice(tap, tap + span, step))], out=result)
+        x = result
+    return x

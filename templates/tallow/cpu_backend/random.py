@@ -1,0 +1,80 @@
+"""Random numbers as `tallow.random` defines them."""
+
+import numpy as np
+
+from ..dtype import Array, DType
+from ..random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
+from . import cast
+
+_WORD = 0xFFFFFFFF
+
+# So many blocks at a time stay in the cache during all rounds.
+_PART_BLOCKS = 1 << 13
+
+
+def uniform(seed: int, base: int, count: int, lo: float, up: float, dtype: DType) -> Array:
+    """`count` numbers in [lo, up) from the stream of `seed`, beginning at block `base`."""
+    lowest, highest = uniform_range(lo, up, dtype)
+    real = dtype.compute.numpy.type
+    result = _units(seed, base, count, dtype)[:count].astype(real)
+    result *= real(up - lo)
+    result += real(lo)
+    # Rounding keeps order, so numbers between two of the dtype's stay between them.
+    np.clip(result, lowest, highest, out=result)
+    return cast.narrow(result, dtype)
+
+
+def normal(seed: int, base: int, count: int, mean: float, std: float, dtype: DType) -> Array:
+    """`count` numbers of the normal distribution from the stream of `seed`, beginning at block `base`."""
+    pairs = _units(seed, base, count, dtype).reshape(-1, 2)
+    with np.errstate(all="ignore"):
+        radius = np.sqrt(-2 * np.log(1 - pairs[:, 0]))
+        pairs[:, 0], pairs[:, 1] = _cosine_and_sine(pairs[:, 1])
+        pairs *= radius[:, None]
+        pairs *= std
+        pairs += mean
+        return cast.narrow(pairs.reshape(-1)[:count], dtype)
+
+
+def philox(seed: int, base: int, blocks: int) -> Array:
+    """The words of `blocks` blocks from block `base` on: u32 of shape (blocks, 4)."""
+    result = np.empty((blocks, 4), np.uint32)
+    for first in range(0, blocks, _PART_BLOCKS):
+        part = result[first : first + _PART_BLOCKS]
+        counters = np.arange(len(part), dtype=np.uint64)
+        counters += np.uint64((base + first) % 2**64)
+        _fill(part, counters, (seed & _WORD, seed >> 32))
+    return result
+
+
+def _fill(words: Array, counters: Array, key: tuple[int, int]) -> None:
+    x0, x1 = counters & _WORD, counters >> 32
+    x2, x3 = np.zeros_like(counters), np.zeros_like(counters)
+    for turn in range(PHILOX_ROUNDS):
+        first, second = x0 * PHILOX_MULTIPLIERS[0], x2 * PHILOX_MULTIPLIERS[1]
+        key0, key1 = ((word + turn * weyl) & _WORD for word, weyl in zip(key, PHILOX_WEYL, strict=True))
+        x0, x1, x2, x3 = (second >> 32) ^ x1 ^ key0, second & _WORD, (first >> 32) ^ x3 ^ key1, first & _WORD
+    for column, x in enumerate((x0, x1, x2, x3)):
+        words[:, column] = x
+
+
+def _units(seed: int, base: int, count: int, dtype: DType) -> Array:
+    """f64 numbers in [0, 1), at least `count`, to whole pairs of blocks' words."""
+    per_block = elements_per_block(dtype)
+    words = philox(seed, base, -(-count // per_block))
+    if per_block == 4:
+        return (words >> 8).reshape(-1) * 2.0**-24
+    pairs = words.reshape(-1, 2)
+    return ((pairs[:, 0] >> 5) * 2.0**26 + (pairs[:, 1] >> 6)) * 2.0**-53
+
+
+def _cosine_and_sine(turns: Array) -> tuple[Array, Array]:
+    """The cosine and sine of 2 pi `turns`, numbers in [0, 1), with small relative errors near the zeros too."""
+    quadrant = np.rint(4 * turns)
+    angle = (turns - quadrant / 4) * (2 * np.pi)
+    cosine, sine = np.cos(angle), np.sin(angle)
+    is_odd = quadrant % 2 == 1
+    cosine, sine = np.where(is_odd, sine, cosine), np.where(is_odd, cosine, sine)
+    cosine[(quadrant == 1) | (quadrant == 2)] *= -1
+    sine[(quadrant == 2) | (quadrant == 3)] *= -1
+    return cosine, sine

@@ -1,0 +1,48 @@
+"""Images and signals at another size."""
+
+import numpy as np
+
+from ..dtype import Array, DType
+from . import cast
+from .array import bits
+
+
+def nearest(x: Array, sizes: tuple[int, ...]) -> Array:
+    """The last dims at other sizes: place i of a dim is the old place floor(i * old size / new size)."""
+    result = bits(x)
+    for axis, size in enumerate(sizes, x.ndim - len(sizes)):
+        places = np.arange(size) * x.shape[axis] // max(size, 1)
+        result = result.take(places, axis) if x.shape[axis] else result[(slice(None),) * axis + (slice(0, size),)]
+    return result.view(x.dtype)
+
+
+def bilinear2d(
+    x: Array, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None, dtype: DType
+) -> Array:
+    """(b, c, h, w) at (height, width), interpolated between the four elements around each place in f64."""
+    if x.shape[2:] == (height, width) or 0 in (x.size, height, width):
+        return np.zeros((*x.shape[:2], height, width), dtype.numpy) if x.size == 0 else x[:, :, :height, :width]
+    wide = cast.widen(x, dtype).astype(np.float64)
+    top, bottom, down = _neighbours(x.shape[2], height, align_corners, scale_h)
+    left, right, across = _neighbours(x.shape[3], width, align_corners, scale_w)
+    with np.errstate(all="ignore"):
+        rows = wide.take(left, 3) * (1 - across) + wide.take(right, 3) * across
+        result = rows.take(top, 2) * (1 - down[:, None]) + rows.take(bottom, 2) * down[:, None]
+    return cast.narrow(result, dtype)
+
+
+def _neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
+    """For each new place of a dim the old places before and after it, and the weight of the one after.
+
+    The arithmetic is Candle's, which follows PyTorch's area_pixel_compute_source_index.
+    """
+    places = np.arange(new, dtype=np.float64)
+    if align_corners:
+        exact = places * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    else:
+        scale = old / new if factor is None else 1 / factor
+        exact = np.maximum(scale * (places + 0.5) - 0.5, 0)
+    # A factor that is smaller than new / old would look for places beyond the last.
+    before = np.minimum(exact.astype(np.int64), old - 1)
+    after = np.minimum(before + 1, old - 1)
+    return before, after, np.clip(exact - before, 0, 1)

@@ -1,0 +1,155 @@
+"""The errors of this package.
+
+Each is a `TallowError` and also the built-in exception that fits best. An error carries its facts as attributes, and
+its message ends with what to do about it. The facts are the arguments of the exception, so that errors survive
+pickling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .dtype import DType
+    from .layout import Layout
+    from .shape import Shape
+
+
+class TallowError(Exception):
+    """The base of every error that this package raises."""
+
+
+class BackendUnavailable(TallowError, RuntimeError):
+    """A backend was called whose packages, libraries or devices are missing here."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(backend, reason)
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the {self.backend} backend is not available: {self.reason}"
+
+
+class UnsupportedDType(TallowError, TypeError):
+    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is.
+
+    `dtype` is None for a device method that has no dtype.
+    """
+
+    def __init__(self, op: str, dtype: DType | None, backend: str, reason: str) -> None:
+        super().__init__(op, dtype, backend, reason)
+        self.op = op
+        self.dtype = dtype
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        subject = self.op if self.dtype is None else f"{self.op}: {self.dtype.value}"
+        return f"{subject} is not supported on {self.backend}: {self.reason}"
+
+
+class DTypeMismatch(TallowError, TypeError):
+    """The operands of an op have different dtypes."""
+
+    def __init__(self, op: str, dtypes: tuple[DType, ...]) -> None:
+        super().__init__(op, dtypes)
+        self.op = op
+        self.dtypes = dtypes
+
+    def __str__(self) -> str:
+        names = ", ".join(dtype.value for dtype in self.dtypes)
+        return f"{self.op}: the operands must have one dtype, not {names}; convert them with to_dtype first"
+
+
+class DeviceMismatch(TallowError, ValueError):
+    """The operands of an op are on different devices."""
+
+    def __init__(self, op: str, devices: tuple[str, ...]) -> None:
+        super().__init__(op, devices)
+        self.op = op
+        self.devices = devices
+
+    def __str__(self) -> str:
+        return f"{self.op}: the operands must be on one device, not {', '.join(self.devices)}; move them with to first"
+
+
+class ShapeMismatch(TallowError, ValueError):
+    """The shapes of the operands of an op do not fit each other; `reason` says what would."""
+
+    def __init__(self, op: str, shapes: tuple[Shape, ...], reason: str) -> None:
+        super().__init__(op, shapes, reason)
+        self.op = op
+        self.shapes = shapes
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: shapes {', '.join(map(str, self.shapes))}: {self.reason}"
+
+
+class InvalidLayout(TallowError, ValueError):
+    """A layout reaches outside its storage of `length` elements."""
+
+    def __init__(self, op: str, layout: Layout, length: int) -> None:
+        super().__init__(op, layout, length)
+        self.op = op
+        self.layout = layout
+        self.length = length
+
+    def __str__(self) -> str:
+        layout = self.layout
+        return (
+            f"{self.op}: the layout with shape {layout.shape}, strides {layout.strides} and start offset"
+            f" {layout.start_offset} reaches outside its storage of {self.length} elements;"
+            f" it needs a start offset of at least 0 and a storage of at least {layout.end} elements"
+        )
+
+
+class InvalidArgument(TallowError, ValueError):
+    """An argument of an op is out of its range; `reason` says what would be in it."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(op, reason)
+        self.op = op
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
+
+
+class InvalidIndex(TallowError, IndexError):
+    """An index does not name an element of a dim of `size` elements."""
+
+    def __init__(self, op: str, index: int, size: int) -> None:
+        super().__init__(op, index, size)
+        self.op = op
+        self.index = index
+        self.size = size
+
+    def __str__(self) -> str:
+        if self.size == 0:
+            return f"{self.op}: index {self.index} is out of range: the dim has no elements"
+        return f"{self.op}: index {self.index} is out of range; use one from 0 to {self.size - 1}"
+
+
+class EmptyTensor(TallowError, ValueError):
+    """A reduction that has no value for no elements was asked for one."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op)
+        self.op = op
+
+    def __str__(self) -> str:
+        return f"{self.op}: there is no {self.op} of no elements; reduce dims that have at least one element"
+
+
+class OutOfMemory(TallowError, MemoryError):
+    """A device has no room for an allocation of `nbytes` bytes."""
+
+    def __init__(self, device: str, nbytes: int) -> None:
+        super().__init__(device, nbytes)
+        self.device = device
+        self.nbytes = nbytes
+
+    def __str__(self) -> str:
+        return f"{self.device}: no memory for {self.nbytes} bytes; drop tensors that are no longer needed, or use less"

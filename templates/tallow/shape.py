@@ -1,0 +1,87 @@
+"""Shapes: the sizes of a tensor's dims."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Self
+
+from .error import InvalidArgument, ShapeMismatch
+from .limits import MAX_RANK
+
+
+class Shape(tuple[int, ...]):
+    """The sizes of the dims of a tensor, outermost first: at most `MAX_RANK` integers, none of them negative."""
+
+    __slots__ = ()
+
+    def __new__(cls, dims: Iterable[int] = ()) -> Self:
+        """Check and wrap the sizes of the dims; `InvalidArgument` for any that can't be one."""
+        if isinstance(dims, cls):
+            return dims
+        try:
+            shape = tuple.__new__(cls, map(operator.index, dims))
+        except TypeError:
+            raise InvalidArgument("shape", f"a shape is a sequence of integers, not {dims!r}") from None
+        if shape and min(shape) < 0:
+            raise InvalidArgument("shape", f"the sizes of dims are 0 or more, not {shape}")
+        if len(shape) > MAX_RANK:
+            raise InvalidArgument("shape", f"a tensor has at most {MAX_RANK} dims, not {len(shape)}; merge some")
+        return shape
+
+    @classmethod
+    def trusted(cls, dims: Iterable[int]) -> Self:
+        """Wrap sizes that come from another shape, which makes checking them again a waste."""
+        return tuple.__new__(cls, dims)
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self)
+
+    @property
+    def elem_count(self) -> int:
+        """The number of elements: the product of the sizes, 1 for rank 0."""
+        return math.prod(self)
+
+    def contiguous_strides(self) -> tuple[int, ...]:
+        """Return how many elements a step along each dim is in row-major order."""
+        strides = []
+        step = 1
+        for size in reversed(self):
+            strides.append(step)
+            step *= size
+        strides.reverse()
+        return tuple(strides)
+
+    def dim(self, op: str, dim: int) -> int:
+        """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
+        rank = len(self)
+        if 0 <= dim < rank:
+            return dim
+        if -rank <= dim < 0:
+            return dim + rank
+        if rank == 0:
+            raise InvalidArgument(op, f"dim {dim} does not exist: the tensor has rank 0; unsqueeze it first")
+        raise InvalidArgument(op, f"dim {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
+
+    @staticmethod
+    def broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
+        """Return the shape that both operands stretch to by NumPy's rules.
+
+        Dims are lined up from the back; a dim that is missing or of size 1 takes the size of the other operand's.
+        `ShapeMismatch` where two sizes differ and neither is 1.
+        """
+        if lhs == rhs:
+            return lhs
+        longer, shorter = (lhs, rhs) if len(lhs) >= len(rhs) else (rhs, lhs)
+        extra = len(longer) - len(shorter)
+        dims = list(longer)
+        for position, size in enumerate(shorter, extra):
+            if dims[position] == 1:
+                dims[position] = size
+            elif size not in (1, dims[position]):
+                reason = f"sizes {dims[position]} and {size} do not broadcast, since neither is 1; reshape one"
+                raise ShapeMismatch(op, (lhs, rhs), reason)
+        return Shape.trusted(dims)
