@@ -59,9 +59,7 @@ def op_reason(spec: Spec, method: Method) -> str | None:
 
 def _cell(method: Method, op: str | None, backend: Backend, dtype: str | None, lowering: Lowering) -> Cell:
     if lowering.unsupported is not None:
-        status, reason = "unsupported", lowering.unsupported
-    elif backend.runtime is None:
-        status, reason = "unavailable", backend.missing
-    else:
-        status, reason = "supported", None
-    return Cell(method.name, op, backend.name, dtype, status, lowering.via, reason)
+        return Cell(method.name, op, backend.name, dtype, "unsupported", None, lowering.unsupported)
+    if backend.runtime is None:
+        return Cell(method.name, op, backend.name, dtype, "unavailable", lowering.via, backend.missing)
+    return Cell(method.name, op, backend.name, dtype, "supported", lowering.via, None)

@@ -182,7 +182,7 @@ class Spec:
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes that `names` means, in the order of the spec."""
-        found = set()
+        found: set[str] = set()
         for text in names.texts:
             found.update((text,) if names.listed else self.groups.get(text, ()))
         return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)

@@ -22,7 +22,7 @@ class StubView:
 class AbstractView:
     """backend.py: what every backend's storage and device must have."""
 
-    imports: tuple[str, ...]
+    imports: str
     storage_methods: tuple[StubView, ...]
     device_methods: tuple[StubView, ...]
 
@@ -68,9 +68,7 @@ def abstract_backend(spec: Spec, _: str | None) -> AbstractView:
         signature = Signature(method.name, method.signature.parameters, returns)
         doc = docstring(method.doc.strip().split("\n\n")[0], 8)
         device.append(StubView(None, definition(signature, own=False), doc, is_property=False))
-    return AbstractView(
-        tuple(import_lines(modules)), tuple(_stub(method, own=True) for method in methods), tuple(device)
-    )
+    return AbstractView(import_lines(modules), tuple(_stub(method, own=True) for method in methods), tuple(device))
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class ChoiceView:
 class BackendsView:
     """backends.py: the classes of every backend, the runtime's or the dummy's."""
 
-    always: tuple[str, ...]
+    always: str
     choices: tuple[ChoiceView, ...]
     storages: str
     devices: str
@@ -110,7 +108,7 @@ def backends_module(spec: Spec, _: str | None) -> BackendsView:
     storages = [f"{backend.class_prefix}Storage" for backend in spec.backends]
     devices = [f"{backend.class_prefix}Device" for backend in spec.backends]
     return BackendsView(
-        always=tuple(import_lines(always)),
+        always=import_lines(always),
         choices=tuple(choices),
         storages=" | ".join(storages),
         devices=" | ".join(devices),
@@ -132,7 +130,7 @@ class DummyView:
     device: str
     storage: str
     reason: str
-    imports: tuple[str, ...]
+    imports: str
     storage_methods: tuple[StubView, ...]
     device_methods: tuple[StubView, ...]
 
@@ -161,7 +159,7 @@ def dummy_backend(spec: Spec, member: str | None) -> DummyView:
         device=device,
         storage=storage,
         reason=quoted(reason),
-        imports=tuple(import_lines(modules)),
+        imports=import_lines(modules),
         storage_methods=tuple(_stub(method, own=True) for method in methods),
         device_methods=tuple(stubs),
     )
@@ -188,7 +186,7 @@ class CustomClassView:
 class CustomOpView:
     """custom_op.py: the classes that users derive their ops from."""
 
-    imports: tuple[str, ...]
+    imports: str
     classes: tuple[CustomClassView, ...]
 
 
@@ -214,4 +212,4 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
     imports = import_lines(
         {".backends": storages, ".error": {"BackendUnavailable"}, ".layout": {"Layout"}, ".shape": {"Shape"}}
     )
-    return CustomOpView(tuple(imports), tuple(classes))
+    return CustomOpView(imports, tuple(classes))

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from opgen.model import Spec
+from opgen.model import Backend, Spec
 from opgen.views.method import MethodView, device_method
-from opgen.views.python import import_lines, quoted
+from opgen.views.python import import_lines, quoted, tuple_of
 
 
 @dataclass(frozen=True)
@@ -13,9 +13,8 @@ class DeviceBackendView:
 
     name: str
     device: str
-    storage: str
-    takes_ordinal: bool
-    bound: str  # ` as device` where the label reads it
+    parameter: str  # of the constructor: the ordinal, for backends that number their devices
+    ordinal: str
     label: str
     display: str
 
@@ -25,17 +24,15 @@ class DeviceView:
     """device.py."""
 
     doc: str
-    imports: tuple[str, ...]
+    imports: str
     backends: tuple[DeviceBackendView, ...]
-    preferred: tuple[DeviceBackendView, ...]  # from the best one down
-    names: str
+    order: str  # the device classes from the preferred one down
     example: str
     methods: tuple[MethodView, ...]
 
 
-def _text(template: str) -> str:
-    """A string, or an f-string where the ordinal stands in it."""
-    return ("f" if "{ordinal}" in template else "") + quoted(template.replace("{ordinal}", "{device.ordinal}"))
+def _is_numbered(backend: Backend) -> bool:
+    return "{ordinal}" in backend.label
 
 
 def device(spec: Spec, _: str | None) -> DeviceView:
@@ -44,23 +41,22 @@ def device(spec: Spec, _: str | None) -> DeviceView:
         DeviceBackendView(
             name=backend.name,
             device=f"{backend.class_prefix}Device",
-            storage=f"{backend.class_prefix}Storage",
-            takes_ordinal="{ordinal}" in backend.label,
-            bound=" as device" if "{ordinal}" in backend.label else "",
-            label=_text(backend.label),
-            display=_text(backend.display),
+            parameter=", ordinal: int = 0" if _is_numbered(backend) else "",
+            ordinal="ordinal" if _is_numbered(backend) else "0",
+            label=quoted(backend.label),
+            display=quoted(backend.display),
         )
         for backend in spec.backends
     )
     methods = tuple(device_method(spec, method) for method in spec.device_methods)
-    text = "\n".join(line for method in methods for line in method.checks)
+    text = "\n".join(method.opening for method in methods)
     groups = {group.upper() for group in spec.groups if f" {group.upper()}," in text}
     imports = import_lines(
         {
-            "..": {"check"},
+            ".": {"check"},
             ".backends": {"AnyDevice", *(backend.device for backend in backends)},
             ".dtype": {"Array", "DType", *groups},
-            ".error": {"BackendUnavailable", "InvalidArgument", "UnsupportedDType"},
+            ".error": {"InvalidArgument", "UnsupportedDType"},
             ".shape": {"Shape"},
             ".storage": {"Storage"},
         }
@@ -68,10 +64,9 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     preference = {backend.name: backend.preference for backend in spec.backends}
     return DeviceView(
         doc=spec.device_doc,
-        imports=tuple(line.replace("from .. ", "from . ") for line in imports),
+        imports=imports,
         backends=backends,
-        preferred=tuple(sorted(backends, key=lambda backend: -preference[backend.name])),
-        names=", ".join(backend.name for backend in backends),
-        example=next((f"{backend.name}:1" for backend in backends if backend.takes_ordinal), backends[0].name),
+        order=tuple_of([backend.device for backend in sorted(backends, key=lambda b: -preference[b.name])]),
+        example=next((f"{backend.name}:1" for backend in spec.backends if _is_numbered(backend)), backends[0].name),
         methods=methods,
     )

@@ -18,21 +18,30 @@ class Branch:
     """The case of one backend."""
 
     pattern: str
-    statements: tuple[str, ...]  # raise for the dtypes that the backend lacks, then do the work for those that it has
+    body: str  # raises for the dtypes that the backend lacks, then does the work for those that it has
 
 
 @dataclass(frozen=True)
 class MethodView:
     """A method of the dispatch."""
 
-    name: str
-    decorator: str | None
     definition: str
-    doc: str
-    checks: tuple[str, ...]
+    opening: str  # the docstring and the checks before the match
     subject: str
     branches: tuple[Branch, ...]
-    mismatch: str | None  # what the case beyond all branches raises; None where the cases are exhaustive
+    otherwise: Branch  # the case beyond all backends
+
+
+_UNREACHABLE = Branch("unknown", "assert_never(unknown)")
+
+
+def _joined(statements: list[str], indent: int) -> str:
+    """Statements below each other, the first without its indentation."""
+    return f"\n{' ' * indent}".join(statements)
+
+
+def _opening(spec: Spec, method: Method, checks: list[str]) -> str:
+    return _joined([method_doc(spec, method), *checks], _BODY)
 
 
 def class_name(kind: str) -> str:
@@ -92,13 +101,10 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
     dtype = f"{_inner(first)}.dtype" if is_property else f"{first}.inner.dtype"
     subject = ", ".join(f"{name}.inner" for name in stored)
     wrap = {"Storage": "self._new", "Device": "device_module.Device"}.get(signature.returns, "self._new_shaped")
-    mismatch = None if not others else wrapped("raise device_mismatch(", [label, *stored], ")", _BRANCH)
+    mismatch = Branch("_", wrapped("raise device_mismatch(", [label, *stored], ")", _BRANCH))
     return MethodView(
-        name=method.name,
-        decorator="property" if is_property else None,
-        definition=definition(signature, own=True),
-        doc=method_doc(spec, method),
-        checks=() if is_property else tuple(_checks(spec, method, label)),
+        definition=("@property\n    " if is_property else "") + definition(signature, own=True),
+        opening=_opening(spec, method, [] if is_property else _checks(spec, method, label)),
         subject=subject if len(stored) == 1 else f"({subject})",
         branches=tuple(
             _branch(
@@ -106,7 +112,7 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
             )
             for backend in spec.backends
         ),
-        mismatch=mismatch,
+        otherwise=mismatch if others else _UNREACHABLE,
     )
 
 
@@ -123,17 +129,14 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     checks += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
     call = f"inner.{method.name}({', '.join(signature.arguments)})"
     return MethodView(
-        name=method.name,
-        decorator=None,
         definition=definition(signature, own=False),
-        doc=method_doc(spec, method),
-        checks=tuple(checks),
+        opening=_opening(spec, method, checks),
         subject="self.inner",
         branches=tuple(
             _branch(spec, method, backend, "Device", ["self"], label, dtype, _statement(method, "Storage", call))
             for backend in spec.backends
         ),
-        mismatch=None,
+        otherwise=_UNREACHABLE,
     )
 
 
@@ -234,7 +237,7 @@ def _branch(
     patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
     return Branch(
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
-        statements=(*guards, statement) if has_any else tuple(guards),
+        body=_joined([*guards, statement] if has_any else guards, _BRANCH),
     )
 
 

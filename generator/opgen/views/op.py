@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from opgen.model import Functor, FunctorKind, Spec
+from opgen.model import FUNCTOR_KINDS, Functor, FunctorKind, Spec
 from opgen.signature import Signature
 from opgen.views.method import class_name
 from opgen.views.python import docstring, quoted, wrapped
@@ -75,52 +75,58 @@ def _method_of(spec: Spec, kind: FunctorKind) -> str:
 
 @dataclass(frozen=True)
 class FunctionView:
-    """A NumPy function of a functor."""
+    """The NumPy function of a unary, binary or cmp op."""
 
-    op: str
     name: str
-    member: str
+    parameters: str
     doc: str
     integer: str | None  # the expression for integers where it is another one
     expression: str
 
 
 @dataclass(frozen=True)
+class TableView:
+    """The functions of one functor kind by op."""
+
+    head: str
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class FunctorsView:
     """cpu_backend/functors.py."""
 
-    unary: tuple[FunctionView, ...]
-    binary: tuple[FunctionView, ...]
-    cmp: tuple[FunctionView, ...]
-    pairs: tuple[FunctionView, ...]  # binary and cmp
-    reduce: tuple[FunctionView, ...]
     reductions: str
+    functions: tuple[FunctionView, ...]
+    tables: tuple[TableView, ...]
 
 
 def functors(spec: Spec, _: str | None) -> FunctorsView:
     """The NumPy functions of all functors."""
-    by_kind = {
-        kind.name: tuple(
-            FunctionView(
-                op=functor.name,
-                name=f"{kind.name}_{functor.name}",
-                member=f"{class_name(kind.name)}.{functor.name.upper()}",
-                doc=f'"""{functor.doc[0].upper()}{functor.doc[1:]}."""',
-                integer=functor.numpy.integer if functor.numpy.is_split else None,
-                expression=functor.numpy.float,
-            )
-            for functor in kind.functors
-        )
-        for kind in spec.functors.values()
-    }
-    names = sorted(function.expression for function in by_kind["reduce"])
-    return FunctorsView(
-        by_kind["unary"],
-        by_kind["binary"],
-        by_kind["cmp"],
-        by_kind["binary"] + by_kind["cmp"],
-        by_kind["reduce"],
-        wrapped("from .reduce import ", names, "", 0),
+    functions = []
+    tables = []
+    for kind in sorted(spec.functors.values(), key=lambda kind: FUNCTOR_KINDS.index(kind.name)):
+        is_reduce = kind.name == "reduce"
+        operands = 1 if kind.name in ("unary", "reduce") else 2
+        rows = []
+        for functor in kind.functors:
+            name = functor.numpy.float if is_reduce else f"{kind.name}_{functor.name}"
+            rows.append(f"{class_name(kind.name)}.{functor.name.upper()}: {name}")
+            if not is_reduce:
+                functions.append(_function(name, functor, operands))
+        types = f"Mapping[{class_name(kind.name)}, Callable[[{', '.join(['Array'] * operands)}], Array]]"
+        tables.append(TableView(f"{kind.name.upper()}: Final[{types}]", tuple(rows)))
+    reductions = sorted(functor.numpy.float for functor in spec.functors["reduce"].functors)
+    return FunctorsView(wrapped("from .reduce import ", reductions, "", 0), tuple(functions), tuple(tables))
+
+
+def _function(name: str, functor: Functor, operands: int) -> FunctionView:
+    return FunctionView(
+        name=name,
+        parameters=", ".join(["x: Array", "y: Array"][:operands]),
+        doc=f'"""{functor.doc[0].upper()}{functor.doc[1:]}."""',
+        integer=functor.numpy.integer if functor.numpy.is_split else None,
+        expression=functor.numpy.float,
     )
 
 

@@ -41,11 +41,36 @@ class PackageView:
 
 
 # What the package exports besides the classes that the spec names.
-_EXPORTS = """
-BackendUnavailable DType DTypeMismatch Device DeviceMismatch EmptyTensor InvalidArgument InvalidIndex InvalidLayout
-Layout OutOfMemory ParamsConv1D ParamsConv2D ParamsConvTranspose1D ParamsConvTranspose2D Shape ShapeMismatch Storage
-SupportCell TallowError Tensor UnsupportedDType cat load_safetensors save_safetensors set_print_options stack support
-""".split()
+_EXPORTS = (
+    "BackendUnavailable",
+    "DType",
+    "DTypeMismatch",
+    "Device",
+    "DeviceMismatch",
+    "EmptyTensor",
+    "InvalidArgument",
+    "InvalidIndex",
+    "InvalidLayout",
+    "Layout",
+    "OutOfMemory",
+    "ParamsConv1D",
+    "ParamsConv2D",
+    "ParamsConvTranspose1D",
+    "ParamsConvTranspose2D",
+    "Shape",
+    "ShapeMismatch",
+    "Storage",
+    "SupportCell",
+    "TallowError",
+    "Tensor",
+    "UnsupportedDType",
+    "cat",
+    "load_safetensors",
+    "save_safetensors",
+    "set_print_options",
+    "stack",
+    "support",
+)
 
 
 def package(spec: Spec, _: str | None) -> PackageView:

@@ -54,12 +54,13 @@ def tuple_of(items: Sequence[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
-def import_lines(modules: Mapping[str, Iterable[str]]) -> list[str]:
+def import_lines(modules: Mapping[str, Iterable[str]]) -> str:
     """`from module import names` for relative modules, sorted and broken as ruff does it."""
-    return [
+    lines = [
         _import_line(module, sorted(names, key=_import_order))
         for module, names in sorted(modules.items(), key=lambda item: (-item[0].startswith(".."), item[0]))
     ]
+    return "\n".join(lines)
 
 
 def _import_line(module: str, names: list[str]) -> str:

@@ -7,7 +7,6 @@ from opgen.model import Backend, Family, Spec
 from opgen.views.method import MethodView, class_name, storage_method, types_in
 from opgen.views.python import import_lines, wrapped
 
-
 # Where the types that signatures mention live in the emitted package.
 _TYPE_MODULES = {
     "CustomOp": "..custom_op",
@@ -26,7 +25,7 @@ class FamilyView:
 
     doc: str
     class_name: str
-    imports: tuple[str, ...]
+    imports: str
     methods: tuple[MethodView, ...]
 
 
@@ -52,12 +51,12 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
     """The module of the family named `member`."""
     family = next(family for family in spec.families if family.name == member)
     methods = tuple(storage_method(spec, method) for method in family.methods)
-    return FamilyView(family.doc, mixin_name(family), tuple(_imports(spec, family, methods)), methods)
+    return FamilyView(family.doc, mixin_name(family), _imports(spec, family, methods), methods)
 
 
-def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> list[str]:
+def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str:
     text = "\n".join(
-        line for method in methods for line in (*method.checks, *(s for b in method.branches for s in b.statements))
+        line for method in methods for line in (method.opening, *(branch.body for branch in method.branches))
     )
     modules: dict[str, set[str]] = {"..backends": set(backend_classes(spec, "Storage"))}
     for method in family.methods:
@@ -75,17 +74,16 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> lis
         if f" {group.upper()}," in text:
             modules.setdefault("..dtype", set()).add(group.upper())
     base = {"StorageBase"} | {name for name in _BASE_FUNCTIONS if f"{name}(" in text}
-    base |= {"device_mismatch"} if any(method.mismatch for method in methods) else set()
+    base |= {"device_mismatch"} if any("device_mismatch" in method.otherwise.body for method in methods) else set()
     modules[".base"] = base
-    never = ["assert_never"] if any(method.mismatch is None for method in methods) else []
+    never = ["assert_never"] if any("assert_never" in method.otherwise.body for method in methods) else []
     own = ["Self"] if any("Self" in method.definition for method in methods) else []
-    lines = [f"from typing import {', '.join(own + never)}"] if own + never else []
-    lines += [""] if lines else []
-    packages = {"check"} if re.search(r"(?m)^check\.", text) else set()
+    typing = f"from typing import {', '.join(own + never)}\n\n" if own + never else ""
+    packages = {"check"} if re.search(r"(?m)^ *check\.", text) else set()
     packages |= {"device as device_module"} if "device_module." in text else set()
     if packages:
         modules[".."] = packages
-    return lines + import_lines(modules)
+    return typing + import_lines(modules)
 
 
 _BASE_FUNCTIONS = ("require_same_device", "require_same_dtype", "require_dtype")
@@ -95,13 +93,13 @@ _BASE_FUNCTIONS = ("require_same_device", "require_same_dtype", "require_dtype")
 class StoragePackageView:
     """storage/__init__.py: the class Storage made of the families."""
 
-    imports: tuple[str, ...]
+    imports: str
     bases: str
 
 
 def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     """The package that makes one class of the families' methods."""
-    imports = tuple(f"from .{family.name} import {mixin_name(family)}" for family in spec.families)
+    imports = import_lines({f".{family.name}": {mixin_name(family)} for family in spec.families})
     names = [mixin_name(family) for family in spec.families]
     return StoragePackageView(imports, wrapped("class Storage(", names, "):", 0))
 
@@ -110,7 +108,7 @@ def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
 class StorageBaseView:
     """storage/base.py: what the families share."""
 
-    imports: tuple[str, ...]
+    imports: str
     backends: tuple[Backend, ...]
 
 
@@ -125,4 +123,4 @@ def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
             "..shape": {"Shape"},
         }
     )
-    return StorageBaseView(tuple(imports), spec.backends)
+    return StorageBaseView(imports, spec.backends)

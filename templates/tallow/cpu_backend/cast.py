@@ -70,7 +70,8 @@ def _values(dtype: DType) -> Array:
 def _f8_from_bf16() -> Array:
     """The f8e4m3 pattern nearest to each bf16 pattern, saturated: ml_dtypes alone gives NaN above 464."""
     values = np.arange(2**16).astype(np.uint16).view(DType.BF16.numpy).astype(np.float32)
-    return np.clip(values, -_F8_MAX, _F8_MAX).astype(DType.F8E4M3.numpy).view(np.uint8)
+    with np.errstate(invalid="ignore"):
+        return np.clip(values, -_F8_MAX, _F8_MAX).astype(DType.F8E4M3.numpy).view(np.uint8)
 
 
 def _round_to_odd(array: Array) -> Array:
@@ -105,7 +106,8 @@ def _saturate(array: Array, target: np.dtype[Any]) -> Array:
     lowest, highest = array.dtype.type(limits.min), array.dtype.type(limits.max)
     # The greatest i64, for one, is no f64; what rounds up to 2**63 is beyond the range of a defined cast.
     top = highest if int(highest) <= limits.max else np.nextafter(highest, array.dtype.type(0))
-    inside = np.clip(array, lowest, top)
+    with np.errstate(invalid="ignore"):
+        inside = np.clip(array, lowest, top)
     np.copyto(inside, 0, where=np.isnan(array))
     result = inside.astype(target)
     if top != highest:

@@ -3,6 +3,8 @@
 Indexes are checked before anything is written. Those equal to their dtype's mark name no row.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ..dtype import Array, DType
@@ -29,9 +31,9 @@ def gather(data: Array, layout: Layout, indexes: Array, index_dtype: DType, dim:
 def select(x: Array, indexes: Array, index_dtype: DType, dim: int) -> Array:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     rows, marked = _checked("index_select", indexes, index_dtype, x.shape[dim])
-    before = (slice(None),) * dim
     if x.shape[dim] == 0:
         return np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype)
+    before: tuple[Any, ...] = (slice(None),) * dim
     result = np.ascontiguousarray(bits(x)[(*before, rows)])
     if marked is not None:
         result[(*before, marked)] = 0

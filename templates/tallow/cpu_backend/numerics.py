@@ -41,12 +41,14 @@ def round_half_away(x: Array) -> Array:
     """The nearest integer, halves away from zero; the sign stays."""
     whole = np.trunc(x)
     # The difference is exact, where x + 0.5 would not be.
-    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    result: Array = whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+    return result
 
 
 def divide_integers(x: Array, y: Array) -> Array:
     """x / y truncated toward zero; x / 0 is 0, and the lowest integer / -1 is itself."""
-    return (x - np.fmod(x, y)) // y
+    result: Array = (x - np.fmod(x, y)) // y
+    return result
 
 
 def multiply_add(x: Array, mul: float, add: float) -> Array:
@@ -83,7 +85,8 @@ def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     wide = x.astype(np.float64)
     decay = np.exp(-np.abs(wide))
-    return (np.where(wide >= 0, 1, decay) / (1 + decay)).astype(x.dtype)
+    result: Array = np.where(wide >= 0, 1, decay) / (1 + decay)
+    return result.astype(x.dtype)
 
 
 def silu(x: Array) -> Array:
@@ -96,7 +99,8 @@ def gelu(x: Array) -> Array:
     """x / 2 * (1 + tanh(w / 2)) with w / 2 = sqrt(2 / pi) * (x + 0.044715 x**3), which is x / (1 + exp(-w))."""
     if x.dtype == np.float32:
         wide = np.maximum(x.astype(np.float64), -_GELU_ZERO)
-        return (wide / (1 + np.exp(-wide * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * wide * wide)))).astype(x.dtype)
+        result: Array = wide / (1 + np.exp(-wide * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * wide * wide)))
+        return result.astype(x.dtype)
     magnitude = np.minimum(np.abs(x), _GELU_ZERO)
     square, square_error = _two_product(magnitude, magnitude)
     cubic, cubic_error = _two_product(square, _GELU_CUBIC[0])
@@ -120,7 +124,8 @@ def gelu_erf(x: Array) -> Array:
     # erfc(z) is exp(-z**2) * erfcx(z), and erfcx has no steep slope.
     decay = np.exp(-square / 2) * (1 - square_error / 2)
     complement = special.erfcx(magnitude * np.sqrt(0.5)) * decay / 2
-    return np.where(x >= 0, x * (1 - complement), -magnitude * complement)
+    result: Array = np.where(x >= 0, x * (1 - complement), -magnitude * complement)
+    return result
 
 
 def _gated(x: Array, exponent: Array, exponent_error: Array | float) -> Array:
@@ -130,7 +135,8 @@ def _gated(x: Array, exponent: Array, exponent_error: Array | float) -> Array:
     half = np.exp(-exponent / 2)
     bounded = np.maximum(x, -2 * _EXP_NORMAL)
     below = np.where(exponent > _EXP_NORMAL, bounded * half * (1 - exponent_error) * half, bounded * decay)
-    return np.where(x >= 0, x, below) / (1 + decay)
+    result: Array = np.where(x >= 0, x, below) / (1 + decay)
+    return result
 
 
 def _two_sum(x: Array, y: Any) -> tuple[Array, Array]:

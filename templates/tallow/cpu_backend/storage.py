@@ -162,7 +162,13 @@ class CpuStorage(BackendStorage):
     def index_select(self, indexes: Self, layout: Layout, indexes_layout: Layout, dim: int) -> Self:
         return self._result(index.select(self.view(layout), indexes.view(indexes_layout), indexes.dtype, dim))
 
-    def matmul(self, rhs: Self, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout) -> Self:
+    def matmul(
+        self,
+        rhs: Self,
+        bmnk: tuple[int, int, int, int],  # noqa: ARG002 - the layouts say it too
+        lhs_layout: Layout,
+        rhs_layout: Layout,
+    ) -> Self:
         return self._result(matmul.matmul(self.view(lhs_layout), rhs.view(rhs_layout), self.dtype))
 
     def copy_strided_src(self, dst: Self, dst_offset: int, src_layout: Layout) -> None:
