@@ -310,11 +310,15 @@ def _lowerings(
 ) -> dict[str | None, tuple[Lowering, ...]]:
     """The lowerings of a method: of the method itself, or of each of its ops where it has ops."""
     content = value.content
-    if isinstance(content, dict) and not any(key in content for key in (*LOWERING_KINDS, "unsupported", "dtypes")):
-        # A mapping of ops, unless its values show that it is a lowering whose key is misspelt.
-        if content and all(isinstance(inner.content, dict | list) for inner in content.values()):
-            return {op: _lowering_list(inner, f"'{method}.{op}'", backend, problems) for op, inner in content.items()}
+    # A lowering is a mapping too, of texts and a list of texts; a mapping of lowerings is one of ops.
+    if isinstance(content, dict) and any(_holds_mapping(inner) for inner in content.values()):
+        return {op: _lowering_list(inner, f"'{method}.{op}'", backend, problems) for op, inner in content.items()}
     return {None: _lowering_list(value, f"'{method}'", backend, problems)}
+
+
+def _holds_mapping(value: Value) -> bool:
+    elements = value.content if isinstance(value.content, list) else [value]
+    return any(isinstance(element.content, dict) for element in elements)
 
 
 def _lowering_list(value: Value, what: str, backend: str, problems: list[Problem]) -> tuple[Lowering, ...]:

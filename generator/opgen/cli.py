@@ -35,7 +35,7 @@ class _Command(click.Group):
             )
         except WriteError as error:
             click.secho(str(error), fg="red", err=True)
-        context.exit(1)
+        raise SystemExit(1)
 
 
 def _find_root(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
@@ -58,7 +58,7 @@ _root = click.option(
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="opgen")
 def main() -> None:
-    """Generate a multi-backend tensor package from YAML op specs.
+    r"""Generate a multi-backend tensor package from YAML op specs.
 
     \b
     opgen check             is the spec right, and is generated/ what it says?
@@ -91,7 +91,7 @@ def _is_torn(problems: Sequence[Problem]) -> bool:
 @_root
 @click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
 def generate(root: Path, force: bool) -> None:
-    """Write generated/ from spec/ and templates/.
+    r"""Write generated/ from spec/ and templates/.
 
     Only files that change are written; generated files that the spec no longer has are removed.
 
@@ -113,7 +113,7 @@ def generate(root: Path, force: bool) -> None:
 @_root
 @click.option("--diff", is_flag=True, help="Print what 'opgen generate' would change.")
 def check(root: Path, diff: bool) -> None:
-    """Check the spec, and that generated/ is what it says. Exit code 1 if not.
+    r"""Check the spec, and that generated/ is what it says. Exit code 1 if not.
 
     \b
     opgen check
@@ -150,7 +150,7 @@ def list_outputs(root: Path) -> None:
 @_root
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def matrix(root: Path, style: str) -> None:
-    """Print what works where: each op, dtype and backend, how it is done or why it isn't.
+    r"""Print what works where: each op, dtype and backend, how it is done or why it isn't.
 
     \b
     opgen matrix

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from opgen.model import FUNCTOR_KINDS, Functor, FunctorKind, Spec
 from opgen.signature import Signature
 from opgen.views.method import class_name
-from opgen.views.python import docstring, quoted, wrapped
+from opgen.views.python import docstring, quoted, tuple_of, wrapped
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class OpView:
     classes: tuple[OpClass, ...]
 
 
-def _dtypes(spec: Spec, functor: Functor) -> str:
-    return functor.dtypes.texts[0].upper() if not functor.dtypes.listed else (
-        "frozenset((" + ", ".join(f"DType.{name.upper()}" for name in functor.dtypes.texts) + ",))"
-    )  # fmt: skip
+def _dtypes(functor: Functor) -> str:
+    if not functor.dtypes.listed:
+        return functor.dtypes.texts[0].upper()
+    return f"frozenset({tuple_of([f'DType.{name.upper()}' for name in functor.dtypes.texts])})"
 
 
-def _row(spec: Spec, functor: Functor, *, is_reduce: bool) -> OpRow:
-    arguments = [quoted(functor.name), _dtypes(spec, functor)]
+def _row(functor: Functor, *, is_reduce: bool) -> OpRow:
+    arguments = [quoted(functor.name), _dtypes(functor)]
     if is_reduce:
         result = "None" if functor.result is None else f"DType.{functor.result.upper()}"
         arguments += [result, str(functor.empty_is_error)]
-    return OpRow(functor.name.upper(), functor.name, ", ".join(arguments), f"{functor.doc}; {functor.edges}")
+    return OpRow(functor.name.upper(), functor.name, ", ".join(arguments), f"{functor.doc}\n    # {functor.edges}")
 
 
 def op_module(spec: Spec, _: str | None) -> OpView:
@@ -62,10 +62,10 @@ def op_module(spec: Spec, _: str | None) -> OpView:
                 doc=f"The ops of `{_method_of(spec, kind)}`.",
                 unsupported=quoted(kind.unsupported),
                 is_reduce=is_reduce,
-                rows=tuple(_row(spec, functor, is_reduce=is_reduce) for functor in kind.functors),
+                rows=tuple(_row(functor, is_reduce=is_reduce) for functor in kind.functors),
             )
         )
-    names = {_dtypes(spec, f) for kind in spec.functors.values() for f in kind.functors if not f.dtypes.listed}
+    names = {_dtypes(f) for kind in spec.functors.values() for f in kind.functors if not f.dtypes.listed}
     return OpView(", ".join(sorted(names)), tuple(classes))
 
 
@@ -171,7 +171,7 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
             methods.append(TensorMethodView(head, docstring(doc, 8), body))
     for method in spec.storage_methods():
         if method.tensor is not None:
-            methods.append(_tensor_method(method.name, method.tensor, method.doc))
+            methods += [_tensor_method(method.name, method.tensor, method.doc)]
     return TensorOpsView(tuple(methods))
 
 

@@ -73,4 +73,4 @@ def _import_line(module: str, names: list[str]) -> str:
 
 def _import_order(name: str) -> tuple[int, str]:
     """Constants, then classes, then functions."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name.lower())

@@ -68,7 +68,7 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str
             modules.setdefault("..op", set()).add(class_name(method.kind))
     if "UnsupportedDType(" in text:
         modules.setdefault("..error", set()).add("UnsupportedDType")
-    if "DType." in text:
+    if re.search(r"\bDType\.", text):
         modules.setdefault("..dtype", set()).add("DType")
     for group in spec.groups:
         if f" {group.upper()}," in text:

@@ -8,9 +8,8 @@ from . import cast
 
 def avg_pool2d(x: Array, kernel_size: tuple[int, int], stride: tuple[int, int], dtype: DType) -> Array:
     """The mean of each window, accumulated in f64 and rounded once."""
-    wide = cast.widen(x, dtype).astype(np.float64)
     with np.errstate(all="ignore"):
-        result = _pool(np.add, wide, kernel_size, stride)
+        result = _pool(np.add, cast.widen(x, dtype).astype(np.float64), kernel_size, stride)
         result /= kernel_size[0] * kernel_size[1]
     return cast.narrow(result, dtype)
 

@@ -22,10 +22,10 @@ def bilinear2d(
     """(b, c, h, w) at (height, width), interpolated between the four elements around each place in f64."""
     if x.shape[2:] == (height, width) or 0 in (x.size, height, width):
         return np.zeros((*x.shape[:2], height, width), dtype.numpy) if x.size == 0 else x[:, :, :height, :width]
-    wide = cast.widen(x, dtype).astype(np.float64)
     top, bottom, down = _neighbours(x.shape[2], height, align_corners, scale_h)
     left, right, across = _neighbours(x.shape[3], width, align_corners, scale_w)
     with np.errstate(all="ignore"):
+        wide = cast.widen(x, dtype).astype(np.float64)
         rows = wide.take(left, 3) * (1 - across) + wide.take(right, 3) * across
         result = rows.take(top, 2) * (1 - down[:, None]) + rows.take(bottom, 2) * down[:, None]
     return cast.narrow(result, dtype)

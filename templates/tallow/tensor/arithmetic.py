@@ -1,0 +1,149 @@
+"""Arithmetic: operators, conversions, means, choices between elements, and filling in place.
+
+Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`); integers
+stay integers, also under `/`, which truncates toward zero. A Python number takes the dtype of the tensor;
+`InvalidArgument` if that is an integer dtype that does not have the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+
+from ..dtype import DType
+from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..layout import Layout
+from ..op import BinaryOp, CmpOp
+from ..shape import Shape
+from .base import TensorBase
+from .ops import OpMethods
+from .views import ViewMethods
+
+
+class ArithmeticMethods(OpMethods, ViewMethods):
+    """Operators and what is made of several ops."""
+
+    __slots__ = ()
+
+    # Comparisons give tensors, so equality can't serve dicts and sets: tensors are equal keys only to themselves.
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Self | float) -> Self:
+        return self._binary(BinaryOp.ADD, other) if _is_operand(other) else NotImplemented
+
+    def __radd__(self, other: float) -> Self:
+        return self._binary(BinaryOp.ADD, other) if _is_operand(other) else NotImplemented
+
+    def __sub__(self, other: Self | float) -> Self:
+        return self._binary(BinaryOp.SUB, other) if _is_operand(other) else NotImplemented
+
+    def __rsub__(self, other: float) -> Self:
+        return self._reflected(BinaryOp.SUB, other) if _is_operand(other) else NotImplemented
+
+    def __mul__(self, other: Self | float) -> Self:
+        return self._binary(BinaryOp.MUL, other) if _is_operand(other) else NotImplemented
+
+    def __rmul__(self, other: float) -> Self:
+        return self._binary(BinaryOp.MUL, other) if _is_operand(other) else NotImplemented
+
+    def __truediv__(self, other: Self | float) -> Self:
+        return self._binary(BinaryOp.DIV, other) if _is_operand(other) else NotImplemented
+
+    def __rtruediv__(self, other: float) -> Self:
+        return self._reflected(BinaryOp.DIV, other) if _is_operand(other) else NotImplemented
+
+    def __pow__(self, exponent: float) -> Self:
+        if isinstance(exponent, TensorBase):
+            raise InvalidArgument("powf", "an exponent is a Python number; for a tensor y use (y * x.log()).exp()")
+        return self.sqr() if exponent == 2 else self.powf(float(exponent))
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def __lt__(self, other: Self | float) -> Self:
+        return self._cmp(CmpOp.LT, other) if _is_operand(other) else NotImplemented
+
+    def __le__(self, other: Self | float) -> Self:
+        return self._cmp(CmpOp.LE, other) if _is_operand(other) else NotImplemented
+
+    def __gt__(self, other: Self | float) -> Self:
+        return self._cmp(CmpOp.GT, other) if _is_operand(other) else NotImplemented
+
+    def __ge__(self, other: Self | float) -> Self:
+        return self._cmp(CmpOp.GE, other) if _is_operand(other) else NotImplemented
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
+        return self._cmp(CmpOp.EQ, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
+        return self._cmp(CmpOp.NE, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
+
+    def _reflected(self, op: BinaryOp, number: float) -> Self:
+        return self._operand(op.value, number)._binary(op, self)
+
+    def _operand(self, op: str, other: Self | float) -> Self:
+        return other if isinstance(other, TensorBase) else self._scalar(op, other)
+
+    def to_dtype(self, dtype: DType) -> Self:
+        """Convert the elements; the tensor itself if they have the dtype already.
+
+        Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
+        nearest even, and f8e4m3 saturates at 448.
+        """
+        return self if dtype is self.dtype else self._like(self._storage.to_dtype(self._layout, dtype))
+
+    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Self:
+        """Average the elements along dims, by default all; the mean of nothing is NaN. Floating-point dtypes only.
+
+        Halves and f8e4m3 are summed and divided in f32.
+        """
+        dtype = self.dtype
+        if not dtype.is_float:
+            reason = "a mean is floating point; convert with to_dtype first"
+            raise UnsupportedDType("mean", dtype, self.device.backend, reason)
+        dims = self._reduced_dims("mean", dim)
+        count = Shape.trusted([self.shape[position] for position in dims]).elem_count
+        return (self.to_dtype(dtype.compute).sum(dims, keepdim) / count).to_dtype(dtype)
+
+    def where(self, on_true: Self | float, on_false: Self | float) -> Self:
+        """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
+
+        All three broadcast to one shape. The condition has an integer dtype; one of the two others may be a number.
+        """
+        if isinstance(on_true, TensorBase):
+            chosen, other = on_true, on_true._operand("where", on_false)
+        elif isinstance(on_false, TensorBase):
+            chosen, other = on_false._operand("where", on_true), on_false
+        else:
+            reason = "one of on_true and on_false is a Tensor, which gives the dtype; make one of them a Tensor"
+            raise InvalidArgument("where", reason)
+        shape = Shape.broadcast("where", self.shape, Shape.broadcast("where", chosen.shape, other.shape))
+        layout, *layouts = (tensor._layout.broadcast_as(shape) for tensor in (self, chosen, other))
+        storage = self._storage.where_cond(layout, chosen._storage, layouts[0], other._storage, layouts[1])
+        return self._new(storage, Layout.contiguous(shape))
+
+    def fill_(self, value: float) -> Self:
+        """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
+        if self.dtype.is_integer:
+            value = self._integer("fill_", value)
+        self._storage.const_set(value, self._layout)
+        return self
+
+    def zero_(self) -> Self:
+        """Set every element to 0, in place: views of the same storage see it. The tensor itself."""
+        return self.fill_(0)
+
+
+def _is_operand(other: object) -> bool:
+    # An array is let through for its error message, which says to make it a tensor.
+    return isinstance(other, TensorBase | int | float | np.generic | np.ndarray)

@@ -1,0 +1,66 @@
+"""Several tensors made one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
+from ..layout import Layout
+from ..shape import Shape
+from .views import ViewMethods
+
+T = TypeVar("T", bound=ViewMethods)
+
+
+def cat(tensors: Sequence[T], dim: int = 0) -> T:
+    """Join tensors along a dim that they have.
+
+    They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
+    `ShapeMismatch` otherwise. The result is a contiguous copy.
+    """
+    first = _alike("cat", tensors)
+    shape = first.shape
+    dim = shape.dim("cat", dim)
+    for tensor in tensors:
+        other = tensor.shape
+        if other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
+            reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
+            raise ShapeMismatch("cat", (shape, other), reason)
+    total = sum(tensor.shape[dim] for tensor in tensors)
+    joined = Shape((*shape[:dim], total, *shape[dim + 1 :]))
+    rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+    storage = first.device.alloc_uninit(joined, first.dtype)
+    offset = 0
+    for tensor in tensors:
+        width = tensor.shape[dim] * inner
+        if rows == 1:
+            tensor.storage.copy_strided_src(storage, offset, tensor.layout)
+        else:
+            source = tensor.contiguous()
+            start = source.layout.start_offset
+            source.storage.copy2d(storage, rows, width, width, total * inner, start, offset)
+        offset += width
+    return first._new(storage, Layout.contiguous(joined))
+
+
+def stack(tensors: Sequence[T], dim: int = 0) -> T:
+    """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
+    first = _alike("stack", tensors)
+    for tensor in tensors:
+        if tensor.shape != first.shape:
+            raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
+    return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def _alike(op: str, tensors: Sequence[T]) -> T:
+    if not tensors:
+        raise InvalidArgument(op, "there are no tensors to join; give at least one")
+    first = tensors[0]
+    for tensor in tensors:
+        if tensor.dtype is not first.dtype:
+            raise DTypeMismatch(op, (first.dtype, tensor.dtype))
+        if tensor.device != first.device:
+            raise DeviceMismatch(op, (first.device.label, tensor.device.label))
+    return first

@@ -1,0 +1,103 @@
+"""Views: other shapes and orders of the same elements, without a copy wherever the layout allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from ..error import InvalidArgument, ShapeMismatch
+from ..layout import Layout
+from ..shape import Shape
+from .base import TensorBase
+
+
+class ViewMethods(TensorBase):
+    """Methods whose result shares the storage of the tensor, unless they say that they copy."""
+
+    __slots__ = ()
+
+    def _view(self, layout: Layout) -> Self:
+        return self if layout is self._layout else self._new(self._storage, layout)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
+
+        A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
+        """
+        target = self._completed(_sizes(shape))
+        layout = self._layout.reshape(target)
+        return self._view(layout) if layout is not None else self._new(self.copy()._storage, Layout.contiguous(target))
+
+    def _completed(self, sizes: tuple[int, ...]) -> Shape:
+        if -1 not in sizes:
+            return Shape(sizes)
+        known = Shape([size for size in sizes if size != -1])
+        count = known.elem_count
+        if len(known) != len(sizes) - 1 or count == 0 or self.elem_count % count:
+            reason = f"no size for -1 in {sizes} makes {self.elem_count} elements; state all sizes, or all but one"
+            raise ShapeMismatch("reshape", (self.shape,), reason)
+        return Shape([self.elem_count // count if size == -1 else size for size in sizes])
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1. Copies as `reshape` does."""
+        shape = self.shape
+        if not shape:
+            return self.reshape(1)
+        first, last = shape.dim("flatten", start_dim), shape.dim("flatten", end_dim)
+        if first > last:
+            reason = f"start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}; swap them"
+            raise InvalidArgument("flatten", reason)
+        merged = Shape.trusted(shape[first : last + 1]).elem_count
+        return self.reshape((*shape[:first], merged, *shape[last + 1 :]))
+
+    def transpose(self, dim1: int, dim2: int) -> Self:
+        """Swap two dims."""
+        return self._view(self._layout.transpose(dim1, dim2))
+
+    def permute(self, *dims: int | Sequence[int]) -> Self:
+        """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
+        return self._view(self._layout.permute(_sizes(dims)))
+
+    @property
+    def T(self) -> Self:  # noqa: N802
+        """The tensor with its dims in reverse order."""
+        return self._view(self._layout.permute(range(self.rank - 1, -1, -1)))
+
+    def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
+        """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
+        return self._view(self._layout.narrow(dim, start, length, step))
+
+    def squeeze(self, dim: int | None = None) -> Self:
+        """Drop `dim`, which must be of size 1, or all dims of size 1."""
+        if dim is not None:
+            return self._view(self._layout.squeeze(dim))
+        layout = self._layout
+        for position in reversed(range(layout.rank)):
+            if layout.shape[position] == 1:
+                layout = layout.squeeze(position)
+        return self._view(layout)
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
+        return self._view(self._layout.unsqueeze(dim))
+
+    def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
+        """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
+        return self._view(self._layout.broadcast_as(_sizes(shape)))
+
+    def contiguous(self) -> Self:
+        """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""
+        return self if self._layout.is_contiguous else self.copy()
+
+    def copy(self) -> Self:
+        """Copy the elements to a storage of their own, in row-major order."""
+        storage = self.device.alloc_uninit(self.shape, self.dtype)
+        self._storage.copy_strided_src(storage, 0, self._layout)
+        return self._like(storage)
+
+
+def _sizes(items: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
+    """Return the integers that a call named, one by one or in one sequence."""
+    if len(items) == 1 and isinstance(items[0], Iterable):
+        return tuple(items[0])
+    return tuple([item for item in items if not isinstance(item, Iterable)])
