@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from opgen.fields import Fields
 from opgen.loader import Document, Value
@@ -26,10 +26,12 @@ from opgen.model import (
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Signature
 
+_DTypes: TypeAlias = tuple[tuple[DType, ...], dict[str, tuple[str, ...]], frozenset[str]]
 Parsed = TypeVar("Parsed", Signature, Call)
 
+_LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
 _FOLDERS = {Path("spec/functors"): "functors", Path("spec/storage"): "storage", Path("spec/backends"): "backends"}
-_SINGLE = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
+SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -37,23 +39,26 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     by_folder: dict[str, list[Document]] = {folder: [] for folder in _FOLDERS.values()}
     for path, document in documents.items():
         if path.parent in _FOLDERS:
-            Fields(document.root, "the file", problems).check_name(document.stem, Location(path))
-            by_folder[_FOLDERS[path.parent]].append(document)
-        elif path not in _SINGLE:
+            if Fields(document.root, "the file", problems).check_name(document.stem, Location(path)):
+                by_folder[_FOLDERS[path.parent]].append(document)
+        elif path not in SINGLE_FILES:
             problems.append(
-                Problem(Location(path), "no part of a spec; files go to spec/storage, functors or backends")
+                Problem(
+                    Location(path), "no part of a spec; move it to spec/storage, functors or backends, or delete it"
+                )
             )
-    package, dtypes, device = (documents.get(path) for path in _SINGLE)
-    for path in _SINGLE:
+    package, dtypes, device = (documents.get(path) for path in SINGLE_FILES)
+    for path in SINGLE_FILES:
         if path not in documents and not any(problem.location.path == path for problem in problems):
-            problems.append(Problem(Location(path), "the file is missing"))
-    dtype_values, groups = _dtypes(dtypes, problems) if dtypes else ((), {})
+            problems.append(Problem(Location(path), "the file is missing; write it"))
+    dtype_values, groups, torn_groups = _dtypes(dtypes, problems) if dtypes else ((), {}, frozenset())
     device_doc, device_methods = _device(device, problems) if device else ("", ())
     functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
     return Spec(
-        package=_package(package, problems) if package else Package("", "", "", "", (), 0),
+        package=_package(package, problems) if package else Package("", "", "", "", (), 0, Location(SINGLE_FILES[0])),
         dtypes=dtype_values,
         groups=groups,
+        torn_groups=torn_groups,
         functors={kind.name: kind for kind in functors},
         families=tuple(_family(document, problems) for document in by_folder["storage"]),
         device_doc=device_doc,
@@ -71,20 +76,23 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         python=fields.text("python"),
         requires=tuple(text for text, _ in fields.texts("requires")),
         max_rank=fields.integer("max_rank"),
+        location=fields.place("name"),
     )
     fields.finish()
     return package
 
 
-def _dtypes(document: Document, problems: list[Problem]) -> tuple[tuple[DType, ...], dict[str, tuple[str, ...]]]:
+def _dtypes(document: Document, problems: list[Problem]) -> _DTypes:
     fields = Fields(document.root, "dtypes.yaml", problems)
     dtypes = tuple(_dtype(name, value, problems) for name, value in fields.mapping("dtypes").items())
     known = [dtype.name for dtype in dtypes]
-    groups = {}
+    groups: dict[str, tuple[str, ...]] = {}
+    torn = set()
     for name, value in fields.mapping("groups").items():
         members = fields.text_list(value, name)
         for member, location in members:
             if member not in known:
+                torn.add(name)
                 fields.problem(location, f"unknown dtype '{member}'{did_you_mean(member, known)}")
         groups[name] = tuple(member for member, _ in members)
     for dtype in dtypes:
@@ -94,7 +102,7 @@ def _dtypes(document: Document, problems: list[Problem]) -> tuple[tuple[DType, .
                 f"{did_you_mean(dtype.compute, known)}"
             )  # fmt: skip
     fields.finish()
-    return dtypes, groups
+    return dtypes, groups, frozenset(torn)
 
 
 def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
@@ -109,11 +117,15 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
         else:
             fields.problem(dlpack.location, f"'dlpack' of dtype '{name}' must be [type code, bits] or null")
     mark = fields.number_or_none("index_mark")
+    bytes_value = fields.required("bytes")
+    size = fields.scalar(bytes_value, int, "bytes")
+    if bytes_value is not None and size is not None and size not in (1, 2, 4, 8):
+        fields.problem(bytes_value.location, f"'bytes' of dtype '{name}' must be 1, 2, 4 or 8, not {size}")
     dtype = DType(
         name=name,
         doc=fields.text("doc"),
         kind=fields.choice("kind", ("unsigned", "signed", "float")),
-        bytes=fields.integer("bytes"),
+        bytes=size or 0,
         numpy=fields.text("numpy"),
         cpp=fields.text("cpp"),
         compute=fields.text("compute"),
@@ -122,8 +134,6 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
         index_mark=mark if isinstance(mark, int) else None,
         location=value.key_location,
     )
-    if dtype.bytes not in (1, 2, 4, 8):
-        fields.problem(value.location, f"'bytes' of dtype '{name}' must be 1, 2, 4 or 8, not {dtype.bytes}")
     fields.finish()
     return dtype
 
@@ -142,11 +152,16 @@ def _names(fields: Fields, value: Value | None, key: str) -> Names:
 
 def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
-    kind = fields.choice("kind", FUNCTOR_KINDS)
-    if kind != document.stem:
+    kind = document.stem
+    if kind not in FUNCTOR_KINDS:
         fields.problem(
-            document.root.location, f"kind '{kind}' stands in {document.path.name}; name the file {kind}.yaml"
+            Location(document.path),
+            f"unknown functor kind '{kind}'{did_you_mean(kind, FUNCTOR_KINDS)}; rename the file",
         )
+    value = fields.required("kind")
+    text = fields.scalar(value, str, "kind")
+    if value is not None and text is not None and text != kind:
+        fields.problem(value.location, f"kind '{text}' stands in {document.path.name}; write 'kind: {kind}'")
     functors = tuple(_functor(name, value, kind, problems) for name, value in fields.mapping("ops").items())
     result = FunctorKind(kind, fields.text("unsupported"), functors, document.path)
     fields.finish()
@@ -226,17 +241,12 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
     fields = Fields(value, f"method '{name}'", problems)
     signature = _parse(fields, fields.required("signature"), "signature", Signature.parse)
     if signature is not None and signature.name != name:
-        fields.problem(value.key_location, f"method '{name}' has the signature of '{signature.name}'")
-    checks = fields.optional("checks")
-    elements = checks.content if checks is not None else []
-    if not isinstance(elements, list):
-        fields.problem(value.location, f"'checks' of method '{name}' must be a list of calls")
-        elements = []
-    calls = [(_parse(fields, element, "checks", Call.parse), element.location) for element in elements]
+        message = f"method '{name}' has the signature of '{signature.name}'; give both one name"
+        fields.problem(value.key_location, message)
     kind = operands = dtypes = tensor = None
     if is_storage:
         kind = fields.text_or_none("ops")
-        operands = fields.mapping("operands")
+        operands = _operands(fields)
         tensor = _parse(fields, fields.optional("tensor"), "tensor", Signature.parse)
     else:
         dtypes_value = fields.optional("dtypes")
@@ -246,16 +256,33 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
         signature=signature or Signature(name, (), "None"),
         doc=fields.text("doc"),
         kind=kind,
-        operands=tuple(_operand(key, operand, problems) for key, operand in (operands or {}).items()),
+        operands=operands or (),
         dtypes=dtypes,
         unsupported=fields.text_or_none("unsupported"),
-        checks=tuple(Check(call, location) for call, location in calls if call is not None),
+        checks=_checks(fields),
         errors=tuple(text for text, _ in fields.texts("errors")),
         tensor=tensor,
+        is_broken=signature is None or operands == (),
         location=value.key_location,
     )
     fields.finish()
     return method
+
+
+def _checks(fields: Fields) -> tuple[Check, ...]:
+    found = []
+    for element in fields.elements("checks"):
+        call = _parse(fields, element, "checks", Call.parse)
+        if call is not None:
+            found.append(Check(call, element.location))
+    return tuple(found)
+
+
+def _operands(fields: Fields) -> tuple[Operand, ...]:
+    operands = fields.mapping("operands")
+    if operands and "self" not in operands:
+        fields.problem(fields.key_location, f"{fields.what} has no operand 'self'; add it to 'operands'")
+    return tuple(_operand(name, value, fields.problems) for name, value in operands.items())
 
 
 def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:
@@ -276,12 +303,16 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
     runtime_value = fields.required("runtime")
     runtime = missing = None
     if runtime_value is not None:
-        parts = Fields(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
-        missing = parts.text_or_none("missing")
-        runtime = parts.name("package") if missing is None else None
-        parts.finish()
-    storage = fields.mapping("storage")
-    device = fields.mapping("device")
+        runtime, missing = _runtime(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
+    extra = fields.name_or_none("extra")
+    modules = tuple(text for text, _ in fields.texts("modules"))
+    if extra is None and (modules or (runtime is None and missing is not None)):
+        fields.problem(
+            fields.key_location,
+            f"backend '{document.stem}' lacks the key 'extra', which names what to install for it; add it",
+        )
+    storage = fields.mapping("storage", may_be_empty=True)
+    device = fields.mapping("device", may_be_empty=True)
     backend = Backend(
         name=document.stem,
         doc=fields.text("doc"),
@@ -289,20 +320,38 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         extends=fields.text_or_none("extends"),
         runtime=runtime,
         missing=missing,
-        extra=fields.text_or_none("extra"),
+        extra=extra,
         requires=tuple(text for text, _ in fields.texts("requires")),
-        modules=tuple(text for text, _ in fields.texts("modules")),
+        modules=modules,
         label=fields.text("label"),
-        display=fields.text("display"),
+        display=fields.text("display", may_be_empty=True),
         preference=fields.integer("preference"),
         storage={name: _lowerings(name, value, document.stem, problems) for name, value in storage.items()},
         device={name: _lowerings(name, value, document.stem, problems) for name, value in device.items()},
-        locations={name: value.key_location for name, value in (storage | device).items()},
-        location=Location(document.path),
+        locations=_key_locations(document.root, {"storage": storage, "device": device}),
         path=document.path,
     )
     fields.finish()
     return backend
+
+
+def _key_locations(root: Value, parts: Mapping[str, Mapping[str, Value]]) -> dict[str, Location]:
+    keys = root.content if isinstance(root.content, dict) else {}
+    found = {key: value.key_location for key, value in keys.items()}
+    for part, methods in parts.items():
+        found.update({f"{part}.{name}": value.key_location for name, value in methods.items()})
+    return found
+
+
+def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | None, str | None]:
+    """The subpackage of a backend's runtime, or why there is none."""
+    parts = Fields(value, what, problems)
+    package, missing = parts.name_or_none("package"), parts.text_or_none("missing")
+    before = len(problems)
+    parts.finish()
+    if len(problems) == before and isinstance(value.content, dict) and len(value.content) != 1:
+        parts.problem(parts.key_location, f"{what} must have one key: its 'package', or why it is 'missing'")
+    return package, missing
 
 
 def _lowerings(
@@ -322,11 +371,18 @@ def _holds_mapping(value: Value) -> bool:
 
 
 def _lowering_list(value: Value, what: str, backend: str, problems: list[Problem]) -> tuple[Lowering, ...]:
+    """The lowerings of one op; none where one of them is wrong, so that `check` does not look for its cells."""
+    what = f"{what} of backend '{backend}'"
     elements = value.content if isinstance(value.content, list) else [value]
-    return tuple(_lowering(element, f"{what} of backend '{backend}'", problems) for element in elements)
+    before = len(problems)
+    lowerings = tuple(_lowering(element, what, problems) for element in elements)
+    if not elements:
+        problems.append(Problem(value.location, f"{what} is an empty list; {_LOWERING_MEND}"))
+    return lowerings if len(problems) == before else ()
 
 
 def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
+    before = len(problems)
     fields = Fields(value, what, problems)
     texts = [(kind, fields.text_or_none(kind)) for kind in LOWERING_KINDS]
     vias = [f"{kind} {text}" for kind, text in texts if text is not None]
@@ -336,11 +392,12 @@ def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
         via=" or ".join(reversed(vias)) if unsupported is None else None,
         unsupported=unsupported,
         dtypes=_names(fields, dtypes, "dtypes") if dtypes is not None else None,
-        location=value.location,
+        # The key's place: an alias has the place of its anchor.
+        location=value.key_location,
     )
-    before = len(problems)
     fields.finish()
-    if len(problems) == before and bool(vias) == bool(unsupported):
-        words = ", ".join(LOWERING_KINDS)
-        fields.problem(value.location, f"{what} must say how it is done ({words}) or be 'unsupported' with its reason")
+    if len(problems) == before and not vias and unsupported is None:
+        fields.problem(value.key_location, f"{what} does not say how it is done; {_LOWERING_MEND}")
+    if len(problems) == before and vias and unsupported is not None:
+        fields.problem(value.key_location, f"{what} is both done and unsupported; remove one of the two")
     return lowering

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from opgen.model import FUNCTOR_KINDS, Backend, Lowering, Method, Names, Spec
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.problem import Location, Problem, did_you_mean, nearest
 
 
 def check(spec: Spec, problems: list[Problem]) -> Spec:
@@ -21,10 +22,9 @@ def check(spec: Spec, problems: list[Problem]) -> Spec:
             if functor.result is not None and functor.result not in _dtype_names(spec):
                 message = f"unknown dtype '{functor.result}'{did_you_mean(functor.result, _dtype_names(spec))}"
                 problems.append(Problem(functor.location, message))
-    spec = replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
     for backend in spec.backends:
         _check_backend(spec, backend, problems)
-    return spec
+    return replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
 
 
 def _dtype_names(spec: Spec) -> list[str]:
@@ -35,31 +35,46 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
     counts = Counter(method.name for method in spec.storage_methods())
     for method in spec.storage_methods():
         if counts[method.name] > 1:
-            problems.append(Problem(method.location, f"storage method '{method.name}' stands in more than one family"))
+            message = f"storage method '{method.name}' stands in more than one family; keep one"
+            problems.append(Problem(method.location, message))
     for backend in spec.backends:
         same = [other for other in spec.backends if other.class_prefix == backend.class_prefix]
         if len(same) > 1:
-            message = f"class_prefix '{backend.class_prefix}' is used by more than one backend"
-            problems.append(Problem(backend.location, message))
-    for name in set(spec.functors) - set(FUNCTOR_KINDS):
-        problems.append(Problem(Location(spec.functors[name].path), f"unknown functor kind '{name}'"))
+            message = f"class_prefix '{backend.class_prefix}' is used by more than one backend; choose another"
+            problems.append(Problem(backend.place("class_prefix"), message))
+    for name in FUNCTOR_KINDS:
+        if name not in spec.functors:
+            problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))
 
 
-def _check_dtypes(spec: Spec, names: Names, words: Iterable[str], problems: list[Problem]) -> None:
-    """Note unknown dtypes; a single name must be a group or one of `words`."""
+def _check_dtypes(spec: Spec, names: Names, words: Iterable[str], problems: list[Problem]) -> bool:
+    """Whether all dtypes are known; those that are not are noted. A name alone is a group or one of `words`."""
     known = _dtype_names(spec) if names.listed else [*spec.groups, *words]
     what = "dtype" if names.listed else "group of dtypes"
     for text, location in zip(names.texts, names.locations, strict=True):
         if text not in known:
-            hint = "; write a dtype in brackets" if text in _dtype_names(spec) else did_you_mean(text, known)
+            is_bare = not names.listed and text in _dtype_names(spec)
+            hint = f"; write a dtype in brackets, [{text}]" if is_bare else did_you_mean(text, known)
             problems.append(Problem(location, f"unknown {what} '{text}'{hint}"))
+    return _are_known(spec, names, words)
+
+
+def _are_known(spec: Spec, names: Names, words: Iterable[str] = ()) -> bool:
+    known = _dtype_names(spec) if names.listed else {*spec.groups, *words} - spec.torn_groups
+    return all(text in known for text in names.texts)
 
 
 def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
+    if method.is_broken:
+        return
     arguments = method.signature.arguments
     if method.kind is not None and method.kind not in spec.functors:
         message = f"unknown functor kind '{method.kind}' of method '{method.name}'"
         problems.append(Problem(method.location, message + did_you_mean(method.kind, spec.functors)))
+    if method.kind is not None and "op" not in arguments:
+        message = f"method '{method.name}' chooses between ops but has no parameter 'op'; add it to the signature"
+        problems.append(Problem(method.location, message))
+    are_known = method.dtypes is None or _check_dtypes(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
         if operand.name != "self" and operand.name not in arguments:
             message = f"operand '{operand.name}' is no parameter of '{method.name}'"
@@ -68,11 +83,7 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
             message = f"layout '{operand.layout}' is no parameter of '{method.name}'"
             problems.append(Problem(operand.location, message + did_you_mean(operand.layout, arguments)))
         words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else []
-        _check_dtypes(spec, operand.dtypes, words, problems)
-    if method.operands and "self" not in [operand.name for operand in method.operands]:
-        problems.append(Problem(method.location, f"method '{method.name}' has no operand 'self'"))
-    if method.dtypes is not None:
-        _check_dtypes(spec, method.dtypes, (), problems)
+        are_known &= _check_dtypes(spec, operand.dtypes, words, problems)
     known = ["self", *arguments]
     for item in method.checks:
         for name in item.call.names():
@@ -85,7 +96,7 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
         for names in limited
         if names.texts not in (("same",), ("op",))
     )
-    if some_lack and method.unsupported is None and not any(p.location == method.location for p in problems):
+    if some_lack and are_known and method.unsupported is None:
         message = f"method '{method.name}' lacks some dtypes; say why in 'unsupported'"
         problems.append(Problem(method.location, message))
 
@@ -98,12 +109,13 @@ def _extended(spec: Spec, backend: Backend, problems: list[Problem]) -> Backend:
     while (base_name := by_name[chain[-1]].extends) is not None:
         if base_name not in by_name:
             message = f"backend '{chain[-1]}' extends unknown backend '{base_name}'{did_you_mean(base_name, by_name)}"
-            problems.append(Problem(by_name[chain[-1]].location, message))
+            problems.append(Problem(by_name[chain[-1]].place("extends"), message))
             break
         if base_name in chain:
-            problems.append(
-                Problem(backend.location, f"backends extend each other: {' -> '.join([*chain, base_name])}")
-            )
+            # Noted once, at the first backend of the ring.
+            if base_name == backend.name == min(chain):
+                message = f"backends extend each other: {' -> '.join([*chain, base_name])}; write one of them out"
+                problems.append(Problem(backend.place("extends"), message))
             break
         base = by_name[base_name]
         result = replace(
@@ -117,25 +129,29 @@ Table = Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
 
 
 def _merged(base: Table, own: Table) -> Table:
-    return {name: {**base.get(name, {}), **own.get(name, {})} for name in (*base, *(set(own) - set(base)))}
+    return {name: {**base.get(name, {}), **own.get(name, {})} for name in {**base, **own}}
 
 
 def _check_backend(spec: Spec, backend: Backend, problems: list[Problem]) -> None:
+    """Note what is wrong in the backend's own file. What it extends is looked at in its own file, and is complete."""
     for part, table, methods in (
         ("storage", backend.storage, tuple(spec.storage_methods())),
         ("device", backend.device, spec.device_methods),
     ):
         known = [method.name for method in methods]
+        meant = set()
         for name in table:
             if name not in known:
+                meant.add(nearest(name, known))
                 message = f"unknown {part} method '{name}' in backend '{backend.name}'{did_you_mean(name, known)}"
-                problems.append(Problem(backend.locations.get(name, backend.location), message))
+                problems.append(Problem(backend.place(f"{part}.{name}"), message))
         for method in methods:
-            if method.name not in table:
+            place = backend.place(f"{part}.{method.name}", part)
+            if method.name in table:
+                _check_lowerings(spec, backend, method, table[method.name], place, problems)
+            elif backend.extends is None and method.name not in meant:
                 message = f"backend '{backend.name}' has no lowering of {part} method '{method.name}'"
-                problems.append(Problem(backend.location, f"{message}; write how it is done, or 'unsupported: reason'"))
-            else:
-                _check_lowerings(spec, backend, method, table[method.name], problems)
+                problems.append(Problem(place, f"{message}; write how it is done, or 'unsupported: reason'"))
 
 
 def _check_lowerings(
@@ -143,26 +159,36 @@ def _check_lowerings(
     backend: Backend,
     method: Method,
     by_op: Mapping[str | None, tuple[Lowering, ...]],
+    place: Location,
     problems: list[Problem],
 ) -> None:
-    place = backend.locations.get(method.name, backend.location)
+    if method.is_broken or (method.kind is not None and method.kind not in spec.functors):
+        return
     ops = spec.ops(method)
+    meant = set()
     for op in by_op:
         if op is None and method.kind is not None:
+            if not by_op[op]:  # what stands there could not be read, which is noted
+                return
             message = f"'{method.name}' of backend '{backend.name}' must list its ops: {', '.join(map(str, ops))}"
             problems.append(Problem(place, message))
             return
         if op not in ops:
-            hint = did_you_mean(str(op), [name for name in ops if name]) if method.kind else "; it has no ops"
-            problems.append(Problem(place, f"unknown op '{op}' of '{method.name}' in backend '{backend.name}'{hint}"))
+            known = [name for name in ops if name]
+            meant.add(nearest(str(op), known))
+            hint = did_you_mean(str(op), known) if method.kind else f"; '{method.name}' has no ops, write its lowering"
+            where = by_op[op][0].location if by_op[op] else place
+            problems.append(Problem(where, f"unknown op '{op}' of '{method.name}' in backend '{backend.name}'{hint}"))
     for op in ops:
         name = method.name if op is None else f"{method.name}.{op}"
         if op not in by_op:
-            if None not in by_op:
+            if method.kind is not None and backend.extends is None and op not in meant:
                 message = f"backend '{backend.name}' has no lowering of '{name}'"
                 problems.append(Problem(place, f"{message}; write how it is done, or 'unsupported: reason'"))
             continue
-        _check_cover(spec, backend, name, spec.op_dtypes(method, op), by_op[op], problems)
+        names = spec.op_names(method, op)
+        if names is None or _are_known(spec, names):
+            _check_cover(spec, backend, name, spec.op_dtypes(method, op), by_op[op], problems)
 
 
 def _check_cover(
@@ -176,25 +202,31 @@ def _check_cover(
     """Note where the lowerings of an op miss one of its dtypes, or give one twice."""
     what = f"'{name}' of backend '{backend.name}'"
     seen: dict[str, Lowering] = {}
+    are_known = True
     for lowering in lowerings:
         if wanted is None:
             if lowering.dtypes is not None:
                 problems.append(Problem(lowering.location, f"{what} has no dtype; remove 'dtypes'"))
+            if len(lowerings) > 1:
+                problems.append(
+                    Problem(lowering.location, f"{what} has no dtype, so it has one lowering; remove the rest")
+                )
             continue
         if lowering.dtypes is None:
             problems.append(Problem(lowering.location, f"{what} lacks the key 'dtypes'; write 'dtypes: all' or a list"))
             return
-        _check_dtypes(spec, lowering.dtypes, (), problems)
+        are_known &= _check_dtypes(spec, lowering.dtypes, (), problems)
         resolved = spec.resolve(lowering.dtypes)
         if lowering.dtypes.listed:
             for dtype in resolved:
                 if dtype not in wanted:
-                    problems.append(Problem(lowering.location, f"{what} lists {dtype}, which the op does not have"))
+                    message = f"{what} lists {dtype}, which the op does not have; remove it"
+                    problems.append(Problem(lowering.location, message))
         for dtype in resolved:
             if dtype in seen and dtype in wanted:
-                problems.append(Problem(lowering.location, f"{what} lists {dtype} twice"))
+                problems.append(Problem(lowering.location, f"{what} lists {dtype} twice; keep one"))
             seen[dtype] = lowering
     missing = [dtype for dtype in wanted or () if dtype not in seen]
-    if missing and lowerings:
+    if missing and lowerings and are_known:
         message = f"{what} has no cell for {', '.join(missing)}; write how, or 'unsupported: reason'"
         problems.append(Problem(lowerings[0].location, message))

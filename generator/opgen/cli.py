@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from opgen import __version__
-from opgen.build import build
+from opgen.build import SINGLE_FILES, build
 from opgen.check import check as check_spec
 from opgen.loader import load
 from opgen.matrix import Cell, cells
@@ -74,17 +74,13 @@ def read_spec(root: Path) -> Spec:
     problems: list[Problem] = []
     documents = load(root, problems)
     # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
-    unread = bool(problems)
+    is_whole = not problems and all(path in documents for path in SINGLE_FILES)
     spec = build(documents, problems)
-    if not unread and not _is_torn(problems):
+    if is_whole:
         spec = check_spec(spec, problems)
     if problems:
         raise SpecError(problems)
     return spec
-
-
-def _is_torn(problems: Sequence[Problem]) -> bool:
-    return any(problem.message == "the file is missing" for problem in problems)
 
 
 @main.command()

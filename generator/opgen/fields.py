@@ -1,10 +1,11 @@
 """Reads the keys of a mapping: every key is asked for, and whatever was not asked for is a mistake."""
 
+import keyword
 import re
 from typing import TypeVar
 
 from opgen.loader import Scalar, Value
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.problem import Location, Problem, did_you_mean, nearest
 
 # Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -22,10 +23,14 @@ class Fields:
         self.key_location = value.key_location
         self.what = what
         self.problems = problems
+        self._places: dict[str, Location] = {}
         self._asked: list[str] = []
+        self._missing: list[str] = []
         self._rest: dict[str, Value] = {}
+        self._is_mapping = isinstance(value.content, dict)
         if isinstance(value.content, dict):
             self._rest = dict(value.content)
+            self._places = {key: inner.location for key, inner in value.content.items()}
         else:
             self.problem(value.location, f"{what} must be a mapping, not {value.type_name}")
 
@@ -33,16 +38,20 @@ class Fields:
         """Note a mistake."""
         self.problems.append(Problem(location, message))
 
+    def place(self, key: str) -> Location:
+        """Where the value of `key` stands; where the mapping stands if the key is not written."""
+        return self._places.get(key, self.location)
+
     def optional(self, key: str) -> Value | None:
         """The value of `key`, or None where it is not written."""
         self._asked.append(key)
         return self._rest.pop(key, None)
 
     def required(self, key: str) -> Value | None:
-        """The value of `key`; that it is missing is noted."""
+        """The value of `key`; `finish` notes that it is missing."""
         value = self.optional(key)
         if value is None:
-            self.problem(self.key_location, f"{self.what} lacks the key '{key}'")
+            self._missing.append(key)
         return value
 
     def scalar(self, value: Value | None, kind: type[ScalarType], key: str) -> ScalarType | None:
@@ -52,17 +61,26 @@ class Fields:
         content = value.content
         if isinstance(content, kind) and isinstance(content, bool) == (kind is bool):
             return content
-        self.problem(value.location, f"'{key}' of {self.what} must be {_TYPE_NAMES[kind]}, not {value.type_name}")
+        mend = "; put it in quotes" if kind is str and isinstance(content, int | float) else ""
+        message = f"'{key}' of {self.what} must be {_TYPE_NAMES[kind]}, not {value.type_name}"
+        self.problem(value.location, message + mend)
         return None
 
-    def text(self, key: str) -> str:
+    def text(self, key: str, *, may_be_empty: bool = False) -> str:
         """Required text."""
-        return (self.scalar(self.required(key), str, key) or "").strip()
+        return self._stripped(self.required(key), key, may_be_empty=may_be_empty) or ""
 
     def text_or_none(self, key: str) -> str | None:
         """Text, or None where the key is not written."""
-        value = self.scalar(self.optional(key), str, key)
-        return None if value is None else value.strip()
+        return self._stripped(self.optional(key), key, may_be_empty=False)
+
+    def _stripped(self, value: Value | None, key: str, *, may_be_empty: bool) -> str | None:
+        text = self.scalar(value, str, key)
+        if value is None or text is None:
+            return None
+        if not text.strip() and not may_be_empty:
+            self.problem(value.location, f"'{key}' of {self.what} is empty; write its text")
+        return text.strip()
 
     def integer(self, key: str) -> int:
         """A required integer."""
@@ -91,6 +109,14 @@ class Fields:
         self.check_name(text, value.location)
         return text
 
+    def name_or_none(self, key: str) -> str | None:
+        """Text that can name a module, or None where the key is not written."""
+        value = self.optional(key)
+        text = self.scalar(value, str, key)
+        if value is not None and text is not None:
+            self.check_name(text, value.location)
+        return text
+
     def class_name(self, key: str) -> str:
         """Required text that can name a class."""
         value = self.required(key)
@@ -101,14 +127,19 @@ class Fields:
             self.problem(value.location, f"'{text}' cannot name a class; write it like 'Name'")
         return text
 
-    def check_name(self, text: str, location: Location) -> None:
-        """Note a mistake where `text` cannot be a file's and a module's name."""
+    def check_name(self, text: str, location: Location) -> bool:
+        """Whether `text` can be a file's and a module's name; that it cannot is noted."""
         if not _NAME.fullmatch(text):
             self.problem(location, f"'{text}' cannot be a name; use small letters, digits and underscores")
+        elif keyword.iskeyword(text):
+            self.problem(location, f"'{text}' cannot be a name, it is a word of Python; use another one")
+        return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
-    def mapping(self, key: str) -> dict[str, Value]:
+    def mapping(self, key: str, *, may_be_empty: bool = False) -> dict[str, Value]:
         """A required mapping from names to values."""
         value = self.required(key)
+        if value is not None and value.content == {} and not may_be_empty:
+            self.problem(value.location, f"'{key}' of {self.what} is empty; write what it holds")
         return self._named(value, key) if value is not None else {}
 
     def mapping_or_empty(self, key: str) -> dict[str, Value]:
@@ -131,15 +162,23 @@ class Fields:
 
     def text_list(self, value: Value, key: str) -> tuple[tuple[str, Location], ...]:
         """The texts in a list with their places."""
-        if not isinstance(value.content, list):
-            self.problem(value.location, f"'{key}' of {self.what} must be a list, not {value.type_name}")
-            return ()
         found = []
-        for element in value.content:
+        for element in self._listed(value, key):
             text = self.scalar(element, str, key)
             if text is not None:
                 found.append((text, element.location))
         return tuple(found)
+
+    def elements(self, key: str) -> list[Value]:
+        """The elements of a list; none where the key is not written."""
+        value = self.optional(key)
+        return [] if value is None else self._listed(value, key)
+
+    def _listed(self, value: Value, key: str) -> list[Value]:
+        if isinstance(value.content, list):
+            return value.content
+        self.problem(value.location, f"'{key}' of {self.what} must be a list, not {value.type_name}")
+        return []
 
     def number_or_none(self, key: str) -> Scalar:
         """A number, or None where null or nothing is written."""
@@ -149,7 +188,13 @@ class Fields:
         return self.scalar(value, int, key)
 
     def finish(self) -> None:
-        """Note every key that nobody asked for."""
+        """Note every key that nobody asked for, and every required one that is missing."""
+        meant = set()
         for key, value in self._rest.items():
-            near = did_you_mean(key, self._asked)
-            self.problem(value.key_location, f"unknown key '{key}' in {self.what}{near}")
+            meant.add(nearest(key, self._asked))
+            hint = did_you_mean(key, self._asked)
+            self.problem(value.key_location, f"unknown key '{key}' in {self.what}{hint}")
+        # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
+        for key in self._missing:
+            if self._is_mapping and key not in meant:
+                self.problem(self.key_location, f"{self.what} lacks the key '{key}'; add it")

@@ -49,12 +49,18 @@ def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
     """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out."""
     folder = root / "spec"
     documents = {}
-    for path in sorted(folder.rglob("*.yaml")):
+    for path in sorted(folder.rglob("*.y*ml")):
         relative = path.relative_to(root)
+        if path.suffix != ".yaml":
+            problems.append(
+                Problem(Location(relative), f"a file of the spec ends in .yaml; rename it {path.stem}.yaml")
+            )
+            continue
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(Problem(Location(relative), f"cannot be read: {error}"))
+            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+            problems.append(Problem(Location(relative), f"cannot be read: {reason}; save it as a text in UTF-8"))
             continue
         value = _parse(text, relative, problems)
         if value is not None:
@@ -68,29 +74,45 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         location = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path)
-        problems.append(Problem(location, _syntax_message(text, location, str(error.problem or error.context))))
+        problems.append(Problem(location, _syntax_message(text, location, error)))
         return None
     except yaml.YAMLError as error:
-        problems.append(Problem(Location(path), f"not valid YAML: {error}"))
+        problems.append(Problem(Location(path), f"not valid YAML: {' '.join(str(error).split())}"))
         return None
     if node is None:
         problems.append(Problem(Location(path), "the file is empty; write its keys or delete the file"))
         return None
     if not isinstance(node, yaml.MappingNode):
-        problems.append(Problem(_location(node, path), "the file must hold a mapping of keys to values"))
+        message = "the file must hold a mapping; write it as 'key: value' lines"
+        problems.append(Problem(_location(node, path), message))
         return None
-    found: list[Problem] = []
-    value = _value(node, path, _location(node, path), found, ())
-    problems.extend(found)
-    return value
+    try:
+        return _value(node, path, _location(node, path), problems, ())
+    except _LoopError as error:
+        problems.append(Problem(error.location, "an alias stands inside its own anchor; write the value out"))
+        return None
 
 
-def _syntax_message(text: str, location: Location, problem: str) -> str:
+class _LoopError(Exception):
+    """A value holds itself."""
+
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        self.location = location
+
+
+def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) -> str:
     lines = text.splitlines()
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        return "a tab indents this line; YAML wants spaces"
-    return f"not valid YAML: {problem}"
+        return "a tab indents this line; indent it with spaces"
+    problem = str(error.problem or error.context)
+    if "undefined alias" in problem:
+        alias = line[location.column :].split()[0].rstrip(",]}")
+        return f"alias '*{alias}' repeats nothing; write '&{alias}' before the value that it repeats"
+    if error.problem and error.context and error.context_mark:
+        problem += f" {error.context} that begins at line {error.context_mark.line + 1}"
+    return f"not valid YAML: {problem}; look at the quotes, brackets and indentation up to here"
 
 
 def _location(node: yaml.Node, path: Path) -> Location:
@@ -102,8 +124,7 @@ def _value(
 ) -> Value:
     location = _location(node, path)
     if id(node) in parents:
-        problems.append(Problem(location, "an alias stands inside its own anchor; write the value out"))
-        return Value(location, None, key_location)
+        raise _LoopError(key_location)
     parents = (*parents, id(node))
     if isinstance(node, yaml.MappingNode):
         items: dict[str, Value] = {}
@@ -111,10 +132,10 @@ def _value(
             place = _location(key_node, path)
             key = key_node.value
             if not isinstance(key_node, yaml.ScalarNode):
-                problems.append(Problem(place, "a key must be a word"))
+                problems.append(Problem(place, "a key must be a word; put it in quotes"))
             elif key in items:
                 first = items[key].key_location
-                problems.append(Problem(place, f"key '{key}' stands twice; the first is at line {first.line}"))
+                problems.append(Problem(place, f"key '{key}' stands twice, first at line {first.line}; keep one"))
             else:
                 items[key] = _value(value_node, path, place, problems, parents)
         return Value(location, items, key_location)

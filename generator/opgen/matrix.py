@@ -60,6 +60,7 @@ def op_reason(spec: Spec, method: Method) -> str | None:
 def _cell(method: Method, op: str | None, backend: Backend, dtype: str | None, lowering: Lowering) -> Cell:
     if lowering.unsupported is not None:
         return Cell(method.name, op, backend.name, dtype, "unsupported", None, lowering.unsupported)
-    if backend.runtime is None:
+    # A field of a storage can be read wherever there is a storage, be it a stand-in.
+    if backend.runtime is None and lowering.via != "attribute field":
         return Cell(method.name, op, backend.name, dtype, "unavailable", lowering.via, backend.missing)
     return Cell(method.name, op, backend.name, dtype, "supported", lowering.via, None)

@@ -21,6 +21,7 @@ class Package:
     python: str
     requires: tuple[str, ...]
     max_rank: int
+    location: Location  # of its name
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class Method:
     checks: tuple[Check, ...]
     errors: tuple[str, ...]  # what the checks and the backends raise, besides what every method may
     tensor: Signature | None  # the tensor method that is this method alone
+    is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
     location: Location
 
 
@@ -162,9 +164,13 @@ class Backend:
     # method -> op -> lowerings, with op None for methods that have no op
     storage: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
     device: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
-    locations: Mapping[str, Location]  # of each method's key
-    location: Location
+    locations: Mapping[str, Location]  # of each key of the file, and of each method as `storage.affine`
     path: Path
+
+    def place(self, *keys: str) -> Location:
+        """Where the first of `keys` stands that is written; the top of the file where none is."""
+        written = (self.locations[key] for key in keys if key in self.locations)
+        return next(written, Location(self.path))
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,7 @@ class Spec:
     package: Package
     dtypes: tuple[DType, ...]
     groups: Mapping[str, tuple[str, ...]]
+    torn_groups: frozenset[str]  # name an unknown dtype, which is noted; what uses them cannot be checked
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
     device_doc: str
@@ -199,11 +206,14 @@ class Spec:
         kind = self.functors.get(method.kind)
         return tuple(functor.name for functor in kind.functors) if kind else ()
 
-    def op_dtypes(self, method: Method, op: str | None) -> tuple[str, ...] | None:
-        """The dtypes that a method has with `op`; None for a device method without a dtype."""
+    def op_names(self, method: Method, op: str | None) -> Names | None:
+        """The dtypes that a method has with `op`, as they are written; None for a device method without a dtype."""
         if op is not None and method.kind is not None:
             functor = next(f for f in self.functors[method.kind].functors if f.name == op)
-            return self.resolve(functor.dtypes)
-        if method.operands:
-            return self.resolve(method.operands[0].dtypes)
-        return None if method.dtypes is None else self.resolve(method.dtypes)
+            return functor.dtypes
+        return method.operands[0].dtypes if method.operands else method.dtypes
+
+    def op_dtypes(self, method: Method, op: str | None) -> tuple[str, ...] | None:
+        """The dtypes that a method has with `op`; None for a device method without a dtype."""
+        names = self.op_names(method, op)
+        return None if names is None else self.resolve(names)

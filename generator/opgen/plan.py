@@ -27,9 +27,10 @@ def plan(spec: Spec, templates: Path) -> list[Output]:
     and the ending .j2 marks a template that is rendered.
     """
     if not (templates / spec.package.name).is_dir():
-        location = Location(Path("spec/package.yaml"))
-        message = f"the package is named '{spec.package.name}', but templates/{spec.package.name} is missing"
-        raise SpecError([Problem(location, message)])
+        message = (
+            f"the package is named '{spec.package.name}', but templates/{spec.package.name} is missing; rename one"
+        )
+        raise SpecError([Problem(spec.package.location, message)])
     outputs: list[Output] = []
     for file in sorted(path for path in templates.rglob("*") if path.is_file()):
         template = PurePosixPath(file.relative_to(templates).as_posix())

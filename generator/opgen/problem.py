@@ -37,10 +37,15 @@ class SpecError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The known word that `word` is probably a misspelling of."""
+    return next(iter(difflib.get_close_matches(word, list(choices), n=1)), None)
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """The end of a message about an unknown word: the nearest known one, or else all of them."""
     known = list(choices)
-    nearest = difflib.get_close_matches(word, known, n=1)
-    if nearest:
-        return f"; did you mean '{nearest[0]}'?"
-    return f"; known are {', '.join(known)}" if known else ""
+    near = nearest(word, known)
+    if near is not None:
+        return f"; did you mean '{near}'?"
+    return f"; known are {', '.join(known)}" if known else "; remove it"

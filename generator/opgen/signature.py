@@ -3,6 +3,8 @@
 import ast
 from dataclasses import dataclass
 
+_SIGNATURE_FORM = "'name(parameter: type, ...) -> type'"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -37,13 +39,15 @@ class Signature:
         try:
             function = ast.parse(f"def {text}: pass").body[0]
         except SyntaxError as error:
-            raise ValueError(f"'{text}' is not a signature: {error.msg}") from None
+            raise ValueError(f"'{text}' is not a signature ({error.msg}); write {_SIGNATURE_FORM}") from None
         if not isinstance(function, ast.FunctionDef) or function.returns is None:
-            raise ValueError(f"'{text}' is not a signature; write 'name(parameter: type) -> type'")
+            raise ValueError(f"'{text}' is not a signature; write {_SIGNATURE_FORM}")
         parameters = []
         for argument in function.args.args:
             if argument.annotation is None:
-                raise ValueError(f"parameter '{argument.arg}' of '{function.name}' lacks its type")
+                raise ValueError(
+                    f"parameter '{argument.arg}' of '{function.name}' lacks its type; write {_SIGNATURE_FORM}"
+                )
             parameters.append(Parameter(argument.arg, ast.unparse(argument.annotation)))
         signature = Signature(function.name, tuple(parameters), ast.unparse(function.returns))
         # What the parse drops (defaults, stars, comments) or rewrites would be lost without a word.
@@ -65,7 +69,7 @@ class Call:
         try:
             expression = ast.parse(text, mode="eval").body
         except SyntaxError as error:
-            raise ValueError(f"'{text}' is not a call: {error.msg}") from None
+            raise ValueError(f"'{text}' is not a call ({error.msg}); write 'name(argument, ...)'") from None
         if not isinstance(expression, ast.Call) or not isinstance(expression.func, ast.Name) or expression.keywords:
             raise ValueError(f"'{text}' is not a call; write 'name(argument, ...)'")
         return Call(expression.func.id, tuple(map(ast.unparse, expression.args)))

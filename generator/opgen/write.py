@@ -15,7 +15,7 @@ _SKIPPED = ("__pycache__", "build")
 
 
 class WriteError(Exception):
-    """The output tree is not what opgen may write to; nothing was written."""
+    """The output tree cannot be written to."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Change:
         new = [] if self.new is None else self.new.splitlines(keepends=True)
         before = "/dev/null" if self.old is None else f"a/{self.path}"
         after = "/dev/null" if self.new is None else f"b/{self.path}"
-        return "".join(difflib.unified_diff(old, new, before, after))
+        lines = difflib.unified_diff(old, new, before, after)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
@@ -52,7 +53,8 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
             found.append(Change(path, old, new))
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
-        if path not in texts:
+        # What a killed run left may be torn, which is not an edit; `write` removes it.
+        if path not in texts and not file.name.startswith(_TEMPORARY):
             old = _read(file)
             if old is not None and is_generated(old):
                 found.append(Change(path, old, None))
@@ -73,11 +75,17 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
             file.unlink(missing_ok=True)
     for change in found:
         file = output / change.path
-        if change.new is None:
-            file.unlink(missing_ok=True)
-            _remove_empty(file.parent, output)
-        else:
-            _write_atomically(file, change.new)
+        try:
+            if change.new is None:
+                file.unlink(missing_ok=True)
+                _remove_empty(file.parent, output)
+            else:
+                _write_atomically(file, change.new)
+        except OSError as error:
+            raise WriteError(
+                f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
+                "run 'opgen generate' again once that is mended"
+            ) from error
 
 
 def _read(file: Path) -> str | None:

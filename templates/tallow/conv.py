@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
 from .error import InvalidArgument
@@ -10,22 +10,22 @@ from .error import InvalidArgument
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Params:
+    """What the parameters of all convolutions share. Not a dataclass: each one more would slow the import down."""
+
+    __slots__: tuple[str, ...] = ()
+
     op: ClassVar[str]
 
-    b_size: int
-    c_out: int
-    c_in: int
     padding: int
     stride: int
     dilation: int
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            size, least = getattr(self, field.name), 1 if field.name in _AT_LEAST_1 else 0
+        for name in self.__slots__:
+            size, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
             if size < least:
-                raise InvalidArgument(self.op, f"{field.name} is {least} or more, not {size}")
+                raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
         for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):
             self._check_result(size, kernel)
 
@@ -43,8 +43,9 @@ class _Params:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ParamsConv(_Params):
+    __slots__ = ()
+
     def _free(self, size: int, kernel: int) -> int:
         return size + 2 * self.padding - self.dilation * (kernel - 1) - 1
 
@@ -58,8 +59,9 @@ class _ParamsConv(_Params):
         return max(self._free(size, kernel) // self.stride + 1, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _ParamsConvTranspose(_Params):
+    __slots__ = ()
+
     output_padding: int
 
     def _full(self, size: int, kernel: int) -> int:
@@ -80,8 +82,14 @@ class ParamsConv1D(_ParamsConv):
 
     op: ClassVar[str] = "conv1d"
 
+    b_size: int
     l_in: int
+    c_out: int
+    c_in: int
     k_size: int
+    padding: int
+    stride: int
+    dilation: int
 
     @property
     def l_out(self) -> int:
@@ -110,8 +118,15 @@ class ParamsConvTranspose1D(_ParamsConvTranspose):
 
     op: ClassVar[str] = "conv_transpose1d"
 
+    b_size: int
     l_in: int
+    c_out: int
+    c_in: int
     k_size: int
+    padding: int
+    output_padding: int
+    stride: int
+    dilation: int
 
     @property
     def l_out(self) -> int:
@@ -140,10 +155,16 @@ class ParamsConv2D(_ParamsConv):
 
     op: ClassVar[str] = "conv2d"
 
+    b_size: int
     i_h: int
     i_w: int
     k_h: int
     k_w: int
+    c_out: int
+    c_in: int
+    padding: int
+    stride: int
+    dilation: int
 
     @property
     def out_h(self) -> int:
@@ -177,10 +198,17 @@ class ParamsConvTranspose2D(_ParamsConvTranspose):
 
     op: ClassVar[str] = "conv_transpose2d"
 
+    b_size: int
     i_h: int
     i_w: int
     k_h: int
     k_w: int
+    c_out: int
+    c_in: int
+    padding: int
+    output_padding: int
+    stride: int
+    dilation: int
 
     @property
     def out_h(self) -> int:

@@ -13,7 +13,7 @@ class DTypeRow:
     name: str
     value: str
     doc: str
-    arguments: str
+    facts: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,6 @@ class DTypeView:
 def _row(dtype: DType) -> DTypeRow:
     numpy = dtype.numpy.rpartition(".")
     values = [
-        f'"{dtype.name}"',
         f'"{dtype.kind}"',
         str(dtype.bytes),
         f'"{numpy[0]}"',

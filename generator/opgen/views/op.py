@@ -14,7 +14,7 @@ class OpRow:
 
     name: str
     value: str
-    arguments: str
+    facts: str  # its dtypes; for a reduction also the result's dtype and whether nothing is an error
     doc: str
 
 
@@ -23,6 +23,8 @@ class OpClass:
     """The enum of one functor kind."""
 
     name: str
+    constant: str
+    facts: str  # the type of a row's facts
     doc: str
     unsupported: str
     is_reduce: bool
@@ -44,11 +46,11 @@ def _dtypes(functor: Functor) -> str:
 
 
 def _row(functor: Functor, *, is_reduce: bool) -> OpRow:
-    arguments = [quoted(functor.name), _dtypes(functor)]
+    facts = _dtypes(functor)
     if is_reduce:
         result = "None" if functor.result is None else f"DType.{functor.result.upper()}"
-        arguments += [result, str(functor.empty_is_error)]
-    return OpRow(functor.name.upper(), functor.name, ", ".join(arguments), f"{functor.doc}\n    # {functor.edges}")
+        facts = f"({facts}, {result}, {functor.empty_is_error})"
+    return OpRow(functor.name.upper(), functor.name, facts, f"{functor.doc}\n    # {functor.edges}")
 
 
 def op_module(spec: Spec, _: str | None) -> OpView:
@@ -59,6 +61,8 @@ def op_module(spec: Spec, _: str | None) -> OpView:
         classes.append(
             OpClass(
                 name=class_name(kind.name),
+                constant=kind.name.upper(),
+                facts="tuple[frozenset[DType], DType | None, bool]" if is_reduce else "frozenset[DType]",
                 doc=f"The ops of `{_method_of(spec, kind)}`.",
                 unsupported=quoted(kind.unsupported),
                 is_reduce=is_reduce,

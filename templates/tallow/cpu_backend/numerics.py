@@ -70,7 +70,7 @@ def multiply_add(x: Array, mul: float, add: float) -> Array:
 def elu(x: Array, alpha: float) -> Array:
     """x where x > 0, else alpha * expm1(x)."""
     wide = x.astype(np.float64)
-    return np.where(x > 0, wide, alpha * np.expm1(np.minimum(wide, 0))).astype(x.dtype)
+    return np.where(x > 0, wide, alpha * np.expm1(wide)).astype(x.dtype)
 
 
 def erf(x: Array) -> Array:
@@ -123,8 +123,8 @@ def gelu_erf(x: Array) -> Array:
     square, square_error = _two_product(magnitude, magnitude)
     # erfc(z) is exp(-z**2) * erfcx(z), and erfcx has no steep slope.
     decay = np.exp(-square / 2) * (1 - square_error / 2)
-    complement = special.erfcx(magnitude * np.sqrt(0.5)) * decay / 2
-    result: Array = np.where(x >= 0, x * (1 - complement), -magnitude * complement)
+    scaled = special.erfcx(magnitude * np.sqrt(0.5)) / 2
+    result: Array = np.where(x >= 0, x * (1 - scaled * decay), -magnitude * scaled * decay)
     return result
 
 

@@ -13,11 +13,12 @@ from typing import Self
 import numpy as np
 
 from ..dtype import DType
-from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp
 from ..shape import Shape
 from .base import TensorBase
+from .number import as_number
 from .ops import OpMethods
 from .views import ViewMethods
 
@@ -40,7 +41,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self._binary(BinaryOp.SUB, other) if _is_operand(other) else NotImplemented
 
     def __rsub__(self, other: float) -> Self:
-        return self._reflected(BinaryOp.SUB, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.SUB, other, reflected=True) if _is_operand(other) else NotImplemented
 
     def __mul__(self, other: Self | float) -> Self:
         return self._binary(BinaryOp.MUL, other) if _is_operand(other) else NotImplemented
@@ -52,7 +53,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self._binary(BinaryOp.DIV, other) if _is_operand(other) else NotImplemented
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._reflected(BinaryOp.DIV, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.DIV, other, reflected=True) if _is_operand(other) else NotImplemented
 
     def __pow__(self, exponent: float) -> Self:
         if isinstance(exponent, TensorBase):
@@ -87,12 +88,6 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
         return self._cmp(CmpOp.NE, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
-
-    def _reflected(self, op: BinaryOp, number: float) -> Self:
-        return self._operand(op.value, number)._binary(op, self)
-
-    def _operand(self, op: str, other: Self | float) -> Self:
-        return other if isinstance(other, TensorBase) else self._scalar(op, other)
 
     def to_dtype(self, dtype: DType) -> Self:
         """Convert the elements; the tensor itself if they have the dtype already.
@@ -134,9 +129,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
 
     def fill_(self, value: float) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
-        if self.dtype.is_integer:
-            value = self._integer("fill_", value)
-        self._storage.const_set(value, self._layout)
+        self._storage.const_set(as_number("fill_", value, self.dtype), self._layout)
         return self
 
     def zero_(self) -> Self:

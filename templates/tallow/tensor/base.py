@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Self
 
 import numpy as np
 
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
 from ..storage import Storage
-
-_SCALAR = Layout.contiguous(())
+from .number import as_affine, as_number
 
 
 class TensorBase:
@@ -83,21 +80,23 @@ class TensorBase:
     def _unary(self, op: UnaryOp) -> Self:
         return self._like(self._storage.unary_impl(op, self._layout))
 
-    def _binary(self, op: BinaryOp, other: Self | float) -> Self:
+    def _binary(self, op: BinaryOp, other: Self | float, *, reflected: bool = False) -> Self:
         if not isinstance(other, TensorBase):
-            number = _number(op.value, other)
-            factors = _as_affine(op, number, self.dtype)
+            dtype = self.dtype
+            factors = as_affine(op, as_number(op.value, other, dtype), dtype, reflected=reflected)
             if factors is not None:
                 return self._like(self._storage.affine(self._layout, *factors))
-            other = self._scalar(op.value, number)
-        lhs, rhs = _broadcast(op.value, self._layout, other._layout)
-        return self._new(self._storage.binary_impl(op, other._storage, lhs, rhs), Layout.contiguous(lhs.shape))
+        left, right = self, self._operand(op.value, other)
+        if reflected:
+            left, right = right, left
+        lhs, rhs = _broadcast(op.value, left._layout, right._layout)
+        storage = left._storage.binary_impl(op, right._storage, lhs, rhs)
+        return self._new(storage, Layout.contiguous(lhs.shape))
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
-        if not isinstance(other, TensorBase):
-            other = self._scalar(op.value, _number(op.value, other))
-        lhs, rhs = _broadcast(op.value, self._layout, other._layout)
-        return self._new(self._storage.cmp(op, other._storage, lhs, rhs), Layout.contiguous(lhs.shape))
+        right = self._operand(op.value, other)
+        lhs, rhs = _broadcast(op.value, self._layout, right._layout)
+        return self._new(self._storage.cmp(op, right._storage, lhs, rhs), Layout.contiguous(lhs.shape))
 
     def _reduce(self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool) -> Self:
         dims = self._reduced_dims(op.value, dim)
@@ -111,15 +110,18 @@ class TensorBase:
             return tuple(range(len(shape)))
         return tuple([shape.dim(op, item) for item in (dim if isinstance(dim, Sequence) else (dim,))])
 
-    def _scalar(self, op: str, number: float) -> Self:
-        """Make a tensor of rank 0 of this tensor's dtype, on its device, of a number that the dtype can hold."""
+    def _operand(self, op: str, other: Self | float) -> Self:
+        """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
+        if isinstance(other, TensorBase):
+            return other
         dtype = self.dtype
+        number = as_number(op, other, dtype)
         if dtype.is_integer:
             # As an array, because the way through a float would round the largest of them.
-            storage = self.device.storage_owned(np.array([_integer(op, number, dtype)], dtype.numpy))
+            storage = self.device.storage_owned(np.array([number], dtype.numpy))
         else:
             storage = self.device.storage_from_slice([number], dtype)
-        return self._new(storage, _SCALAR)
+        return self._new(storage, Layout.contiguous(()))
 
 
 def device_of(device: Device | str | None) -> Device:
@@ -129,53 +131,8 @@ def device_of(device: Device | str | None) -> Device:
     return Device.parse(device) if isinstance(device, str) else device
 
 
-def _number(op: str, value: object) -> float:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, int | float):
-        reason = f"an operand is a Tensor or a Python number, not a {type(value).__name__}; make it a Tensor first"
-        raise InvalidArgument(op, reason)
-    return value
-
-
-def _integer(op: str, number: float, dtype: DType) -> int:
-    if number != number or number in (float("inf"), float("-inf")) or number != int(number):
-        reason = f"{number} is not an integer, but the tensor's dtype is {dtype.value}"
-        raise InvalidArgument(op, f"{reason}; convert the tensor to a floating-point dtype with to_dtype first")
-    limits = np.iinfo(dtype.numpy)
-    if not limits.min <= number <= limits.max:
-        reason = f"{number} is outside the range of {dtype.value}, {limits.min} to {limits.max}"
-        raise InvalidArgument(op, f"{reason}; convert the tensor to a wider dtype with to_dtype first")
-    return int(number)
-
-
 def _broadcast(op: str, lhs: Layout, rhs: Layout) -> tuple[Layout, Layout]:
     if lhs.shape == rhs.shape:
         return lhs, rhs
     shape = Shape.broadcast(op, lhs.shape, rhs.shape)
     return lhs.broadcast_as(shape), rhs.broadcast_as(shape)
-
-
-def _as_affine(op: BinaryOp, number: float, dtype: DType) -> tuple[float, float] | None:
-    """Return (mul, add) such that x * mul + add, rounded once, has the bits of `op` of x and the number; None if none.
-
-    An affine op takes its numbers along, where a second operand would have to be brought to the device first. Adding
-    -0.0 changes nothing, not even the sign of a zero. The number must be rounded to the dtype, as an operand is.
-    """
-    if not dtype.is_float:
-        return None
-    if op is BinaryOp.MUL:
-        return _rounded(number, dtype), -0.0
-    if op is BinaryOp.ADD:
-        return 1.0, _rounded(number, dtype)
-    return (1.0, -_rounded(number, dtype)) if op is BinaryOp.SUB else None
-
-
-def _rounded(number: float, dtype: DType) -> float:
-    # The cache can't tell the two zeros from each other.
-    return float(number) if number == 0 or dtype is DType.F64 else _rounded_nonzero(number, dtype)
-
-
-@lru_cache(maxsize=256)
-def _rounded_nonzero(number: float, dtype: DType) -> float:
-    return float(Device.cpu().storage_from_slice([number], dtype).to_numpy()[0])

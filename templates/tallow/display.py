@@ -1,0 +1,143 @@
+"""How tensors are printed: a short form for debugging, and a pretty one in the style of PyTorch's.
+
+Both are those of Candle (candle-core/src/display.rs).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from .dtype import Array
+from .error import InvalidArgument
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+# Vectors with fewer elements are shown in the debug form itself.
+_SHORT = 10
+
+
+class _Options(NamedTuple):
+    precision: int = 4
+    threshold: int = 1000
+    edge_items: int = 3
+    line_width: int = 80
+    sci_mode: bool | None = None
+
+
+_options = _Options()
+
+
+def set_print_options(
+    *,
+    precision: int = 4,
+    threshold: int = 1000,
+    edge_items: int = 3,
+    line_width: int = 80,
+    sci_mode: bool | None = None,
+) -> None:
+    """Set how `str` shows tensors; what is not given goes back to its default.
+
+    `precision` is the number of digits after the point. A tensor of more than `threshold` elements is shown by the
+    first and the last `edge_items` places of each dim. `line_width` is in characters. `sci_mode` writes numbers with
+    exponents or never does; None decides by their sizes.
+    """
+    global _options
+    for name, number, least in (
+        ("precision", precision, 0),
+        ("threshold", threshold, 0),
+        ("edge_items", edge_items, 1),
+        ("line_width", line_width, 1),
+    ):
+        if number < least:
+            raise InvalidArgument("set_print_options", f"{name} is {least} or more, not {number}")
+    _options = _Options(precision, threshold, edge_items, line_width, sci_mode)
+
+
+def debug(tensor: Tensor) -> str:
+    """Describe a tensor in one line: `Tensor[dims 2, 3; f32, rocm:0]`, or the elements in place of the dims if few."""
+    shape = tensor.shape
+    if not shape or (len(shape) == 1 and shape[0] < _SHORT):
+        content = ", ".join(map(_shortest, _printable(tensor.numpy()).reshape(-1)))
+    else:
+        content = f"dims {', '.join(map(str, shape))}"
+    return f"Tensor[{content}; {tensor.dtype.value}{tensor.device.display}]"
+
+
+def pretty(tensor: Tensor) -> str:
+    """Show the elements of a tensor, of a large one those at its edges, and below them shape, dtype and device."""
+    return f"{_body(tensor, _options)}\nTensor[{list(tensor.shape)}, {tensor.dtype.value}{tensor.device.display}]"
+
+
+def _body(tensor: Tensor, options: _Options) -> str:
+    edge = options.edge_items
+    is_long = tensor.elem_count > options.threshold
+    cut = [dim for dim, size in enumerate(tensor.shape) if is_long and size > 2 * edge]
+    shown = tensor
+    for dim in cut:
+        size = tensor.shape[dim]
+        places = np.r_[0:edge, size - edge : size]
+        shown = shown.index_select(type(tensor).from_numpy(places, tensor.device), dim)
+    values = _printable(shown.numpy())
+    text = _formatter(values, options)
+    width = max((len(text(value)) for value in values.flat), default=1)
+    if not shown.shape:
+        return f"[{text(values[()])}]"
+    # NumPy leaves out the middle of a dim with more than 2 * edge places: one more will do.
+    for dim in cut:
+        values = np.insert(values, edge, 0, axis=dim)
+    per_line = max(1, options.line_width // (width + 2))
+    is_cut_row = values.ndim - 1 in cut
+    body = np.array2string(
+        values,
+        separator=", ",
+        formatter={"all": lambda value: text(value).rjust(width)},
+        threshold=0 if cut else sys.maxsize,
+        edgeitems=edge,
+        # NumPy takes the brackets on both sides off the width of a line.
+        max_line_width=sys.maxsize if is_cut_row else 2 * values.ndim + per_line * (width + 2) - 2,
+    )
+    return re.sub(r"\n+", "\n", re.sub(r"\.\.\.,\n", "...\n", body))
+
+
+def _printable(values: Array) -> Array:
+    """Return the values in a dtype that NumPy can print: halves and f8e4m3 are all numbers of f32."""
+    return values if values.dtype.kind in "iu" or values.dtype == np.float64 else values.astype(np.float32)
+
+
+def _formatter(values: Array, options: _Options) -> Callable[[Any], str]:
+    if values.dtype.kind in "iu":
+        return str
+    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
+    sci_mode = options.sci_mode
+    if sci_mode is None:
+        smallest, largest = (sizes.min(), sizes.max()) if sizes.size else (1.0, 1.0)
+        sci_mode = bool(largest > 1000 * smallest or largest > 1e8 or smallest < 1e-4)
+    if sci_mode:
+        return lambda value: _scientific(value, options.precision)
+    if np.array_equal(sizes, np.ceil(sizes)):
+        return lambda value: f"{value:.0f}." if np.isfinite(value) else _not_finite(value)
+    return lambda value: f"{value:.{options.precision}f}" if np.isfinite(value) else _not_finite(value)
+
+
+def _scientific(value: Any, precision: int) -> str:
+    if not np.isfinite(value):
+        return _not_finite(value)
+    mantissa, exponent = f"{value:.{precision}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def _not_finite(value: Any) -> str:
+    return "NaN" if np.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _shortest(value: Any) -> str:
+    """Write a number with the fewest digits that tell it from its neighbours."""
+    if isinstance(value, np.integer):
+        return str(value)
+    return np.format_float_positional(value, trim="-") if np.isfinite(value) else _not_finite(value)

@@ -1,0 +1,146 @@
+"""Elements chosen by their place: basic indexing, and ops that take tensors of indexes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from types import EllipsisType
+from typing import Self, SupportsIndex
+
+from ..error import InvalidArgument, InvalidIndex
+from ..layout import Layout
+from ..shape import Shape
+from .views import ViewMethods
+
+Index = SupportsIndex | slice | EllipsisType | None
+
+_WHOLE = slice(None)
+
+
+class IndexMethods(ViewMethods):
+    """Indexing.
+
+    The dtype of indexes is u8, u32, i16, i32 or i64. The largest value of each but u8 means "no row": gather and
+    index_select give 0 there, scatter and index_add skip it. Any other index that is out of range, a negative one
+    included, is an `InvalidIndex` error, which a GPU may report as late as the next synchronising call.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise InvalidArgument("len", "a tensor of rank 0 has no length; use item() for its element")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self:
+        """Return a view chosen by integers, slices with positive steps, None (a new dim) and `...`, as in NumPy."""
+        items = index if isinstance(index, tuple) else (index,)
+        layout = self._layout
+        dim = 0
+        for item in _without_ellipsis(items, layout.rank):
+            if item is None:
+                layout = layout.unsqueeze(dim)
+                dim += 1
+            elif isinstance(item, slice):
+                layout = _sliced(layout, dim, item)
+                dim += 1
+            else:
+                layout = _at(layout, dim, item)
+        return self._view(layout)
+
+    def gather(self, indexes: Self, dim: int) -> Self:
+        """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
+
+        The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
+        """
+        dim = self.shape.dim("gather", dim)
+        return indexes._like(self._storage.gather(self._layout, indexes._storage, indexes._layout, dim))
+
+    def index_select(self, indexes: Self, dim: int) -> Self:
+        """Return the rows of the tensor along `dim` that a vector of indexes names."""
+        dim = self.shape.dim("index_select", dim)
+        storage = self._storage.index_select(indexes._storage, self._layout, indexes._layout, dim)
+        return self._new(storage, Layout.contiguous(Shape.trusted(_replaced(self.shape, dim, indexes.elem_count))))
+
+    def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.
+
+        Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
+        Of several writes to one element the last in row-major order wins.
+        """
+        return self.copy().scatter_(indexes, source, dim)
+
+    def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
+        dim = self.shape.dim("scatter_set", dim)
+        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
+        self._storage.scatter_set(self._layout, *operands, dim)
+        return self
+
+    def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
+
+        The shapes are those of `scatter`. Sums are in row-major order of the source, in the compute dtype, rounded
+        once.
+        """
+        return self.copy().scatter_add_(indexes, source, dim)
+
+    def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
+        dim = self.shape.dim("scatter_add", dim)
+        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
+        self._storage.scatter_add(self._layout, *operands, dim)
+        return self
+
+    def index_add(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and add row i of `source` along `dim` to row indexes[i], in order of i.
+
+        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
+        """
+        dim = self.shape.dim("index_add", dim)
+        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
+        return self._like(self._storage.index_add(self._layout, *operands, dim))
+
+
+def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
+    """Spell out `...`, and check that the items name no more dims than there are."""
+    places = [position for position, item in enumerate(items) if item is Ellipsis]
+    if len(places) > 1:
+        raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
+    named = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if named > rank:
+        raise InvalidArgument("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
+    if not places:
+        return list(items)
+    return [*items[: places[0]], *([_WHOLE] * (rank - named)), *items[places[0] + 1 :]]
+
+
+def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
+    if item == _WHOLE:
+        return layout
+    step = 1 if item.step is None else item.step
+    if step < 1:
+        raise InvalidArgument("index", f"the step of a slice is 1 or more, not {step}; to reverse use index_select")
+    start, stop, step = item.indices(layout.shape[dim])
+    return layout.narrow(dim, start, len(range(start, stop, step)), step)
+
+
+def _at(layout: Layout, dim: int, item: Index) -> Layout:
+    size = layout.shape[dim]
+    try:
+        if isinstance(item, bool) or not isinstance(item, SupportsIndex):
+            raise TypeError
+        position = operator.index(item)
+    except TypeError:
+        reason = f"an index is an integer, a slice, None or '...', not a {type(item).__name__}"
+        raise InvalidArgument("index", f"{reason}; use index_select or gather for a tensor of indexes") from None
+    if not -size <= position < size:
+        raise InvalidIndex("index", position, size)
+    return layout.narrow(dim, position % size, 1).squeeze(dim)
+
+
+def _replaced(shape: Shape, dim: int, size: int) -> tuple[int, ...]:
+    return (*shape[:dim], size, *shape[dim + 1 :])

@@ -1,0 +1,166 @@
+"""Exchange with Python, NumPy and, by DLPack, with other tensor libraries; moves between devices."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..device import Device
+from ..dtype import Array, DType
+from ..error import InvalidArgument, UnsupportedDType
+from ..layout import Layout
+from .arithmetic import ArithmeticMethods
+from .base import TensorBase, device_of
+
+
+class SupportsDLPack(Protocol):
+    """A tensor of any library that exports DLPack."""
+
+    def __dlpack__(self, *, stream: None = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+
+class InteropMethods(ArithmeticMethods):
+    """Conversions."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, data: ArrayLike | TensorBase, dtype: DType | None = None, device: Device | str | None = None
+    ) -> None:
+        """Make a tensor of numbers, nested lists of numbers, or an array, on `device` (by default the CPU).
+
+        Without `dtype`, Python ints become i64, floats f32 and bools u8, and arrays keep their dtype. With it, an
+        array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
+        `InvalidArgument`, as are lists of uneven lengths.
+        """
+        try:
+            array = np.asarray(data)
+        except ValueError as error:
+            raise InvalidArgument("tensor", f"{error}; make the nested lists of one length") from None
+        if not isinstance(data, np.ndarray | np.generic | TensorBase):
+            array, dtype = _python_numbers(array, dtype)
+        tensor = self.from_numpy(array)
+        tensor = (tensor if dtype is None else tensor.to_dtype(dtype)).to(device_of(device))
+        self._storage, self._layout = tensor._storage, tensor._layout
+
+    @classmethod
+    def from_numpy(cls, array: Array, device: Device | str | None = None) -> Self:
+        """Copy an array to `device`, by default the CPU. Booleans become u8; other dtypes stay.
+
+        `InvalidArgument` for a dtype that no tensor has.
+        """
+        array = _known(np.asarray(array))
+        return cls._new(device_of(device).storage(array), Layout.contiguous(array.shape))
+
+    def numpy(self) -> Array:
+        """Copy the elements to an array of the same shape and dtype; bf16 and f8e4m3 are those of ml_dtypes."""
+        view = self._host_view()
+        if view is not None:
+            return np.array(view, order="C")
+        tensor = self if self._layout == Layout.contiguous(self.shape, 0) else self.copy()
+        return tensor._storage.to_numpy()[: self.elem_count].reshape(self.shape)
+
+    def _host_view(self) -> Array | None:
+        """Return the elements as an array without a copy, where the backend keeps them in one; else None."""
+        data = getattr(self._storage.inner, "data", None)
+        if not isinstance(data, np.ndarray):
+            return None
+        layout = self._layout
+        strides = [stride * data.itemsize for stride in layout.strides]
+        return np.lib.stride_tricks.as_strided(data[layout.start_offset :], layout.shape, strides)
+
+    def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> Array:
+        """Serve np.asarray: a copy, or with copy=False the elements themselves, which only the CPU can give."""
+        if copy is not False:
+            array = self.numpy()
+            return array if dtype is None else array.astype(dtype, copy=False)
+        view = self._host_view()
+        if view is None or dtype not in (None, view.dtype):
+            raise ValueError("the elements can't be had as such an array without a copy; leave out copy=False")
+        return view
+
+    def tolist(self) -> Any:
+        """Copy the elements to nested lists of Python numbers; rank 0 gives the number itself."""
+        return self.numpy().tolist()
+
+    def item(self) -> int | float:
+        """Return the only element as a Python number; `InvalidArgument` if there are more or none."""
+        if self.elem_count != 1:
+            reason = f"a tensor of shape {self.shape} does not have one element; index it, reduce it or use tolist()"
+            raise InvalidArgument("item", reason)
+        number: int | float = self.numpy().item()
+        return number
+
+    def __bool__(self) -> bool:
+        return self.item() != 0
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def to(self, device: Device | str) -> Self:
+        """Copy the tensor to another device; the tensor itself if it is there already."""
+        target = device_of(device)
+        if target == self.device:
+            return self
+        return self._new(target.storage_owned(self.numpy()), Layout.contiguous(self.shape))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._exported().__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export the elements to another library without a copy. Only on the CPU, and only dtypes that NumPy has."""
+        return self._exported().__dlpack__(**options)
+
+    def _exported(self) -> Array:
+        view = self._host_view()
+        if view is None:
+            reason = f"the elements are on {self.device.label}, from where they are not exported; use to('cpu') first"
+            raise InvalidArgument("dlpack", reason)
+        if view.dtype.kind not in "iuf":
+            reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
+            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, reason)
+        return view
+
+    @classmethod
+    def from_dlpack(cls, source: SupportsDLPack) -> Self:
+        """Import a tensor of another library, which is on the CPU. Booleans become u8.
+
+        The memory is shared if the library lets it be written and the elements are in row-major order, else copied.
+        """
+        try:
+            array = np.from_dlpack(source)
+        except (AttributeError, BufferError, RuntimeError, TypeError) as error:
+            reason = "move the tensor to the CPU and to a dtype that NumPy has"
+            raise InvalidArgument("from_dlpack", f"{error}; {reason} first") from error
+        array = _known(array)
+        return cls._new(Device.cpu().storage_owned(array), Layout.contiguous(array.shape))
+
+
+def _known(array: Array) -> Array:
+    """Return the array with booleans as u8, in native byte order."""
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _python_numbers(array: Array, dtype: DType | None) -> tuple[Array, DType | None]:
+    """Return an array made of Python numbers with the dtype that they shall have."""
+    if dtype is None:
+        return array, DType.F32 if array.dtype.kind == "f" else None
+    if dtype.is_float or array.size == 0 or array.dtype.kind not in "biuf":
+        return array, dtype
+    limits = np.iinfo(dtype.numpy)
+    if array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
+        reason = f"not all of the numbers are integers, as {dtype.value} needs; round them or use a float dtype"
+        raise InvalidArgument("tensor", reason)
+    if array.min() < limits.min or array.max() > limits.max:
+        reason = f"not all of the numbers are in the range of {dtype.value}, {limits.min} to {limits.max}"
+        raise InvalidArgument("tensor", f"{reason}; use a wider dtype")
+    return array.astype(dtype.numpy), None

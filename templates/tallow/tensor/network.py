@@ -1,0 +1,215 @@
+"""The ops of convolutional networks; inputs are (b, c, l) or (b, c, h, w)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..error import InvalidArgument, ShapeMismatch
+from ..layout import Layout
+from .joining import cat
+from .views import ViewMethods
+
+
+class NetworkMethods(ViewMethods):
+    """Convolutions, pooling and upsampling."""
+
+    __slots__ = ()
+
+    def conv1d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
+        """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded.
+
+        The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1). With groups, each part of
+        the input channels is convolved with its part of the kernels.
+        """
+
+        def one_group(source: Self, weights: Self) -> Self:
+            (b_size, c_in, l_in), (c_out, _, k_size) = source.shape, weights.shape
+            params = ParamsConv1D(
+                b_size=b_size,
+                l_in=l_in,
+                c_out=c_out,
+                c_in=c_in,
+                k_size=k_size,
+                padding=padding,
+                stride=stride,
+                dilation=dilation,
+            )
+            storage = source._storage.conv1d(source._layout, weights._storage, weights._layout, params)
+            return self._new(storage, Layout.contiguous(params.out_dims))
+
+        self._check_channels("conv1d", kernel, 3, groups, transposed=False)
+        return self._by_group(kernel, groups, one_group)
+
+    def conv_transpose1d(
+        self,
+        kernel: Self,
+        padding: int = 0,
+        output_padding: int = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> Self:
+        """Apply the transpose (the gradient) of `conv1d`: (b, c_in, l) with a kernel (c_in, c_out / groups, k).
+
+        The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
+        """
+
+        def one_group(source: Self, weights: Self) -> Self:
+            (b_size, c_in, l_in), (_, c_out, k_size) = source.shape, weights.shape
+            params = ParamsConvTranspose1D(
+                b_size=b_size,
+                l_in=l_in,
+                c_out=c_out,
+                c_in=c_in,
+                k_size=k_size,
+                padding=padding,
+                output_padding=output_padding,
+                stride=stride,
+                dilation=dilation,
+            )
+            storage = source._storage.conv_transpose1d(source._layout, weights._storage, weights._layout, params)
+            return self._new(storage, Layout.contiguous(params.out_dims))
+
+        self._check_channels("conv_transpose1d", kernel, 3, groups, transposed=True)
+        return self._by_group(kernel, groups, one_group)
+
+    def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
+        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
+
+        The sizes of the result follow as in `conv1d`, along both dims.
+        """
+
+        def one_group(source: Self, weights: Self) -> Self:
+            (b_size, c_in, i_h, i_w), (c_out, _, k_h, k_w) = source.shape, weights.shape
+            params = ParamsConv2D(
+                b_size=b_size,
+                i_h=i_h,
+                i_w=i_w,
+                k_h=k_h,
+                k_w=k_w,
+                c_out=c_out,
+                c_in=c_in,
+                padding=padding,
+                stride=stride,
+                dilation=dilation,
+            )
+            storage = source._storage.conv2d(source._layout, weights._storage, weights._layout, params)
+            return self._new(storage, Layout.contiguous(params.out_dims))
+
+        self._check_channels("conv2d", kernel, 4, groups, transposed=False)
+        return self._by_group(kernel, groups, one_group)
+
+    def conv_transpose2d(
+        self,
+        kernel: Self,
+        padding: int = 0,
+        output_padding: int = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> Self:
+        """Apply the transpose (the gradient) of `conv2d`: (b, c_in, h, w) with a kernel (c_in, c_out / groups, kh, kw).
+
+        The sizes of the result follow as in `conv_transpose1d`, along both dims.
+        """
+
+        def one_group(source: Self, weights: Self) -> Self:
+            (b_size, c_in, i_h, i_w), (_, c_out, k_h, k_w) = source.shape, weights.shape
+            params = ParamsConvTranspose2D(
+                b_size=b_size,
+                i_h=i_h,
+                i_w=i_w,
+                k_h=k_h,
+                k_w=k_w,
+                c_out=c_out,
+                c_in=c_in,
+                padding=padding,
+                output_padding=output_padding,
+                stride=stride,
+                dilation=dilation,
+            )
+            storage = source._storage.conv_transpose2d(source._layout, weights._storage, weights._layout, params)
+            return self._new(storage, Layout.contiguous(params.out_dims))
+
+        self._check_channels("conv_transpose2d", kernel, 4, groups, transposed=True)
+        return self._by_group(kernel, groups, one_group)
+
+    def _check_channels(self, op: str, kernel: Self, rank: int, groups: int, *, transposed: bool) -> None:
+        shapes = self.shape, kernel.shape
+        if self.rank != rank or kernel.rank != rank:
+            raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
+        if groups < 1:
+            raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
+        c_in, (kernels, channels) = self.shape[1], kernel.shape[:2]
+        if transposed:
+            if kernels != c_in or c_in % groups:
+                reason = (
+                    f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
+                )
+                raise ShapeMismatch(op, shapes, reason)
+        elif channels * groups != c_in or kernels % groups:
+            reason = (
+                f"in {groups} groups, the kernels need {c_in} / {groups} channels and a multiple of {groups} in number"
+            )
+            raise ShapeMismatch(op, shapes, reason)
+
+    def _by_group(self, kernel: Self, groups: int, run: Callable[[Self, Self], Self]) -> Self:
+        if groups == 1:
+            return run(self, kernel)
+        width, depth = self.shape[1] // groups, kernel.shape[0] // groups
+        parts = [
+            run(self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)) for group in range(groups)
+        ]
+        return cat(parts, 1)
+
+    def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
+        """Average each window of (b, c, h, w), without padding; the stride is by default the size of the window.
+
+        The result is (b, c, (h - kh) // sh + 1, (w - kw) // sw + 1). Floating-point dtypes only.
+        """
+        window, step = _pair(kernel_size), _pair(kernel_size if stride is None else stride)
+        storage = self._storage.avg_pool2d(self._layout, window, step)
+        return self._new(storage, self._pooled(window, step))
+
+    def max_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
+        """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`."""
+        window, step = _pair(kernel_size), _pair(kernel_size if stride is None else stride)
+        storage = self._storage.max_pool2d(self._layout, window, step)
+        return self._new(storage, self._pooled(window, step))
+
+    def _pooled(self, window: tuple[int, int], step: tuple[int, int]) -> Layout:
+        b, c, *sizes = self.shape
+        counts = [(size - width) // stride + 1 for size, width, stride in zip(sizes, window, step, strict=True)]
+        return Layout.contiguous((b, c, *counts))
+
+    def upsample_nearest1d(self, size: int) -> Self:
+        """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
+        storage = self._storage.upsample_nearest1d(self._layout, size)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
+
+    def upsample_nearest2d(self, height: int, width: int) -> Self:
+        """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does."""
+        storage = self._storage.upsample_nearest2d(self._layout, height, width)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+
+    def upsample_bilinear2d(
+        self,
+        height: int,
+        width: int,
+        align_corners: bool = False,
+        scale_h: float | None = None,
+        scale_w: float | None = None,
+    ) -> Self:
+        """Interpolate (b, c, h, w) to (b, c, height, width) as PyTorch's interpolate(mode="bilinear") does.
+
+        scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
+        sizes count. Floating-point dtypes only.
+        """
+        storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
