@@ -154,10 +154,8 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
     kind = document.stem
     if kind not in FUNCTOR_KINDS:
-        fields.problem(
-            Location(document.path),
-            f"unknown functor kind '{kind}'{did_you_mean(kind, FUNCTOR_KINDS)}; rename the file",
-        )
+        message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
+        fields.problem(Location(document.path), message)
     value = fields.required("kind")
     text = fields.scalar(value, str, "kind")
     if value is not None and text is not None and text != kind:

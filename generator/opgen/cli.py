@@ -58,7 +58,7 @@ _root = click.option(
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="opgen")
 def main() -> None:
-    r"""Generate a multi-backend tensor package from YAML op specs.
+    """Generate a multi-backend tensor package from YAML op specs.
 
     \b
     opgen check             is the spec right, and is generated/ what it says?
@@ -66,7 +66,7 @@ def main() -> None:
     opgen matrix            what works where
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
-    """
+    """  # noqa: D301 -- \b is the character that click reads
 
 
 def read_spec(root: Path) -> Spec:
@@ -87,14 +87,14 @@ def read_spec(root: Path) -> Spec:
 @_root
 @click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
 def generate(root: Path, force: bool) -> None:
-    r"""Write generated/ from spec/ and templates/.
+    """Write generated/ from spec/ and templates/.
 
     Only files that change are written; generated files that the spec no longer has are removed.
 
     \b
     opgen generate
     opgen generate --force     lose edits made by hand in generated/
-    """
+    """  # noqa: D301 -- \b is the character that click reads
     outputs = plan(read_spec(root), root / "templates")
     texts = render(outputs, root / "templates")
     found = changes(texts, root / "generated")
@@ -109,12 +109,12 @@ def generate(root: Path, force: bool) -> None:
 @_root
 @click.option("--diff", is_flag=True, help="Print what 'opgen generate' would change.")
 def check(root: Path, diff: bool) -> None:
-    r"""Check the spec, and that generated/ is what it says. Exit code 1 if not.
+    """Check the spec, and that generated/ is what it says. Exit code 1 if not.
 
     \b
     opgen check
     opgen check --diff
-    """
+    """  # noqa: D301 -- \b is the character that click reads
     outputs = plan(read_spec(root), root / "templates")
     found = changes(render(outputs, root / "templates"), root / "generated")
     if diff:
@@ -135,7 +135,12 @@ def check(root: Path, diff: bool) -> None:
 @main.command(name="list")
 @_root
 def list_outputs(root: Path) -> None:
-    """List every file that is emitted and the template that it comes from."""
+    """List every file that is emitted and the template that it comes from.
+
+    \b
+    opgen list
+    opgen list | grep storage
+    """  # noqa: D301 -- \b is the character that click reads
     outputs = plan(read_spec(root), root / "templates")
     width = max(len(str(output.path)) for output in outputs)
     for output in outputs:
@@ -146,12 +151,12 @@ def list_outputs(root: Path) -> None:
 @_root
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def matrix(root: Path, style: str) -> None:
-    r"""Print what works where: each op, dtype and backend, how it is done or why it isn't.
+    """Print what works where: each op, dtype and backend, how it is done or why it isn't.
 
     \b
     opgen matrix
     opgen matrix --format json | jq '.[] | select(.status == "unsupported")'
-    """
+    """  # noqa: D301 -- \b is the character that click reads
     spec = read_spec(root)
     every = cells(spec)
     if style == "json":

@@ -110,7 +110,8 @@ class Layout:
         shape, strides = self.shape, self.strides
         dim = shape.dim("narrow", dim)
         size = shape[dim]
-        if start < 0 or length < 0 or step < 1 or start + (length - 1) * step >= size + (length == 0) * step:
+        last = start + (length - 1) * step if length else start - 1
+        if start < 0 or length < 0 or step < 1 or last >= size:
             reason = f"{length} places from {start} in steps of {step} are not in dim {dim} of shape {shape}"
             raise InvalidArgument("narrow", f"{reason}; stay below {size}")
         sizes, steps = list(shape), list(strides)

@@ -1,12 +1,13 @@
 """What the templates of the dispatch see of a method: its definition, its checks and a branch for each backend."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opgen.matrix import Cell, method_cells
 from opgen.model import Backend, Method, Spec
 from opgen.signature import Signature
-from opgen.views.python import docstring, quoted, tuple_of, wrapped
+from opgen.views.python import LINE_LENGTH, docstring, quoted, set_of, tuple_of, wrapped
 
 # Columns at which a method's body and a branch's body stand in a class.
 _BODY = 8
@@ -215,7 +216,8 @@ def _branch(
         reasons = _lacking(spec, method, op, cells)
         has_any |= any(cell.status != "unsupported" for cell in cells)
         for reason, dtypes in reasons.items():
-            lacking.setdefault((reason, dtypes), []).append(op)
+            is_whole = op is not None and set(dtypes) == set(spec.op_dtypes(method, op) or ())
+            lacking.setdefault((reason, () if is_whole else dtypes), []).append(op)
     guards = []
     for (reason, dtypes), ops in lacking.items():
         expression = dtype if method.dtypes is not None or method.operands else "None"
@@ -225,20 +227,30 @@ def _branch(
         if not has_any:
             guards.append(error)
             break
-        condition = f"{dtype} in {tuple_of([f'DType.{name.upper()}' for name in dtypes])}"
+        among = {dtype: [f"DType.{name.upper()}" for name in dtypes]} if dtypes else {}
         if ops != list(spec.ops(method)):
-            members = tuple_of([f"{class_name(method.kind or '')}.{str(op).upper()}" for op in ops])
-            condition = f"op in {members} and {condition}"
+            among = {"op": [f"{class_name(method.kind or '')}.{str(op).upper()}" for op in ops], **among}
         deeper = wrapped(
             "raise UnsupportedDType(", [label, expression, quoted(backend.name), quoted(reason)], ")", _BRANCH + 4
         )
-        guards.append(f"if {condition}:\n{' ' * (_BRANCH + 4)}{deeper}")
+        guards.append(f"{_condition(among)}\n{' ' * (_BRANCH + 4)}{deeper}")
     uses_inner = has_any or dtype.startswith("inner.")
     patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
     return Branch(
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
         body=_joined([*guards, statement] if has_any else guards, _BRANCH),
     )
+
+
+def _condition(among: Mapping[str, Sequence[str]]) -> str:
+    """An `if` that each key is among its values; the values have names where they do not fit on its line."""
+    line = f"if {' and '.join(f'{subject} in {tuple_of(items)}' for subject, items in among.items())}:"
+    if _BRANCH + len(line) <= LINE_LENGTH:
+        return line
+    names = {subject: f"lacking_{subject.rpartition('.')[2]}s" for subject in among}
+    lines = [set_of(f"{names[subject]} = ", items, _BRANCH) for subject, items in among.items()]
+    lines.append(f"if {' and '.join(f'{subject} in {name}' for subject, name in names.items())}:")
+    return f"\n{' ' * _BRANCH}".join(lines)
 
 
 def _lacking(spec: Spec, method: Method, op: str | None, cells: list[Cell]) -> dict[str, tuple[str, ...]]:

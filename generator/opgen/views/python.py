@@ -28,11 +28,13 @@ def docstring(text: str, indent: int) -> str:
     if len(paragraphs) == 1 and indent + len(paragraphs[0]) + 6 <= LINE_LENGTH:
         return f'"""{paragraphs[0]}"""'
     margin = " " * indent
+    # Of a paragraph alone, one line may not remain: ruff would put the closing quotes on it, beyond the line length.
+    width = LINE_LENGTH - (6 if len(paragraphs) == 1 else 3)
     filled = [
         "\n".join(
             textwrap.wrap(
                 paragraph,
-                LINE_LENGTH - 3,
+                width,
                 initial_indent=margin,
                 subsequent_indent=margin,
                 break_on_hyphens=False,
@@ -54,6 +56,15 @@ def tuple_of(items: Sequence[str]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
 
 
+def set_of(head: str, items: Sequence[str], indent: int) -> str:
+    """`head` and a set display on one line, or an item a line as ruff breaks it; indented as by `wrapped`."""
+    line = f"{head}{{{', '.join(items)}}}"
+    if indent + len(line) <= LINE_LENGTH:
+        return line
+    lines = "".join(f"{' ' * (indent + 4)}{item},\n" for item in items)
+    return f"{head}{{\n{lines}{' ' * indent}}}"
+
+
 def import_lines(modules: Mapping[str, Iterable[str]]) -> str:
     """`from module import names` for relative modules, sorted and broken as ruff does it."""
     lines = [
@@ -73,4 +84,4 @@ def _import_line(module: str, names: list[str]) -> str:
 
 def _import_order(name: str) -> tuple[int, str]:
     """Constants, then classes, then functions."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name.lower())
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name.lower())

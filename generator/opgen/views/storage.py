@@ -35,7 +35,7 @@ def mixin_name(family: Family) -> str:
 
 
 def backend_classes(spec: Spec, suffix: str) -> list[str]:
-    """The classes of all backends: CpuStorage, CudaStorage, ..."""
+    """The storage or device classes of all backends."""
     return [f"{backend.class_prefix}{suffix}" for backend in spec.backends]
 
 

@@ -29,7 +29,7 @@ def compare(op: CmpOp, x: Array, y: Array, dtype: DType) -> Array:
     """`op` of every pair of elements as u8, 0 or 1."""
     with np.errstate(invalid="ignore"):
         result = CMP[op](_operand(x, dtype), _operand(y, dtype))
-    return np.broadcast_to(result.view(np.uint8), x.shape)
+    return _repeated(result.view(np.uint8), x)
 
 
 def affine(x: Array, mul: float, add: float, dtype: DType) -> Array:
@@ -52,7 +52,7 @@ def affine(x: Array, mul: float, add: float, dtype: DType) -> Array:
 def power(x: Array, alpha: float, dtype: DType) -> Array:
     """x to the power alpha."""
     with np.errstate(all="ignore"):
-        result = np.power(_operand(x, dtype), cast.scalar(alpha, dtype.compute))
+        result = numerics.power(_operand(x, dtype), cast.scalar(alpha, dtype.compute))
     return _result(result, dtype, x)
 
 
@@ -66,7 +66,7 @@ def elu(x: Array, alpha: float, dtype: DType) -> Array:
 def where(condition: Array, on_true: Array, on_false: Array) -> Array:
     """The element of `on_true` where the condition is not 0, else that of `on_false`."""
     result = np.where(distinct(condition) != 0, bits(distinct(on_true)), bits(distinct(on_false)))
-    return np.broadcast_to(result.view(on_true.dtype), condition.shape)
+    return _repeated(result.view(on_true.dtype), condition)
 
 
 def _operand(x: Array, dtype: DType) -> Array:
@@ -76,4 +76,9 @@ def _operand(x: Array, dtype: DType) -> Array:
 def _result(values: Array, dtype: DType, x: Array) -> Array:
     """The values rounded to `dtype`, with what all operands repeat repeated as in the operand `x`."""
     rounded = cast.narrow(values, dtype) if dtype.is_float else values
-    return np.broadcast_to(rounded, x.shape)
+    return _repeated(rounded, x)
+
+
+def _repeated(values: Array, x: Array) -> Array:
+    # Only a broadcast array is read-only; the storage copies it.
+    return values if values.shape == x.shape else np.broadcast_to(values, x.shape)

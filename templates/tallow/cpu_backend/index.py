@@ -76,7 +76,7 @@ def index_add(x: Array, dtype: DType, indexes: Array, index_dtype: DType, source
     rows, marked = _checked("index_add", indexes, index_dtype, x.shape[dim])
     if marked is not None:
         rows, source = rows[~marked], bits(source).compress(~marked, axis=dim).view(source.dtype)
-    sums = cast.convert(x, dtype, dtype.compute)
+    sums = contiguous(cast.convert(x, dtype, dtype.compute))
     added = cast.widen(source, dtype)
     if rows.size == 0 or added.size == 0:
         pass

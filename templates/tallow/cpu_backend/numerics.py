@@ -15,6 +15,44 @@ from ..dtype import Array
 _GELU_LINEAR = (1.5957691216057308, -9.96930880911092e-17)
 _GELU_CUBIC = (0.07135481627260025, -6.175149918155315e-19)
 
+# x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 as a Chebyshev series in (x - 2) / (x + 2), for x from 0.75 on (the idea is
+# that of Shepherd and Laframboise 1981). The first coefficient is a sum of two f64: its error would be the result's.
+_TAIL_MEAN = 0.26620934781252453
+_TAIL_TERMS = (
+    6.890193635719588e-18,
+    0.19270080404392737,
+    -0.06827813236446435,
+    0.0070032288830940955,
+    0.0016229600207018546,
+    -0.00023600398179839612,
+    -8.810419284787106e-05,
+    2.451674690894741e-06,
+    5.271855205488669e-06,
+    7.490178588114735e-07,
+    -1.9661546818035186e-07,
+    -9.467164654356951e-08,
+    -8.24232636936353e-09,
+    5.114491608632891e-09,
+    2.056696305491757e-09,
+    1.7159309797532568e-10,
+    -1.242056559973378e-10,
+    -5.459729127460947e-11,
+    -6.682930211072006e-12,
+    2.8350759763570974e-12,
+    1.6437899927251503e-12,
+    3.183046211799344e-13,
+    -4.678026182862222e-14,
+    -5.071950570787839e-14,
+    -1.4988892345292744e-14,
+    -5.794008501988962e-16,
+    1.3982381521806523e-15,
+    6.482864311608033e-16,
+    1.1792033622414963e-16,
+    -2.3310930727152066e-17,
+    -2.3984765172536803e-17,
+    -7.963730078827207e-18,
+)
+
 # Below these, gelu and gelu_erf are -0.0 in f64.
 _GELU_ZERO = 40.0
 
@@ -73,6 +111,15 @@ def elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, wide, alpha * np.expm1(wide)).astype(x.dtype)
 
 
+def power(x: Array, alpha: Array) -> Array:
+    """x to the power `alpha`, an array of one element."""
+    result: Array = np.power(x, alpha)
+    if alpha[0] == 0.5:
+        # NumPy takes the square root, which differs from C's pow at -inf and at -0.0.
+        result = np.where(np.isneginf(x), x.dtype.type(np.inf), result + 0)
+    return result
+
+
 def erf(x: Array) -> Array:
     """The error function."""
     # SciPy takes long to import, and only this family of functions needs it.
@@ -121,16 +168,18 @@ def gelu_erf(x: Array) -> Array:
         return np.asarray(wide * special.erfc(wide * -np.sqrt(0.5)) / 2).astype(x.dtype)
     magnitude = np.minimum(np.abs(x), _GELU_ZERO)
     square, square_error = _two_product(magnitude, magnitude)
-    # erfc(z) is exp(-z**2) * erfcx(z), and erfcx has no steep slope.
-    decay = np.exp(-square / 2) * (1 - square_error / 2)
-    scaled = special.erfcx(magnitude * np.sqrt(0.5)) / 2
-    result: Array = np.where(x >= 0, x * (1 - scaled * decay), -magnitude * scaled * decay)
+    place = (magnitude - 2) / (magnitude + 2)
+    tail = np.exp(-square / 2) * (_TAIL_MEAN + np.polynomial.chebyshev.chebval(place, _TAIL_TERMS))
+    tail -= tail * (square_error / 2)
+    # Where 1 + erf loses no digits it is the simpler way, and the series, which has a steep slope at 0, has ended.
+    result: Array = np.where(x > -0.75, x * (0.5 + special.erf(x * np.sqrt(0.5)) / 2), -tail)
     return result
 
 
 def _gated(x: Array, exponent: Array, exponent_error: Array | float) -> Array:
     """x / (1 + exp(-w)) where x >= 0, elsewhere x * exp(-w) / (1 + exp(-w)); w = exponent + its error, at least 0."""
-    decay = np.exp(-exponent) * (1 - exponent_error)
+    decay = np.exp(-exponent)
+    decay -= decay * exponent_error
     # Subnormal exponentials have few digits: two halves of the exponent, and the factor between them, keep them all.
     half = np.exp(-exponent / 2)
     bounded = np.maximum(x, -2 * _EXP_NORMAL)

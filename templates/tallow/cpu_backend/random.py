@@ -19,9 +19,11 @@ def uniform(seed: int, base: int, count: int, lo: float, up: float, dtype: DType
     result = _units(seed, base, count, dtype)[:count].astype(real)
     result *= real(up - lo)
     result += real(lo)
-    # Rounding keeps order, so numbers between two of the dtype's stay between them.
-    np.clip(result, lowest, highest, out=result)
-    return cast.narrow(result, dtype)
+    rounded = cast.widen(cast.narrow(result, dtype), dtype)
+    # Not np.clip: which of two equal zeros it takes depends on where they stand, and the bits are promised.
+    rounded[rounded < lowest] = lowest
+    rounded[rounded > highest] = highest
+    return cast.narrow(rounded, dtype)
 
 
 def normal(seed: int, base: int, count: int, mean: float, std: float, dtype: DType) -> Array:

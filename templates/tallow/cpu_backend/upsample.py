@@ -21,7 +21,7 @@ def bilinear2d(
 ) -> Array:
     """(b, c, h, w) at (height, width), interpolated between the four elements around each place in f64."""
     if x.shape[2:] == (height, width) or 0 in (x.size, height, width):
-        return np.zeros((*x.shape[:2], height, width), dtype.numpy) if x.size == 0 else x[:, :, :height, :width]
+        return np.zeros((*x.shape[:2], height, width), dtype.numpy) if x.size == 0 else x[:, :, :height, :width].copy()
     top, bottom, down = _neighbours(x.shape[2], height, align_corners, scale_h)
     left, right, across = _neighbours(x.shape[3], width, align_corners, scale_w)
     with np.errstate(all="ignore"):

@@ -61,8 +61,8 @@ class InteropMethods(ArithmeticMethods):
         view = self._host_view()
         if view is not None:
             return np.array(view, order="C")
-        tensor = self if self._layout == Layout.contiguous(self.shape, 0) else self.copy()
-        return tensor._storage.to_numpy()[: self.elem_count].reshape(self.shape)
+        is_whole = self._layout.is_contiguous and self._storage.length == self.elem_count
+        return (self if is_whole else self.copy())._storage.to_numpy().reshape(self.shape)
 
     def _host_view(self) -> Array | None:
         """Return the elements as an array without a copy, where the backend keeps them in one; else None."""

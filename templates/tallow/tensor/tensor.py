@@ -11,7 +11,7 @@ from .network import NetworkMethods
 
 
 class Tensor(CreationMethods, IndexMethods, LinearMethods, NetworkMethods, CustomMethods):
-    """Elements of one dtype on one device, in up to 8 dims.
+    """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
     only methods whose name ends in `_`, and a user's in-place ops, write. Operands broadcast by NumPy's rules and have
