@@ -73,7 +73,9 @@ def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layou
         reason = "the source must have the shape of the indexes; narrow or broadcast one of them"
         raise ShapeMismatch(op, (source_layout.shape, indexes_layout.shape), reason)
     gather_shapes(op, layout, indexes_layout, dim)
-    if 0 not in layout.shape and any(size > 1 and stride == 0 for size, stride in zip(layout.shape, layout.strides, strict=True)):
+    if 0 not in layout.shape and any(
+        size > 1 and stride == 0 for size, stride in zip(layout.shape, layout.strides, strict=True)
+    ):
         raise InvalidArgument(op, "a broadcast view has one element in several places; call contiguous() on it first")
 
 

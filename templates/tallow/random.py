@@ -14,7 +14,8 @@ Uniform numbers u in [0, 1), where `base` is the first block of a call:
     others   element i has word i mod 4 of block base + i div 4: u = (w >> 8) * 2**-24
 
     lo + u * (up - lo) is computed in the compute dtype, to which lo and up - lo are rounded first, with a rounding
-    after the product and one after the sum. It is rounded to the dtype and clamped to `uniform_range`.
+    after the product and one after the sum. It is rounded to the dtype, and what is then below or above
+    `uniform_range` is replaced by that end of it.
 
 Normal numbers come in pairs by the method of Box and Muller (1958), elements 2j and 2j + 1 of a call from u1 in (0, 1]
 and u2 in [0, 1): mean + std * sqrt(-2 ln u1) * (cos(2 pi u2), sin(2 pi u2)), rounded once to the dtype.

@@ -25,9 +25,9 @@ class OpClass:
     name: str
     constant: str
     facts: str  # the type of a row's facts
+    attributes: str  # of a member, that a row's facts give
     doc: str
     unsupported: str
-    is_reduce: bool
     rows: tuple[OpRow, ...]
 
 
@@ -63,14 +63,24 @@ def op_module(spec: Spec, _: str | None) -> OpView:
                 name=class_name(kind.name),
                 constant=kind.name.upper(),
                 facts="tuple[frozenset[DType], DType | None, bool]" if is_reduce else "frozenset[DType]",
-                doc=f"The ops of `{_method_of(spec, kind)}`.",
+                attributes="self.dtypes, self.result, self.empty_is_error" if is_reduce else "self.dtypes",
+                doc=docstring(_class_doc(spec, kind, is_reduce=is_reduce), 4),
                 unsupported=quoted(kind.unsupported),
-                is_reduce=is_reduce,
                 rows=tuple(_row(functor, is_reduce=is_reduce) for functor in kind.functors),
             )
         )
     names = {_dtypes(f) for kind in spec.functors.values() for f in kind.functors if not f.dtypes.listed}
     return OpView(", ".join(sorted(names)), tuple(classes))
+
+
+def _class_doc(spec: Spec, kind: FunctorKind, *, is_reduce: bool) -> str:
+    doc = f"The ops of `{_method_of(spec, kind)}`. `dtypes` are those that an op has, `unsupported` says why no others."
+    if is_reduce:
+        doc += (
+            "\n\n`result` is the dtype of the result, None for that of the operand; `empty_is_error` says that nothing"
+            " has no result."
+        )
+    return doc
 
 
 def _method_of(spec: Spec, kind: FunctorKind) -> str:

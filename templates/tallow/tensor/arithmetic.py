@@ -17,7 +17,7 @@ from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp
 from ..shape import Shape
-from .base import TensorBase
+from .base import TensorBase, dtype_of
 from .number import as_number
 from .ops import OpMethods
 from .views import ViewMethods
@@ -95,7 +95,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
         nearest even, and f8e4m3 saturates at 448.
         """
-        return self if dtype is self.dtype else self._like(self._storage.to_dtype(self._layout, dtype))
+        return self if dtype is self.dtype else self._like(self._storage.to_dtype(self._layout, dtype_of(dtype)))
 
     def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Self:
         """Average the elements along dims, by default all; the mean of nothing is NaN. Floating-point dtypes only.

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..device import Device
 from ..dtype import DType
+from ..error import InvalidArgument
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
@@ -128,7 +129,25 @@ def device_of(device: Device | str | None) -> Device:
     """Return the device that an argument means: a `Device`, its label such as "rocm:0", or None for the CPU."""
     if device is None:
         return Device.cpu()
-    return Device.parse(device) if isinstance(device, str) else device
+    if isinstance(device, str):
+        return Device.parse(device)
+    if not isinstance(device, Device):
+        raise InvalidArgument("device", f"{device!r} is no device; use Device.parse or a label such as 'cpu'")
+    return device
+
+
+def dtype_of(dtype: DType) -> DType:
+    """Return the argument if it is a dtype: NumPy's types, which look alike, are not."""
+    if not isinstance(dtype, DType):
+        raise InvalidArgument("dtype", f"{dtype!r} is no dtype; use DType.F32 or another member of DType")
+    return dtype
+
+
+def require_tensors(op: str, *operands: object) -> None:
+    """Raise `InvalidArgument` if an operand is anything else, such as a list or an array."""
+    for operand in operands:
+        if not isinstance(operand, TensorBase):
+            raise InvalidArgument(op, f"an operand is a Tensor, not a {type(operand).__name__}; make it one first")
 
 
 def _broadcast(op: str, lhs: Layout, rhs: Layout) -> tuple[Layout, Layout]:

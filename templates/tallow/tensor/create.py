@@ -12,7 +12,7 @@ from ..dtype import DType
 from ..error import InvalidArgument
 from ..layout import Layout
 from ..shape import Shape
-from .base import device_of
+from .base import device_of, dtype_of
 from .interop import InteropMethods
 
 
@@ -25,7 +25,7 @@ class CreationMethods(InteropMethods):
     def zeros(cls, shape: int | Iterable[int], dtype: DType = DType.F32, device: Device | str | None = None) -> Self:
         """Make a tensor of zeros."""
         sizes = _shape(shape)
-        return cls._new(device_of(device).zeros(sizes, dtype), Layout.contiguous(sizes))
+        return cls._new(device_of(device).zeros(sizes, dtype_of(dtype)), Layout.contiguous(sizes))
 
     @classmethod
     def ones(cls, shape: int | Iterable[int], dtype: DType = DType.F32, device: Device | str | None = None) -> Self:
@@ -44,7 +44,7 @@ class CreationMethods(InteropMethods):
         if dtype is None:
             dtype = DType.I64 if isinstance(value, int) else DType.F32
         sizes = _shape(shape)
-        return cls._new(device_of(device).alloc_uninit(sizes, dtype), Layout.contiguous(sizes)).fill_(value)
+        return cls._new(device_of(device).alloc_uninit(sizes, dtype_of(dtype)), Layout.contiguous(sizes)).fill_(value)
 
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one."""
@@ -89,7 +89,8 @@ class CreationMethods(InteropMethods):
         `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
         """
         sizes = _shape(shape)
-        return cls._new(device_of(device).rand_uniform_f64(lo, up, sizes, dtype), Layout.contiguous(sizes))
+        storage = device_of(device).rand_uniform_f64(lo, up, sizes, dtype_of(dtype))
+        return cls._new(storage, Layout.contiguous(sizes))
 
     @classmethod
     def randn(
@@ -105,7 +106,8 @@ class CreationMethods(InteropMethods):
         `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
         """
         sizes = _shape(shape)
-        return cls._new(device_of(device).rand_normal_f64(mean, std, sizes, dtype), Layout.contiguous(sizes))
+        storage = device_of(device).rand_normal_f64(mean, std, sizes, dtype_of(dtype))
+        return cls._new(storage, Layout.contiguous(sizes))
 
 
 def _shape(shape: int | Iterable[int]) -> Shape:

@@ -10,6 +10,7 @@ from typing import Self, SupportsIndex
 from ..error import InvalidArgument, InvalidIndex
 from ..layout import Layout
 from ..shape import Shape
+from .base import require_tensors
 from .views import ViewMethods
 
 Index = SupportsIndex | slice | EllipsisType | None
@@ -56,11 +57,13 @@ class IndexMethods(ViewMethods):
 
         The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
         """
+        require_tensors("gather", indexes)
         dim = self.shape.dim("gather", dim)
         return indexes._like(self._storage.gather(self._layout, indexes._storage, indexes._layout, dim))
 
     def index_select(self, indexes: Self, dim: int) -> Self:
         """Return the rows of the tensor along `dim` that a vector of indexes names."""
+        require_tensors("index_select", indexes)
         dim = self.shape.dim("index_select", dim)
         storage = self._storage.index_select(indexes._storage, self._layout, indexes._layout, dim)
         return self._new(storage, Layout.contiguous(Shape.trusted(_replaced(self.shape, dim, indexes.elem_count))))
@@ -75,6 +78,7 @@ class IndexMethods(ViewMethods):
 
     def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
+        require_tensors("scatter_set", indexes, source)
         dim = self.shape.dim("scatter_set", dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         self._storage.scatter_set(self._layout, *operands, dim)
@@ -90,6 +94,7 @@ class IndexMethods(ViewMethods):
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
+        require_tensors("scatter_add", indexes, source)
         dim = self.shape.dim("scatter_add", dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         self._storage.scatter_add(self._layout, *operands, dim)
@@ -100,6 +105,7 @@ class IndexMethods(ViewMethods):
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
         """
+        require_tensors("index_add", indexes, source)
         dim = self.shape.dim("index_add", dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         return self._like(self._storage.index_add(self._layout, *operands, dim))

@@ -12,7 +12,7 @@ from ..dtype import Array, DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from .arithmetic import ArithmeticMethods
-from .base import TensorBase, device_of
+from .base import TensorBase, device_of, dtype_of
 
 
 class SupportsDLPack(Protocol):
@@ -42,7 +42,7 @@ class InteropMethods(ArithmeticMethods):
         except ValueError as error:
             raise InvalidArgument("tensor", f"{error}; make the nested lists of one length") from None
         if not isinstance(data, np.ndarray | np.generic | TensorBase):
-            array, dtype = _python_numbers(array, dtype)
+            array, dtype = _python_numbers(array, dtype if dtype is None else dtype_of(dtype))
         tensor = self.from_numpy(array)
         tensor = (tensor if dtype is None else tensor.to_dtype(dtype)).to(device_of(device))
         self._storage, self._layout = tensor._storage, tensor._layout

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
+from .base import require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -57,6 +58,7 @@ def stack(tensors: Sequence[T], dim: int = 0) -> T:
 def _alike(op: str, tensors: Sequence[T]) -> T:
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")
+    require_tensors(op, *tensors)
     first = tensors[0]
     for tensor in tensors:
         if tensor.dtype is not first.dtype:

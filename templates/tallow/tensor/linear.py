@@ -7,7 +7,7 @@ from typing import Self
 from ..error import ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
-from .base import TensorBase
+from .base import TensorBase, require_tensors
 
 
 class LinearMethods(TensorBase):
@@ -22,6 +22,7 @@ class LinearMethods(TensorBase):
         column, and that dim is not in the result. bf16, f16 and f8e4m3 accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
+        require_tensors("matmul", other)
         shapes = self.shape, other.shape
         if not shapes[0] or not shapes[1]:
             raise ShapeMismatch("matmul", shapes, "an operand has rank 0; multiply with * instead")

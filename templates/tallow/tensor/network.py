@@ -8,6 +8,7 @@ from typing import Self
 from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
+from .base import require_tensors
 from .joining import cat
 from .views import ViewMethods
 
@@ -137,6 +138,7 @@ class NetworkMethods(ViewMethods):
         return self._by_group(kernel, groups, one_group)
 
     def _check_channels(self, op: str, kernel: Self, rank: int, groups: int, *, transposed: bool) -> None:
+        require_tensors(op, kernel)
         shapes = self.shape, kernel.shape
         if self.rank != rank or kernel.rank != rank:
             raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")

@@ -1,0 +1,130 @@
+"""Trains a small classifier on handwritten digits, with tallow tensors and gradients written by hand.
+
+python examples/digits.py --device cpu --epochs 12
+
+The data are the 1797 images of 8 x 8 pixels of scikit-learn's `load_digits`, from the UCI repository. Four fifths are
+trained on, one fifth is held out. NumPy loads and shuffles; everything else is tallow's.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter
+
+import click
+import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from sklearn.datasets import load_digits
+from tallow import Device, DType, TallowError, Tensor
+
+CLASSES = 10
+HIDDEN = 128
+BATCH = 32
+LEARNING_RATE = 0.1
+MOMENTUM = 0.9
+REQUIRED_ACCURACY = 0.95
+
+
+class Dense:
+    """The layer x @ weight + bias, trained by gradient descent with momentum."""
+
+    def __init__(self, inputs: int, outputs: int, device: Device) -> None:
+        # Of this scale, the outputs of a layer with relu vary as its inputs do (He et al. 2015).
+        self.weight = Tensor.randn((inputs, outputs), std=(2 / inputs) ** 0.5, device=device)
+        self.bias = Tensor.zeros(outputs, device=device)
+        self.weight_velocity = Tensor.zeros((inputs, outputs), device=device)
+        self.bias_velocity = Tensor.zeros(outputs, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, inputs) to (batch, outputs)."""
+        return x @ self.weight + self.bias
+
+    def backward(self, x: Tensor, slope: Tensor) -> Tensor:
+        """Learn from `slope`, the loss's gradient by the outputs for `x`, and return its gradient by `x`."""
+        slope_of_x = slope @ self.weight.T
+        self.weight_velocity = self.weight_velocity * MOMENTUM - (x.T @ slope) * LEARNING_RATE
+        self.bias_velocity = self.bias_velocity * MOMENTUM - slope.sum(dim=0) * LEARNING_RATE
+        self.weight = self.weight + self.weight_velocity
+        self.bias = self.bias + self.bias_velocity
+        return slope_of_x
+
+
+class Classifier:
+    """Two layers with a relu between them: 64 pixels to a score for each digit."""
+
+    def __init__(self, pixels: int, device: Device) -> None:
+        self.hidden = Dense(pixels, HIDDEN, device)
+        self.output = Dense(HIDDEN, CLASSES, device)
+
+    def scores(self, images: Tensor) -> Tensor:
+        """(batch, pixels) to (batch, classes)."""
+        return self.output.forward(self.hidden.forward(images).relu())
+
+    def learn(self, images: Tensor, targets: Tensor) -> None:
+        """One step down the cross entropy of (batch, pixels) and `targets`, (batch, classes) with a 1 in each row."""
+        before_relu = self.hidden.forward(images)
+        features = before_relu.relu()
+        scores = self.output.forward(features)
+        # The largest score is subtracted so that exp cannot overflow; it cancels in the quotient.
+        exponentials = (scores - scores.max(dim=1, keepdim=True)).exp()
+        probabilities = exponentials / exponentials.sum(dim=1, keepdim=True)
+        slope = (probabilities - targets) / images.shape[0]
+        slope_of_features = self.output.backward(features, slope)
+        self.hidden.backward(images, slope_of_features * (before_relu > 0.0).to_dtype(DType.F32))
+
+    def accuracy(self, images: Tensor, digits: Tensor) -> float:
+        """The share of `images` whose highest score is that of their digit."""
+        return float((self.scores(images).argmax(dim=1) == digits).to_dtype(DType.F32).mean().item())
+
+
+def train(device: Device, epochs: int, seed: int, progress: Progress) -> float:
+    """The accuracy on the held-out fifth after `epochs` rounds over the rest."""
+    shuffle = np.random.default_rng(seed)
+    device.set_seed(seed)
+    data = load_digits()
+    order = shuffle.permutation(len(data.target))
+    images = Tensor((data.data[order] / 16).astype(np.float32), device=device)
+    digits = Tensor(data.target[order].astype(np.uint32), device=device)
+    targets = (digits.unsqueeze(1) == Tensor.arange(CLASSES, dtype=DType.U32, device=device)).to_dtype(DType.F32)
+    trained = len(order) - len(order) // 5
+
+    classifier = Classifier(images.shape[1], device)
+    task = progress.add_task(f"training on {device.label}", total=epochs)
+    for _ in range(epochs):
+        shuffled = shuffle.permutation(trained).astype(np.uint32)
+        for start in range(0, trained, BATCH):
+            batch = Tensor(shuffled[start : start + BATCH], device=device)
+            classifier.learn(images.index_select(batch, 0), targets.index_select(batch, 0))
+        progress.advance(task)
+    return classifier.accuracy(images[trained:], digits[trained:])
+
+
+@click.command()
+@click.option(
+    "--device", "label", default="cpu", show_default=True, help="cpu, cuda, rocm or metal; rocm:1 is the second."
+)
+@click.option(
+    "--epochs", type=click.IntRange(min=1), default=12, show_default=True, help="Rounds over the training data."
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the shuffling and the weights."
+)
+def main(label: str, epochs: int, seed: int) -> None:
+    """Train a small classifier on handwritten digits. Exit code 1 if it is right on less than 95 % of new ones."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs")
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as progress:
+        start = perf_counter()
+        try:
+            device = Device.parse(label)
+            accuracy = train(device, epochs, seed, progress)
+        except TallowError as error:
+            raise click.ClickException(str(error)) from error
+        seconds = perf_counter() - start
+    rounds = "1 epoch" if epochs == 1 else f"{epochs} epochs"
+    click.echo(f"accuracy on the held-out fifth: {100 * accuracy:.1f} % ({device.label}, {rounds}, {seconds:.1f} s)")
+    if accuracy < REQUIRED_ACCURACY:
+        raise click.ClickException(f"that is below {100 * REQUIRED_ACCURACY:.0f} %; train for more epochs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Every cell of the support matrix, called and compared with an oracle written by hand."""

@@ -1,0 +1,109 @@
+"""What a test of one cell works with."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from .layouts import Operand, place
+from .oracle.formats import NUMPY, Array
+
+if TYPE_CHECKING:
+    import tallow
+    from tallow.dtype import DType
+    from tallow.shape import Shape
+    from tallow.support import SupportCell
+
+
+def cell_label(cell: SupportCell) -> str:
+    """The name of the cell's test, and what its random numbers follow from."""
+    parts = [cell.backend, cell.method, cell.op, cell.dtype.value if cell.dtype else None]
+    return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One cell on the device under test, with random numbers of its own."""
+
+    cell: SupportCell
+    device: tallow.Device
+    full: bool
+    generator: np.random.Generator
+
+    @classmethod
+    def of(cls, cell: SupportCell, device: tallow.Device, full: bool) -> Bench:
+        return cls(cell, device, full, np.random.default_rng(zlib.crc32(cell_label(cell).encode())))
+
+    @property
+    def name(self) -> str:
+        """The name of the cell's dtype."""
+        assert self.cell.dtype is not None, f"{self.cell.method} has a dtype"
+        return str(self.cell.dtype.value)
+
+    @property
+    def op(self) -> str:
+        """The name of the cell's op."""
+        assert self.cell.op is not None, f"{self.cell.method} has an op"
+        return self.cell.op
+
+    def where(self, *facts: object) -> str:
+        """The cell and what it is called on, for messages."""
+        return ": ".join([cell_label(self.cell), *map(str, facts)])
+
+    def place(self, values: Array, placement: str = "contiguous", name: str | None = None) -> Operand:
+        """`values`, of the cell's dtype if no other is named, on the device."""
+        return place(self.device, name or self.name, values, placement)
+
+    def read(self, storage: tallow.Storage, name: str, shape: tuple[int, ...], where: str) -> Array:
+        """The elements of a result, of dtype `name`, in `shape`."""
+        return read(storage, name, shape, where)
+
+    def assert_untouched(self, operand: Operand, where: str) -> None:
+        """The storage of an operand that was only read is as it was."""
+        found = operand.storage.to_numpy()
+        assert found.tobytes() == operand.buffer.tobytes(), f"{where}: an operand that is only read was changed"
+
+    def raises_invalid_index(self, call: Callable[[], object], index: int, size: int, where: str) -> None:
+        """`call`, or what synchronises after it, raises InvalidIndex with these facts; then the device works."""
+        from tallow.error import InvalidIndex
+
+        with pytest.raises(InvalidIndex) as caught:
+            call()
+            self.device.synchronize()
+        found = (caught.value.op, caught.value.index, caught.value.size)
+        expected = (self.cell.method, index, size)
+        assert found == expected, f"{where}: (op, index, size) is {found}, expected {expected}"
+        self.device.synchronize()
+        plain = np.arange(4, dtype=np.float32)
+        assert self.device.storage(plain).to_numpy().tolist() == plain.tolist(), f"{where}: the device works on"
+
+
+def read(storage: tallow.Storage, name: str, shape: tuple[int, ...], where: str) -> Array:
+    """The elements of a result, of dtype `name`, in `shape`."""
+    assert storage.dtype.value == name, f"{where}: a result of {storage.dtype.value}, expected {name}"
+    count = math.prod(shape)
+    assert storage.length == count, f"{where}: a result of {storage.length} elements, expected {count}"
+    elements = storage.to_numpy()
+    assert elements.dtype == NUMPY[name], f"{where}: to_numpy gives {elements.dtype}, expected {NUMPY[name]}"
+    assert elements.shape == (count,), f"{where}: to_numpy gives shape {elements.shape}, expected {(count,)}"
+    return elements.reshape(shape)
+
+
+def dtype_of(name: str) -> DType:
+    """The package's dtype of this name."""
+    from tallow.dtype import DType
+
+    return DType(name)
+
+
+def shape_of(*sizes: int) -> Shape:
+    """The package's shape."""
+    from tallow.shape import Shape
+
+    return Shape(sizes)

@@ -1,0 +1,130 @@
+"""How far a result may be from the oracle, and messages that say where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decode, spacing
+
+# In units in the last place of the result's dtype, as semantics.md has them; every bf16, f16 and f8e4m3 result that
+# is not exact gets 1. elu is alpha times an exponential, and counts as one.
+EXACT, ROUNDED, FUNCTION = 0, 1, 4
+ULPS = {
+    **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
+    **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
+    **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
+    **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
+}
+# Beyond this sin and cos only have to be finite and in [-1, 1].
+LARGEST_ANGLE = 1e5
+# A sum of n terms is off by at most this many epsilons, plus log2(n), of the sum of absolute values.
+SUM_EPSILONS = 4
+
+
+def tolerance(op: str, name: str) -> int:
+    """The units in the last place that `op` of dtype `name` may be off."""
+    return min(ULPS[op], ROUNDED) if name in HALVES else ULPS[op]
+
+
+def sum_bound(name: str, magnitude: Array, count: int) -> Array:
+    """What a sum of `count` terms in the compute dtype of `name` may be off, before it is rounded."""
+    precision = FLOATS[compute_name(name)].precision
+    epsilon = EXTENDED(2) ** (1 - precision)
+    return epsilon * (SUM_EPSILONS + np.log2(EXTENDED(max(count, 1)))) * magnitude
+
+
+def assert_same(got: Array, expected: Array, where: str, inputs: Mapping[str, Array] | None = None) -> None:
+    """Bit for bit; any NaN is as good as any other."""
+    assert got.dtype == expected.dtype, f"{where}: dtype {got.dtype}, expected {expected.dtype}"
+    assert got.shape == expected.shape, f"{where}: shape {got.shape}, expected {expected.shape}"
+    raw = f"u{got.dtype.itemsize}"
+    different = np.ascontiguousarray(got).view(raw) != np.ascontiguousarray(expected).view(raw)
+    different = different.reshape(got.shape)
+    if different.any():
+        with np.errstate(invalid="ignore"):
+            different &= ~((got != got) & (expected != expected))
+    _report(different, got, expected, where, inputs)
+
+
+def assert_equal_values(got: Array, expected: Array, where: str, inputs: Mapping[str, Array] | None = None) -> None:
+    """Like `assert_same`, but 0.0 and -0.0 are the same, for ops of which no rule names the sign of zero."""
+    zeros = (got == 0) & (expected == 0) if got.shape == expected.shape else False
+    assert_same(got, np.where(zeros, got, expected).astype(expected.dtype), where, inputs)
+
+
+def assert_close(
+    name: str,
+    got: Array,
+    expected: Array,
+    ulps: float,
+    where: str,
+    inputs: Mapping[str, Array] | None = None,
+    *,
+    slack: Array | float = 0.0,
+    zero_sign: bool = True,
+) -> None:
+    """Within `ulps` units in the last place of float dtype `name`, plus `slack`, of the extended `expected`."""
+    assert got.dtype == FLOATS[name].numpy, f"{where}: dtype {got.dtype}, expected {name}"
+    assert got.shape == expected.shape, f"{where}: shape {got.shape}, expected {expected.shape}"
+    with np.errstate(all="ignore"):
+        error = ulp_error(name, got, expected, zero_sign=zero_sign)
+        allowed = ulps + np.asarray(slack, EXTENDED) / spacing(name, expected)
+        # What the extended reference itself may be off.
+        wrong = ~(error <= allowed + EXTENDED(2) ** -8)
+    _report(wrong, got, expected, where, inputs, error)
+
+
+def ulp_error(name: str, got: Array, expected: Array, *, zero_sign: bool = True) -> Array:
+    """The distance in units in the last place; infinite where the results are of different kinds."""
+    number_format = FLOATS[name]
+    largest = EXTENDED(number_format.largest)
+    value = decode(name, got)
+    if number_format.saturates:
+        expected = np.where(np.isnan(expected), expected, np.clip(expected, -largest, largest))
+    unit = spacing(name, expected)
+    error = np.abs(value - expected) / unit
+    # Infinity is right from half a unit above the largest number on.
+    beyond = np.maximum(largest + spacing(name, largest) / 2 - np.abs(expected), EXTENDED(0)) / spacing(name, largest)
+    error = np.where(np.isinf(value) & (np.signbit(value) == np.signbit(expected)), beyond, error)
+    error = np.where(np.isnan(expected), np.where(np.isnan(value), EXTENDED(0), EXTENDED("inf")), error)
+    error = np.where(np.isnan(value) & ~np.isnan(expected), EXTENDED("inf"), error)
+    if zero_sign:
+        other_sign = (value == 0) & (np.signbit(value) != np.signbit(expected))
+        # A result may be off across zero, but a zero has the sign of what it stands for.
+        error = np.where(other_sign & ~np.isnan(expected), EXTENDED("inf"), error)
+    return error
+
+
+def _report(
+    wrong: Array,
+    got: Array,
+    expected: Array,
+    where: str,
+    inputs: Mapping[str, Array] | None,
+    error: Array | None = None,
+) -> None:
+    """Fail with the first element that is wrong, and the worst one."""
+    if not wrong.any():
+        return
+    positions = np.argwhere(wrong)
+    lines = [f"{where}: {len(positions)} of {wrong.size} elements are wrong"]
+    chosen = {"first": tuple(int(place) for place in positions[0])}
+    if error is not None:
+        ranked = np.where(wrong, error, EXTENDED(-1))
+        worst = np.unravel_index(int(np.argmax(ranked)), wrong.shape)
+        chosen["worst"] = tuple(int(place) for place in worst)
+    for label, position in chosen.items():
+        facts = [f"got {got[position]!r}", f"expected {expected[position]!r}"]
+        if error is not None:
+            facts.append(f"off by {float(error[position]):.4g} ulp")
+        for argument, array in (inputs or {}).items():
+            if array.shape == got.shape:
+                facts.append(f"{argument} = {array[position]!r} ({_bits(array[position])})")
+        lines.append(f"  {label} at {position}: " + ", ".join(facts))
+    raise AssertionError("\n".join(lines))
+
+
+def _bits(element: np.generic) -> str:
+    return "0x" + element.tobytes()[::-1].hex()

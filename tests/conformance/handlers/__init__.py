@@ -1,0 +1,20 @@
+"""For every method, the function that calls a supported cell of it and compares the result with the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..bench import Bench
+from . import convolution, custom, device, elementwise, indexing, lifecycle, movement, reduction, sampling
+
+HANDLERS: dict[str, Callable[[Bench], None]] = {
+    **lifecycle.HANDLERS,
+    **elementwise.HANDLERS,
+    **reduction.HANDLERS,
+    **indexing.HANDLERS,
+    **convolution.HANDLERS,
+    **sampling.HANDLERS,
+    **movement.HANDLERS,
+    **custom.HANDLERS,
+    **device.HANDLERS,
+}

@@ -1,0 +1,132 @@
+"""conv1d, conv2d and their transposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallow.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+
+from .. import values
+from ..bench import Bench
+from ..oracle import windows as oracle
+from ..oracle.formats import Array
+from .reduction import check_sums
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Sizes in the order batch, channels in and out, then image and kernel; a 1-d case uses the widths."""
+
+    channels: tuple[int, int, int]
+    image: tuple[int, int]
+    kernel: tuple[int, int]
+    padding: int = 0
+    stride: int = 1
+    dilation: int = 1
+    output_padding: int = 0
+    image_placement: str = "contiguous"
+    kernel_placement: str = "contiguous"
+
+
+CONVOLUTIONS = (
+    Convolution((1, 1, 1), (1, 1), (1, 1)),
+    Convolution((1, 1, 1), (3, 5), (2, 3)),
+    Convolution((2, 3, 4), (5, 7), (3, 3), padding=1),
+    Convolution((2, 3, 4), (6, 9), (3, 3), padding=1, stride=2),
+    Convolution((1, 2, 3), (7, 8), (2, 3), dilation=2),
+    Convolution((1, 2, 3), (7, 9), (3, 3), padding=2, stride=3, dilation=2, output_padding=1),
+    Convolution((3, 4, 2), (4, 33), (1, 1)),
+    Convolution((1, 17, 19), (5, 6), (3, 3), padding=1),
+    Convolution((1, 1, 1), (2, 2), (4, 4), padding=2),
+    Convolution((1, 2, 2), (4, 5), (2, 2), stride=4, output_padding=3),
+    Convolution((2, 3, 4), (5, 7), (3, 3), padding=1, image_placement="offset", kernel_placement="offset"),
+    Convolution((2, 3, 4), (5, 7), (3, 2), padding=1, image_placement="transposed", kernel_placement="rolled"),
+    Convolution((2, 3, 4), (5, 7), (2, 2), image_placement="narrowed columns", kernel_placement="transposed"),
+    Convolution((2, 3, 4), (5, 7), (2, 3), image_placement="broadcast rows", kernel_placement="broadcast columns"),
+    Convolution((0, 2, 3), (4, 4), (2, 2)),
+    Convolution((2, 0, 3), (4, 4), (2, 2)),
+    Convolution((2, 2, 0), (4, 4), (2, 2)),
+)
+LARGE = Convolution((2, 32, 48), (20, 24), (3, 3), padding=1)
+
+
+def conv1d(bench: Bench) -> None:
+    _convolve(bench, rank=1, transposed=False)
+
+
+def conv2d(bench: Bench) -> None:
+    _convolve(bench, rank=2, transposed=False)
+
+
+def conv_transpose1d(bench: Bench) -> None:
+    _convolve(bench, rank=1, transposed=True)
+
+
+def conv_transpose2d(bench: Bench) -> None:
+    _convolve(bench, rank=2, transposed=True)
+
+
+def _convolve(bench: Bench, rank: int, transposed: bool) -> None:
+    for case in (*CONVOLUTIONS, LARGE) if bench.full else CONVOLUTIONS:
+        check_convolution(bench, case, rank, transposed)
+
+
+def check_convolution(bench: Bench, case: Convolution, rank: int, transposed: bool) -> None:
+    where = bench.where(case)
+    batch, c_in, c_out = case.channels
+    outer = (c_in, c_out) if transposed else (c_out, c_in)
+    image_sizes, kernel_sizes = case.image[2 - rank :], case.kernel[2 - rank :]
+    image = bench.place(values.modest(bench.generator, bench.name, (batch, c_in, *image_sizes)), case.image_placement)
+    kernel = bench.place(values.modest(bench.generator, bench.name, (*outer, *kernel_sizes)), case.kernel_placement)
+    params = _params(case, rank, transposed)
+    result = getattr(image.storage, bench.cell.method)(image.layout, kernel.storage, kernel.layout, params)
+    window = _window(case, rank)
+    convolve = oracle.convolve_transposed if transposed else oracle.convolve
+    total, magnitude = convolve(bench.name, _as_image(image.values), _as_image(kernel.values), window)
+    if rank == 1:
+        total, magnitude = total[:, :, 0], magnitude[:, :, 0]
+    assert tuple(params.out_dims) == total.shape, f"{where}: out_dims {params.out_dims}, expected {total.shape}"
+    got = bench.read(result, bench.name, total.shape, where)
+    terms = c_in * case.kernel[1] * (case.kernel[0] if rank == 2 else 1)
+    check_sums(bench.name, got, total, magnitude, terms, where)
+
+
+def _window(case: Convolution, rank: int) -> oracle.Window:
+    if rank == 2:
+        numbers = (case.padding, case.stride, case.dilation, case.output_padding)
+        return oracle.Window(*((number, number) for number in numbers))
+    return oracle.Window((0, case.padding), (1, case.stride), (1, case.dilation), (0, case.output_padding))
+
+
+def _as_image(array: Array) -> Array:
+    return array if array.ndim == 4 else array[:, :, None, :]
+
+
+def _params(
+    case: Convolution, rank: int, transposed: bool
+) -> ParamsConv1D | ParamsConv2D | ParamsConvTranspose1D | ParamsConvTranspose2D:
+    batch, c_in, c_out = case.channels
+    sizes = {
+        "b_size": batch,
+        "c_in": c_in,
+        "c_out": c_out,
+        "padding": case.padding,
+        "stride": case.stride,
+        "dilation": case.dilation,
+    }
+    if rank == 1:
+        sizes |= {"l_in": case.image[1], "k_size": case.kernel[1]}
+    else:
+        sizes |= {"i_h": case.image[0], "i_w": case.image[1], "k_h": case.kernel[0], "k_w": case.kernel[1]}
+    if transposed:
+        sizes["output_padding"] = case.output_padding
+        return (ParamsConvTranspose1D if rank == 1 else ParamsConvTranspose2D)(**sizes)
+    return (ParamsConv1D if rank == 1 else ParamsConv2D)(**sizes)
+
+
+HANDLERS = {
+    "conv1d": conv1d,
+    "conv2d": conv2d,
+    "conv_transpose1d": conv_transpose1d,
+    "conv_transpose2d": conv_transpose2d,
+}

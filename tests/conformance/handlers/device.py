@@ -1,0 +1,166 @@
+"""The ten device methods."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tallow.error import InvalidArgument
+
+from .. import values
+from ..bench import Bench, dtype_of, shape_of
+from ..comparison import assert_close, assert_same, tolerance
+from ..oracle import randomness as oracle
+from ..oracle.formats import EXTENDED, INTEGERS, NUMPY, from_number, spacing
+
+SEEDS = (0, 42, 2**32 - 1, 2**32, 0x0123_4567_89AB_CDEF, 2**64 - 1)
+SHAPES = ((), (1,), (2,), (3,), (5,), (0,), (2, 0, 3), (4, 5), (2, 3, 1, 2, 3), (257,), (1025,))
+BOUNDS = ((0.0, 1.0), (-2.5, 3.75), (0.1, 0.3), (1.0, 1.0625), (-1e-3, 1e-3), (-448.0, 448.0))
+NORMALS = ((0.0, 1.0), (0.0, 0.25), (3.5, 0.5), (-100.0, 7.0), (2.0, 0.0))
+
+
+def set_seed(bench: Bench) -> None:
+    dtype = dtype_of("f32")
+    for seed in SEEDS:
+        where = bench.where(f"seed {seed}")
+        for _ in range(2):
+            bench.device.set_seed(seed)
+            drawn = bench.device.rand_uniform_f64(0.0, 1.0, shape_of(7), dtype)
+            got = bench.read(drawn, "f32", (7,), where)
+            assert_same(got, oracle.uniform("f32", seed, 0, 7, 0.0, 1.0), where)
+    for seed in (-1, 2**64):
+        with pytest.raises(InvalidArgument):
+            bench.device.set_seed(seed)
+
+
+def get_current_seed(bench: Bench) -> None:
+    for seed in SEEDS:
+        bench.device.set_seed(seed)
+        assert bench.device.get_current_seed() == seed
+    bench.device.rand_uniform_f64(0.0, 1.0, shape_of(7), dtype_of("f32"))
+    assert bench.device.get_current_seed() == SEEDS[-1], "drawing numbers keeps the seed"
+
+
+def rand_uniform_f64(bench: Bench) -> None:
+    dtype = dtype_of(bench.name)
+    for seed, (low, up) in zip((*SEEDS, 7)[: len(BOUNDS)], BOUNDS, strict=True):
+        bench.device.set_seed(seed)
+        block = 0
+        for shape in SHAPES:
+            where = bench.where(f"[{low}, {up}), shape {shape}, seed {seed}, block {block}")
+            count = math.prod(shape)
+            drawn = bench.device.rand_uniform_f64(low, up, shape_of(*shape), dtype)
+            expected = oracle.uniform(bench.name, seed, block, count, low, up)
+            assert_same(bench.read(drawn, bench.name, (count,), where), expected, where)
+            block += oracle.blocks_used(bench.name, count)
+    for low, up in ((1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf)):
+        with pytest.raises(InvalidArgument):
+            bench.device.rand_uniform_f64(low, up, shape_of(3), dtype)
+
+
+def rand_normal_f64(bench: Bench) -> None:
+    dtype = dtype_of(bench.name)
+    for seed, (mean, std) in zip(SEEDS[: len(NORMALS)], NORMALS, strict=True):
+        bench.device.set_seed(seed)
+        block = 0
+        for shape in SHAPES:
+            where = bench.where(f"mean {mean}, std {std}, shape {shape}, seed {seed}, block {block}")
+            count = math.prod(shape)
+            drawn = bench.device.rand_normal_f64(mean, std, shape_of(*shape), dtype)
+            got = bench.read(drawn, bench.name, (count,), where)
+            deviation = EXTENDED(std) * oracle.normal(bench.name, seed, block, count)
+            ulps = tolerance("normal", bench.name)
+            # Next to a mean, what the deviation may be off counts in its own units.
+            slack = ulps * spacing(bench.name, deviation) if mean else 0.0
+            assert_close(bench.name, got, EXTENDED(mean) + deviation, ulps, where, slack=slack, zero_sign=False)
+            block += oracle.blocks_used(bench.name, count)
+    for mean, std in ((math.nan, 1.0), (math.inf, 1.0), (0.0, -1.0), (0.0, math.nan), (0.0, math.inf)):
+        with pytest.raises(InvalidArgument):
+            bench.device.rand_normal_f64(mean, std, shape_of(3), dtype)
+
+
+def zeros(bench: Bench) -> None:
+    for shape in SHAPES:
+        where = bench.where(f"shape {shape}")
+        count = math.prod(shape)
+        got = bench.read(bench.device.zeros(shape_of(*shape), dtype_of(bench.name)), bench.name, (count,), where)
+        assert_same(got, np.zeros(count, NUMPY[bench.name]), where)
+
+
+def alloc_uninit(bench: Bench) -> None:
+    from tallow.layout import Layout
+
+    for shape in SHAPES:
+        where = bench.where(f"shape {shape}")
+        count = math.prod(shape)
+        storage = bench.device.alloc_uninit(shape_of(*shape), dtype_of(bench.name))
+        storage.const_set(2.0, Layout.contiguous(shape_of(count)))
+        got = bench.read(storage, bench.name, (count,), where)
+        assert_same(got, np.full(count, from_number(bench.name, 2.0)), where)
+
+
+def storage_from_slice(bench: Bench) -> None:
+    numbers = [0.0, -0.0, 1, -1, 2.5, -3.75, 0.1, 300, 70000, -1e10, 1e300, math.inf, -math.inf, math.nan]
+    for chosen in (numbers, [], [7], tuple(range(100))):
+        where = bench.where(f"{len(chosen)} numbers")
+        got = bench.read(
+            bench.device.storage_from_slice(chosen, dtype_of(bench.name)), bench.name, (len(chosen),), where
+        )
+        expected = np.array([from_number(bench.name, float(number)) for number in chosen], NUMPY[bench.name])
+        assert_same(got, expected, where)
+    if bench.name in INTEGERS:
+        bounds = INTEGERS[bench.name]
+        extremes = [bounds.lowest, bounds.highest, bounds.highest - 1]
+        got = bench.read(
+            bench.device.storage_from_slice(extremes, dtype_of(bench.name)), bench.name, (3,), bench.where("extremes")
+        )
+        assert got.tolist() == extremes, f"integers that f64 can't hold: {got.tolist()}, expected {extremes}"
+
+
+def storage(bench: Bench) -> None:
+    _check_upload(bench, owned=False)
+
+
+def storage_owned(bench: Bench) -> None:
+    _check_upload(bench, owned=True)
+
+
+def _check_upload(bench: Bench, *, owned: bool) -> None:
+    upload = bench.device.storage_owned if owned else bench.device.storage
+    patterns = values.sweep(bench.generator, bench.name, 2**12)
+    wide = values.mixed(bench.generator, bench.name, (6, 8))
+    stretched = np.broadcast_to(wide[:1], (3, 8))
+    arrays = [patterns, wide, wide.T, wide[::2, 1::3], wide[::-1], stretched, wide[0, 0].reshape(()), wide[:0]]
+    for array in arrays:
+        where = bench.where(f"array of shape {array.shape}, strides {array.strides}")
+        expected = np.ascontiguousarray(array).reshape(-1).copy()
+        got = bench.read(upload(array), bench.name, expected.shape, where)
+        assert_same(got, expected, where)
+    if not owned:
+        array = values.modest(bench.generator, bench.name, (5,))
+        copy = upload(array)
+        kept = array.copy()
+        array[:] = 0
+        assert_same(bench.read(copy, bench.name, (5,), "a changed array"), kept, "the storage has elements of its own")
+        read = copy.to_numpy()
+        read[:] = 0
+        assert_same(bench.read(copy, bench.name, (5,), "a changed result"), kept, "to_numpy gives a copy")
+
+
+def synchronize(bench: Bench) -> None:
+    assert bench.device.synchronize() is None
+
+
+HANDLERS = {
+    "set_seed": set_seed,
+    "get_current_seed": get_current_seed,
+    "rand_uniform_f64": rand_uniform_f64,
+    "rand_normal_f64": rand_normal_f64,
+    "zeros": zeros,
+    "alloc_uninit": alloc_uninit,
+    "storage_from_slice": storage_from_slice,
+    "storage": storage,
+    "storage_owned": storage_owned,
+    "synchronize": synchronize,
+}

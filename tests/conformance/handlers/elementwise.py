@@ -1,0 +1,248 @@
+"""affine, powf, elu, to_dtype, unary_impl, binary_impl, cmp, where_cond."""
+
+from __future__ import annotations
+
+import numpy as np
+from tallow.op import BinaryOp, CmpOp, UnaryOp
+
+from .. import values
+from ..bench import Bench, dtype_of
+from ..comparison import EXACT, LARGEST_ANGLE, assert_close, assert_equal_values, assert_same, tolerance
+from ..layouts import CONTIGUOUS, FEW_VIEWS, VIEWS, Operand, pairs
+from ..oracle import elementwise as oracle
+from ..oracle.formats import EXTENDED, FLOATS, INTEGERS, NO_ROW, NUMPY, Array, convert, decode, encode
+
+SWEEP, SMALL_SWEEP, FULL_SWEEP = 2**16, 2**13, 2**22
+# The extended functions of f64 are slow in the lower tail of gelu.
+SWEEP_F64 = 2**14
+
+
+def sweep_size(bench: Bench) -> int:
+    if bench.full:
+        return FULL_SWEEP if bench.name == "f32" else FULL_SWEEP // 16
+    return SWEEP_F64 if bench.name == "f64" else SWEEP
+
+
+def unary_impl(bench: Bench) -> None:
+    operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, sweep_size(bench))))]
+    for case in VIEWS + CONTIGUOUS:
+        numbers = values.mixed(bench.generator, bench.name, case.shape)
+        operands.append((str(case), bench.place(numbers, case.placement)))
+    for fact, operand in operands:
+        check_unary(bench, operand, bench.where(fact))
+
+
+def check_unary(bench: Bench, operand: Operand, where: str) -> None:
+    result = operand.storage.unary_impl(UnaryOp(bench.op), operand.layout)
+    got = bench.read(result, bench.name, operand.values.shape, where)
+    expected = oracle.unary(bench.op, bench.name, operand.values)
+    inputs = {"x": operand.values}
+    if bench.name in INTEGERS:
+        assert_same(got, expected, where, inputs)
+    elif tolerance(bench.op, bench.name) == EXACT:
+        assert_same(got, encode(bench.name, expected), where, inputs)
+    else:
+        if bench.op in ("sin", "cos"):
+            expected = _forgive_large_angles(bench, operand.values, got, expected, where)
+        assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
+
+
+def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Array, where: str) -> Array:
+    angle, found = np.abs(decode(bench.name, angles)), decode(bench.name, got)
+    large = (angle > LARGEST_ANGLE) & np.isfinite(angle)
+    assert (np.abs(found[large]) <= 1).all(), f"{where}: {bench.op} of a large angle is not in [-1, 1]"
+    return np.where(large, found, expected)
+
+
+def binary_impl(bench: Bench) -> None:
+    for fact, lhs, rhs in _operand_pairs(bench):
+        where = bench.where(fact)
+        result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
+        got = bench.read(result, bench.name, lhs.values.shape, where)
+        expected = oracle.binary(bench.op, bench.name, lhs.values, rhs.values)
+        inputs = {"x": lhs.values, "y": rhs.values}
+        if bench.name in INTEGERS:
+            assert_same(got, expected, where, inputs)
+        elif tolerance(bench.op, bench.name) == EXACT:
+            assert_equal_values(got, encode(bench.name, expected), where, inputs)
+        else:
+            assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
+
+
+def cmp(bench: Bench) -> None:
+    for fact, lhs, rhs in _operand_pairs(bench):
+        where = bench.where(fact)
+        result = lhs.storage.cmp(CmpOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
+        got = bench.read(result, "u8", lhs.values.shape, where)
+        expected = oracle.compare(bench.op, bench.name, lhs.values, rhs.values)
+        assert_same(got, expected, where, {"x": lhs.values, "y": rhs.values})
+
+
+def _operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
+    """All pairs of special numbers, ties, random numbers of every magnitude, and every pair of layout classes."""
+    left, right = values.special_pairs(bench.name)
+    operands = [("special pairs", bench.place(left), bench.place(right))]
+    for draw in (values.few_values, values.mixed, values.modest):
+        numbers = [draw(bench.generator, bench.name, (1500,)) for _ in range(2)]
+        operands.append((f"{draw.__name__} numbers", bench.place(numbers[0]), bench.place(numbers[1])))
+    for left_case, right_case in pairs(VIEWS) + [(case, case) for case in CONTIGUOUS[::3]]:
+        numbers = [values.mixed(bench.generator, bench.name, left_case.shape) for _ in range(2)]
+        lhs, rhs = bench.place(numbers[0], left_case.placement), bench.place(numbers[1], right_case.placement)
+        operands.append((f"{left_case} with {right_case.placement}", lhs, rhs))
+    return operands
+
+
+def affine(bench: Bench) -> None:
+    if bench.name in INTEGERS:
+        factors = [(1.0, 0.0), (2.7, -3.9), (-1.0, 7.0), (1e20, 0.0), (np.nan, 5.0), (3.0, -np.inf), (0.0, 300.0)]
+    else:
+        # Numbers that every dtype holds, so that it does not matter in which one mul and add arrive.
+        factors = [(1.0, 0.0), (1.5, -1.5), (-0.25, 3.0), (0.0, 1.0), (np.inf, 1.0), (2.0, np.nan)]
+    if bench.name in ("f32", "f64"):
+        factors += [(1e10, -1e10), (1.000244140625, 0.75)]
+    if bench.name == "f64":
+        factors += [(0.1, 0.7), (1e300, -1e308), (-1.1, 1.1)]
+    for mul, add in factors:
+        operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, SMALL_SWEEP // 8)))]
+        if bench.name in FLOATS and np.isfinite([mul, add]).all():
+            operands.append(("cancelling", bench.place(_around(bench.name, -add / (mul or 1.0)))))
+        check_affine(bench, operands, mul, add)
+    views = [
+        (str(case), bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement))
+        for case in VIEWS + CONTIGUOUS[::2]
+    ]
+    check_affine(bench, views, 1.5, -3.0)
+
+
+def check_affine(bench: Bench, operands: list[tuple[str, Operand]], mul: float, add: float) -> None:
+    for fact, operand in operands:
+        where = bench.where(f"mul {mul}, add {add}", fact)
+        got = bench.read(operand.storage.affine(operand.layout, mul, add), bench.name, operand.values.shape, where)
+        expected = oracle.affine(bench.name, operand.values, mul, add)
+        inputs = {"x": operand.values}
+        if bench.name in INTEGERS:
+            assert_same(got, expected, where, inputs)
+        else:
+            ulps = tolerance("affine", bench.name)
+            assert_close(bench.name, got, expected, ulps, where, inputs, zero_sign=False)
+
+
+def _around(name: str, number: float) -> Array:
+    """The numbers of the dtype next to `number`."""
+    steps = np.arange(-40, 41).astype(EXTENDED) * EXTENDED(2) ** (1 - FLOATS[name].precision)
+    return encode(name, EXTENDED(number) * (1 + steps))
+
+
+def powf(bench: Bench) -> None:
+    # f32 holds each of them, so that it does not matter in which dtype alpha arrives.
+    for alpha in (2.0, 0.5, -1.0, 3.0, -0.5, 1.75, 0.0, 1.0, 17.0, np.inf, -np.inf, np.nan):
+        _check_scalar(bench, "powf", alpha, sweep=True)
+    if bench.name == "f64":
+        for alpha in (0.1, 1 / 3, -2.7):
+            _check_scalar(bench, "powf", alpha, sweep=True)
+    _check_scalar(bench, "powf", 1.25, sweep=False)
+
+
+def elu(bench: Bench) -> None:
+    for alpha in (1.0, 0.5, -2.0, 0.0):
+        _check_scalar(bench, "elu", alpha, sweep=True)
+    _check_scalar(bench, "elu", 1.5, sweep=False)
+
+
+def _check_scalar(bench: Bench, method: str, alpha: float, *, sweep: bool) -> None:
+    if sweep:
+        numbers = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
+        operands = [("sweep", bench.place(numbers))]
+    else:
+        operands = [
+            (str(case), bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement))
+            for case in VIEWS + CONTIGUOUS[::2]
+        ]
+    reference = oracle.power if method == "powf" else oracle.elu
+    for fact, operand in operands:
+        where = bench.where(f"alpha {alpha}", fact)
+        result = getattr(operand.storage, method)(operand.layout, alpha)
+        got = bench.read(result, bench.name, operand.values.shape, where)
+        expected = reference(bench.name, operand.values, alpha)
+        assert_close(bench.name, got, expected, tolerance(method, bench.name), where, {"x": operand.values})
+
+
+def to_dtype(bench: Bench) -> None:
+    sources = [("sweep", bench.place(values.sweep(bench.generator, bench.name, SMALL_SWEEP)))]
+    sources.append(("near powers of two", bench.place(_near_powers_of_two(bench.name))))
+    for case in VIEWS[::2] + CONTIGUOUS[::4]:
+        numbers = values.mixed(bench.generator, bench.name, case.shape)
+        sources.append((str(case), bench.place(numbers, case.placement)))
+    for target in NUMPY:
+        extra = []
+        if target in FLOATS and FLOATS[target].bits <= 16 and bench.name in FLOATS:
+            extra.append(("ties", bench.place(_ties(bench.name, target))))
+        for fact, operand in sources + extra:
+            where = bench.where(f"to {target}", fact)
+            result = operand.storage.to_dtype(operand.layout, dtype_of(target))
+            got = bench.read(result, target, operand.values.shape, where)
+            assert_same(got, convert(bench.name, target, operand.values), where, {"x": operand.values})
+
+
+def _near_powers_of_two(name: str) -> Array:
+    """The bounds of integers, and where an integer falls between two floats."""
+    powers = [(2**power + step) * sign for power in range(64) for step in (-3, -1, 0, 1, 3) for sign in (1, -1)]
+    if name in INTEGERS:
+        bounds = INTEGERS[name]
+        return np.array([number for number in powers if bounds.lowest <= number <= bounds.highest], NUMPY[name])
+    wide = np.array(powers, object).astype(EXTENDED)
+    return encode(name, np.concatenate([wide, wide / 2, wide + np.sign(wide) * EXTENDED(0.75)]))
+
+
+def _ties(source: str, target: str) -> Array:
+    """Halfway between neighbours of the target dtype, and one step of the source dtype to either side."""
+    numbers = np.sort(decode(target, values.all_patterns(target)))
+    numbers = numbers[np.isfinite(numbers)]
+    middles = encode(source, (numbers[1:] + numbers[:-1]) / 2)
+    # The last of these is where overflow begins.
+    beyond = numbers[-1] + (numbers[-1] - numbers[-2]) / 2
+    middles = np.concatenate([middles, encode(source, np.array([beyond, -beyond]))])
+    bits = middles.view(FLOATS[source].raw)
+    return np.concatenate([bits, bits + 1, bits - 1]).astype(FLOATS[source].raw).view(NUMPY[source])
+
+
+def where_cond(bench: Bench) -> None:
+    for condition_name in NO_ROW:
+        placements = [case.placement for case in FEW_VIEWS]
+        shapes = [(6, 7), (1023,), (2, 3, 1, 2, 3), (), (0, 4)]
+        combinations = [
+            ((6, 7), *chosen)
+            for chosen in zip(placements, placements[1:] + placements[:1], placements[::-1], strict=True)
+        ]
+        combinations += [(shape, "contiguous", "contiguous", "contiguous") for shape in shapes]
+        for shape, *chosen in combinations:
+            where = bench.where(f"condition {condition_name}, shape {shape}, {chosen}")
+            truth = bench.generator.choice([0, 1], shape).astype(NUMPY[condition_name])
+            truth = np.where(truth == 1, bench.generator.choice(_true_values(condition_name), shape), truth)
+            condition = bench.place(truth, chosen[0], condition_name)
+            on_true, on_false = (
+                bench.place(values.mixed(bench.generator, bench.name, shape), placement) for placement in chosen[1:]
+            )
+            result = condition.storage.where_cond(
+                condition.layout, on_true.storage, on_true.layout, on_false.storage, on_false.layout
+            )
+            got = bench.read(result, bench.name, shape, where)
+            expected = oracle.where(condition.values, on_true.values, on_false.values)
+            assert_same(got, expected, where, {"condition": condition.values})
+
+
+def _true_values(name: str) -> Array:
+    numbers = values.specials(name)
+    return numbers[numbers != 0]
+
+
+HANDLERS = {
+    "affine": affine,
+    "powf": powf,
+    "elu": elu,
+    "to_dtype": to_dtype,
+    "unary_impl": unary_impl,
+    "binary_impl": binary_impl,
+    "cmp": cmp,
+    "where_cond": where_cond,
+}

@@ -1,0 +1,76 @@
+"""const_set, copy_strided_src, copy2d."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import values
+from ..bench import Bench
+from ..comparison import assert_same
+from ..layouts import CONTIGUOUS, VIEWS, poison
+from ..oracle import movement as oracle
+
+# d1, d2, source stride, destination stride, source offset, destination offset.
+COPIES = (
+    (1, 1, 1, 1, 0, 0),
+    (3, 5, 5, 5, 0, 0),
+    (3, 5, 7, 5, 2, 1),
+    (4, 3, 3, 9, 1, 4),
+    (5, 1, 3, 2, 0, 3),
+    (1, 257, 0, 0, 3, 5),
+    (4, 6, 0, 6, 2, 0),
+    (4, 6, 2, 8, 0, 1),
+    (17, 16, 16, 32, 0, 16),
+    (65, 3, 4, 3, 1, 0),
+    (0, 5, 5, 5, 0, 0),
+    (5, 0, 5, 5, 0, 0),
+)
+
+
+def const_set(bench: Bench) -> None:
+    for number in (0.0, -0.0, 1.0, -3.75, 0.1, 250.5, 1e5, -1e300, np.inf, np.nan):
+        check_fill(bench, (5, 7), "narrowed columns", number)
+    for case in VIEWS + CONTIGUOUS[::2]:
+        check_fill(bench, case.shape, case.placement, 2.5)
+
+
+def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: float) -> None:
+    where = bench.where(f"{number} into {shape}, {placement}")
+    operand = bench.place(values.mixed(bench.generator, bench.name, shape), placement)
+    operand.storage.const_set(number, operand.layout)
+    got = bench.read(operand.storage, bench.name, operand.buffer.shape, where)
+    expected = oracle.const_set(bench.name, operand.buffer, operand.places, number)
+    assert_same(got, expected, where)
+
+
+def copy_strided_src(bench: Bench) -> None:
+    for case in VIEWS + CONTIGUOUS:
+        for offset, slack in ((0, 0), (3, 2)):
+            where = bench.where(f"{case} to offset {offset}")
+            source = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+            before = poison(bench.name, source.values.size + offset + slack)
+            destination = bench.device.storage(before)
+            source.storage.copy_strided_src(destination, offset, source.layout)
+            got = bench.read(destination, bench.name, before.shape, where)
+            assert_same(got, oracle.copy_strided_src(source.values, before, offset), where)
+            bench.assert_untouched(source, where)
+
+
+def copy2d(bench: Bench) -> None:
+    for copy in COPIES:
+        rows, columns, *strides_and_offsets = copy
+        source_stride, destination_stride, source_offset, destination_offset = strides_and_offsets
+        where = bench.where(f"d1, d2, strides, offsets {copy}")
+        source_length = source_offset + max(rows - 1, 0) * source_stride + columns + 2
+        destination_length = destination_offset + max(rows - 1, 0) * destination_stride + columns + 3
+        source = bench.place(values.mixed(bench.generator, bench.name, (source_length,)))
+        before = poison(bench.name, destination_length)
+        destination = bench.device.storage(before)
+        source.storage.copy2d(destination, *copy)
+        got = bench.read(destination, bench.name, before.shape, where)
+        strides, offsets = (source_stride, destination_stride), (source_offset, destination_offset)
+        assert_same(got, oracle.copy2d(source.values, before, rows, columns, strides, offsets), where)
+        bench.assert_untouched(source, where)
+
+
+HANDLERS = {"const_set": const_set, "copy_strided_src": copy_strided_src, "copy2d": copy2d}

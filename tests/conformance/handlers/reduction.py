@@ -1,0 +1,191 @@
+"""reduce_op and matmul."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tallow.error import EmptyTensor
+from tallow.op import ReduceOp
+
+from .. import values
+from ..bench import Bench
+from ..comparison import ROUNDED, assert_close, assert_equal_values, assert_same, sum_bound
+from ..layouts import Operand
+from ..oracle import reductions as oracle
+from ..oracle.formats import EXTENDED, HALVES, INTEGERS, NUMPY, Array, encode
+
+# Shape, the dims that are reduced, and how the tensor lies.
+REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
+    ((), (), "contiguous"),
+    ((), (), "offset"),
+    ((1, 1, 1), (1,), "offset"),
+    ((4, 5, 6), (), "transposed"),
+    *(((4, 5, 6), dims, "contiguous") for dims in [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2), (2, 0)]),
+    *(((4, 5, 6), dims, "rolled") for dims in [(0,), (1,), (2,), (0, 2)]),
+    *(((4, 5, 6), dims, "broadcast middle") for dims in [(0,), (1,), (1, 2)]),
+    *(
+        ((9, 10), dims, placement)
+        for placement in ("transposed", "broadcast rows", "narrowed columns", "narrowed rows")
+        for dims in [(0,), (1,)]
+    ),
+    ((9, 10), (0, 1), "broadcast all"),
+    ((2, 3, 2, 3, 4), (0, 2, 4), "contiguous"),
+    ((2, 3, 2, 3, 4), (1, 3), "transposed"),
+    *(((3, width), (1,), "contiguous") for width in (1, 2, 3, 4, 7, 8, 16, 17, 31, 33, 64, 65, 127, 129, 256, 257)),
+    ((1, 1025), (1,), "offset"),
+    ((2, 3000), (1,), "contiguous"),
+    ((2, 3000), (1,), "transposed"),
+    ((300, 3), (1,), "contiguous"),
+    ((300, 3), (0,), "contiguous"),
+    ((1023,), (0,), "contiguous"),
+    ((0, 3), (1,), "contiguous"),
+    ((2, 0, 3), (0, 2), "contiguous"),
+]
+EMPTY_REDUCTIONS = [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0, 1)), ((2, 0, 3), (1,))]
+
+
+def reduce_op(bench: Bench) -> None:
+    draws = [values.modest] if bench.op == "sum" else [values.few_values, values.mixed]
+    for shape, dims, placement in REDUCTIONS:
+        for draw in draws:
+            numbers = draw(bench.generator, bench.name, shape)
+            where = bench.where(f"shape {shape}, dims {dims}, {placement}, {draw.__name__} numbers")
+            check_reduction(bench, bench.place(numbers, placement), dims, where)
+    for shape, dims in EMPTY_REDUCTIONS:
+        where = bench.where(f"shape {shape}, dims {dims}")
+        operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
+        if bench.op == "sum":
+            check_reduction(bench, operand, dims, where)
+            continue
+        with pytest.raises(EmptyTensor) as caught:
+            operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
+        assert caught.value.op == bench.op, where
+    if bench.op == "sum" and bench.name not in INTEGERS:
+        check_float_sums(bench)
+    if bench.op == "sum" and bench.name in INTEGERS:
+        extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
+        check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
+
+
+def check_float_sums(bench: Bench) -> None:
+    """Sums that a running total in the dtype, or in f32, would get wrong, and those that have no number."""
+    ones = bench.place(encode(bench.name, np.ones((2, 4096), EXTENDED)))
+    total = ones.storage.reduce_op(ReduceOp("sum"), ones.layout, (1,))
+    got = bench.read(total, bench.name, (2, 1), bench.where("4096 ones"))
+    assert_same(got, encode(bench.name, np.full((2, 1), 4096, EXTENDED)), bench.where("4096 ones"))
+    count = 2**20 if bench.full else 2**15
+    tenths = encode(bench.name, np.full((2, count), 0.1, EXTENDED))
+    check_reduction(bench, bench.place(tenths), (1,), bench.where(f"{count} tenths"))
+    check_reduction(bench, bench.place(tenths, "transposed"), (1,), bench.where(f"{count} tenths, transposed"))
+    rows = np.ones((5, 70), EXTENDED)
+    rows[0, 3], rows[1, 5], rows[2, 7], rows[3, [2, 50]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
+    check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
+
+
+def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where: str) -> None:
+    result = operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
+    shape = tuple(1 if dim in dims else size for dim, size in enumerate(operand.values.shape))
+    result_name = "u32" if bench.op.startswith("arg") else bench.name
+    got = bench.read(result, result_name, shape, where)
+    if bench.op == "sum":
+        total, magnitude = oracle.sum_exact(bench.name, operand.values, dims)
+        count = operand.values.size // max(total.size, 1)
+        check_sums(bench.name, got, total, magnitude, count, where)
+    elif bench.op.startswith("arg"):
+        assert_same(got, oracle.extreme_position(bench.op, bench.name, operand.values, dims), where)
+    else:
+        assert_equal_values(got, oracle.extreme(bench.op, bench.name, operand.values, dims), where)
+
+
+def check_sums(name: str, got: Array, total: Array, magnitude: Array, count: int, where: str) -> None:
+    """Integers exactly; floats within the bound of a sum of `count` terms, and one rounding to a half type."""
+    if name in INTEGERS:
+        assert_same(got, total, where)
+        return
+    with np.errstate(invalid="ignore"):
+        slack = np.where(np.isfinite(magnitude), sum_bound(name, magnitude, count), EXTENDED(0))
+    assert_close(name, got, total, ROUNDED if name in HALVES else 0, where, slack=slack, zero_sign=False)
+
+
+# (b, m, n, k), then how the two sides lie.
+PRODUCTS: list[tuple[tuple[int, int, int, int], str, str]] = [
+    *(
+        (sizes, "contiguous", "contiguous")
+        for sizes in [
+            (1, 1, 1, 1),
+            (1, 2, 3, 4),
+            (2, 3, 4, 5),
+            (1, 16, 16, 16),
+            (1, 17, 33, 9),
+            (3, 5, 1, 7),
+            (1, 1, 64, 65),
+            (1, 63, 1, 64),
+            (1, 33, 31, 130),
+            (1, 2, 2, 300),
+            (2, 0, 3, 4),
+            (2, 3, 0, 4),
+            (2, 3, 4, 0),
+            (0, 2, 2, 2),
+        ]
+    ),
+    *(
+        ((2, 5, 6, 7), lhs, rhs)
+        for lhs, rhs in [
+            ("offset", "offset"),
+            ("swapped", "contiguous"),
+            ("contiguous", "swapped"),
+            ("swapped", "swapped"),
+            ("transposed", "rolled"),
+            ("rolled", "transposed"),
+            ("broadcast rows", "contiguous"),
+            ("contiguous", "broadcast rows"),
+            ("broadcast middle", "broadcast columns"),
+            ("broadcast columns", "broadcast middle"),
+            ("narrowed columns", "narrowed rows"),
+            ("narrowed rows", "narrowed columns"),
+            ("broadcast all", "broadcast all"),
+            ("sliding", "sliding"),
+        ]
+    ),
+]
+
+
+def matmul(bench: Bench) -> None:
+    for sizes, left_placement, right_placement in PRODUCTS:
+        b, m, n, k = sizes
+        lhs = bench.place(values.modest(bench.generator, bench.name, (b, m, k)), left_placement)
+        rhs = bench.place(values.modest(bench.generator, bench.name, (b, k, n)), right_placement)
+        check_product(bench, lhs, rhs, bench.where(f"b, m, n, k {sizes}, {left_placement} by {right_placement}"))
+    for sizes in [(2, 1, 6, 7), (2, 5, 1, 7), (2, 5, 6, 1), (1, 4, 1, 1)]:
+        b, m, n, k = sizes
+        for placement in ("swapped", "loose ones", "sliding", "narrowed columns", "broadcast rows"):
+            lhs = bench.place(values.modest(bench.generator, bench.name, (b, m, k)), placement)
+            rhs = bench.place(values.modest(bench.generator, bench.name, (b, k, n)), placement)
+            check_product(bench, lhs, rhs, bench.where(f"b, m, n, k {sizes}, {placement}"))
+    for batch in [(), (2, 3)]:
+        lhs = bench.place(values.modest(bench.generator, bench.name, (*batch, 4, 5)), "transposed")
+        rhs = bench.place(values.modest(bench.generator, bench.name, (*batch, 5, 3)))
+        check_product(bench, lhs, rhs, bench.where(f"batch {batch}"))
+    if bench.name not in INTEGERS:
+        special = values.modest(bench.generator, bench.name, (1, 6, 4))
+        special[0, 1, 2] = np.nan
+        special[0, 3, 0] = np.inf
+        plain = encode(bench.name, np.ones((1, 4, 5), EXTENDED))
+        check_product(bench, bench.place(special), bench.place(plain), bench.where("NaN and infinity"))
+    if bench.full:
+        lhs = bench.place(values.modest(bench.generator, bench.name, (1, 40, 4096)))
+        rhs = bench.place(values.modest(bench.generator, bench.name, (1, 4096, 50)))
+        check_product(bench, lhs, rhs, bench.where("k 4096"))
+
+
+def check_product(bench: Bench, lhs: Operand, rhs: Operand, where: str) -> None:
+    *batch, m, k = lhs.values.shape
+    n = rhs.values.shape[-1]
+    b = int(np.prod(batch, dtype=np.int64))
+    result = lhs.storage.matmul(rhs.storage, (b, m, n, k), lhs.layout, rhs.layout)
+    got = bench.read(result, bench.name, (b, m, n), where)
+    total, magnitude = oracle.matmul(bench.name, lhs.values.reshape(b, m, k), rhs.values.reshape(b, k, n))
+    check_sums(bench.name, got, total, magnitude, k, where)
+
+
+HANDLERS = {"reduce_op": reduce_op, "matmul": matmul}

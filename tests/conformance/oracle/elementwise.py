@@ -1,0 +1,159 @@
+"""One result for each element.
+
+A function named for an op takes arrays in the dtype `name` and gives either the exact result, in the result's dtype,
+or (the ops of `APPROXIMATE`) the result in extended precision, before any rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from . import functions
+from .formats import EXTENDED, INTEGERS, Array, decode, from_number, wrap
+
+_UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "neg": np.negative,
+    "recip": lambda x: 1 / x,
+    "sqr": lambda x: x * x,
+    "sqrt": np.sqrt,
+    "gelu": functions.gelu,
+    "gelu_erf": functions.gelu_erf,
+    "erf": functions.erf,
+    "relu": lambda x: np.where(x <= 0, EXTENDED(0), x),
+    "silu": functions.silu,
+    "sigmoid": functions.sigmoid,
+    "abs": np.abs,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": functions.round_half_away,
+    "sign": functions.sign,
+}
+_UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
+    "neg": lambda x: -x,
+    "sqr": lambda x: x * x,
+    "relu": lambda x: np.maximum(x, 0),
+    "abs": lambda x: np.where(x < 0, -x, x),
+    "floor": lambda x: x,
+    "ceil": lambda x: x,
+    "round": lambda x: x,
+    "sign": lambda x: (x > 0).astype(np.int64) - (x < 0),
+}
+UNARY_OPS = tuple(_UNARY_FLOAT)
+UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
+BINARY_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
+CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def unary(op: str, name: str, x: Array) -> Array:
+    """Float dtypes: extended. Integers: exact, in dtype `name`."""
+    with np.errstate(all="ignore"):
+        if name in INTEGERS:
+            return wrap(name, _UNARY_INTEGER[op](x.astype(np.int64)))
+        return np.asarray(_UNARY_FLOAT[op](decode(name, x)))
+
+
+def binary(op: str, name: str, x: Array, y: Array) -> Array:
+    """Float dtypes: extended. Integers: exact, in dtype `name`."""
+    with np.errstate(all="ignore"):
+        if name in INTEGERS:
+            return _binary_integer(op, name, x.astype(np.int64), y.astype(np.int64))
+        left, right = decode(name, x), decode(name, y)
+        if op in ("minimum", "maximum"):
+            chosen = np.where((left < right) == (op == "minimum"), left, right)
+            return np.where(np.isnan(left), left, np.where(np.isnan(right), right, chosen))
+        operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+        return np.asarray(operations[op](left, right))
+
+
+def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
+    if op == "div":
+        return _divide_integers(name, x, y)
+    operations = {
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "minimum": np.minimum,
+        "maximum": np.maximum,
+    }
+    return wrap(name, operations[op](x, y))
+
+
+def _divide_integers(name: str, x: Array, y: Array) -> Array:
+    quotients = np.empty(np.shape(x), object)
+    for index in np.ndindex(np.shape(x)):
+        left, right = int(x[index]), int(y[index])
+        magnitude = abs(left) // abs(right) if right else 0
+        quotients[index] = magnitude if (left < 0) == (right < 0) else -magnitude
+    wrapped = [quotient % 2**64 for quotient in quotients.ravel()]
+    return wrap(name, np.array(wrapped, np.uint64).reshape(np.shape(x)))
+
+
+def compare(op: str, name: str, x: Array, y: Array) -> Array:
+    """u8, 0 or 1."""
+    left, right = decode(name, x), decode(name, y)
+    unordered = np.isnan(left) | np.isnan(right)
+    below, above = left < right, left > right
+    equal = ~below & ~above & ~unordered
+    truth = {
+        "eq": equal,
+        "ne": ~equal,
+        "lt": below,
+        "le": below | equal,
+        "gt": above,
+        "ge": above | equal,
+    }[op]
+    return truth.astype(np.uint8)
+
+
+def affine(name: str, x: Array, mul: float, add: float) -> Array:
+    """Float dtypes: extended, from an exact product. Integers: exact, in dtype `name`."""
+    if name in INTEGERS:
+        factor = from_number(name, mul).astype(np.int64)
+        term = from_number(name, add).astype(np.int64)
+        with np.errstate(all="ignore"):
+            return wrap(name, x.astype(np.int64) * factor + term)
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        # A product of significands of at most 24 bits is exact when extended; that of two f64 is not.
+        result = value * EXTENDED(mul) + EXTENDED(add)
+        if name == "f64" and np.isfinite([mul, add]).all():
+            result = np.array(result)
+            for index in np.argwhere(np.isfinite(value)):
+                position = tuple(index)
+                exact = Fraction(float(value[position])) * Fraction(mul) + Fraction(add)
+                result[position] = _extended(exact) if exact else result[position]
+    return result
+
+
+def _extended(exact: Fraction) -> np.longdouble:
+    """A nonzero fraction with a power of two below the line, rounded to 63 bits or less."""
+    numerator, denominator = abs(exact.numerator), exact.denominator.bit_length() - 1
+    shift = max(numerator.bit_length() - 63, 0)
+    magnitude = np.ldexp(EXTENDED(numerator >> shift), shift - denominator)
+    return magnitude if exact > 0 else -magnitude
+
+
+def power(name: str, x: Array, alpha: float) -> Array:
+    """Extended x ** alpha, as C's pow has it."""
+    with np.errstate(all="ignore"):
+        return np.asarray(np.power(decode(name, x), EXTENDED(alpha)))
+
+
+def elu(name: str, x: Array, alpha: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        return np.where(value > 0, value, EXTENDED(alpha) * np.expm1(value))
+
+
+def where(condition: Array, on_true: Array, on_false: Array) -> Array:
+    """where_cond: bit for bit one or the other."""
+    return np.where(condition != 0, on_true, on_false)

@@ -1,0 +1,178 @@
+"""The number formats: what each dtype can hold, and correct rounding into it, bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+EXTENDED = np.longdouble
+EXTENDED_IS_WIDE = np.finfo(EXTENDED).nmant >= 63
+
+
+@dataclass(frozen=True)
+class IntegerFormat:
+    """An integer of `bits` bits in two's complement."""
+
+    numpy: np.dtype[Any]
+    bits: int
+    signed: bool
+
+    @property
+    def lowest(self) -> int:
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def highest(self) -> int:
+        return (1 << (self.bits - int(self.signed))) - 1
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A binary float: `precision` counts the hidden bit, 2**min_exponent is the smallest normal number."""
+
+    numpy: np.dtype[Any]
+    bits: int
+    precision: int
+    min_exponent: int
+    largest: float
+    # Without infinities (f8e4m3) what is too large, infinity included, becomes the largest number.
+    saturates: bool = False
+
+    @property
+    def raw(self) -> np.dtype[Any]:
+        return np.dtype(f"u{self.bits // 8}")
+
+    @property
+    def quiet_nan(self) -> int:
+        exponent_bits = self.bits - self.precision
+        exponent = ((1 << exponent_bits) - 1) << (self.precision - 1)
+        return exponent | (0x7 if self.saturates else 1 << (self.precision - 2))
+
+
+INTEGERS = {
+    "u8": IntegerFormat(np.dtype(np.uint8), 8, signed=False),
+    "u32": IntegerFormat(np.dtype(np.uint32), 32, signed=False),
+    "i16": IntegerFormat(np.dtype(np.int16), 16, signed=True),
+    "i32": IntegerFormat(np.dtype(np.int32), 32, signed=True),
+    "i64": IntegerFormat(np.dtype(np.int64), 64, signed=True),
+}
+FLOATS = {
+    "bf16": FloatFormat(np.dtype(ml_dtypes.bfloat16), 16, 8, -126, float.fromhex("0x1.fep127")),
+    "f16": FloatFormat(np.dtype(np.float16), 16, 11, -14, 65504.0),
+    "f32": FloatFormat(np.dtype(np.float32), 32, 24, -126, float.fromhex("0x1.fffffep127")),
+    "f64": FloatFormat(np.dtype(np.float64), 64, 53, -1022, float.fromhex("0x1.fffffffffffffp1023")),
+    "f8e4m3": FloatFormat(np.dtype(ml_dtypes.float8_e4m3fn), 8, 4, -6, 448.0, saturates=True),
+}
+NUMPY = {name: number_format.numpy for name, number_format in (INTEGERS | FLOATS).items()}
+HALVES = ("bf16", "f16", "f8e4m3")
+# The index that means "no row"; u8 has none.
+NO_ROW = {"u8": None, "u32": 2**32 - 1, "i16": 2**15 - 1, "i32": 2**31 - 1, "i64": 2**63 - 1}
+
+
+def compute_name(name: str) -> str:
+    """The dtype in which arithmetic on `name` is done."""
+    return "f32" if name in HALVES else name
+
+
+def decode(name: str, array: Array) -> Array:
+    """The exact values of an array of dtype `name`, extended."""
+    if name in INTEGERS:
+        return array.astype(EXTENDED)
+    number_format = FLOATS[name]
+    bits = np.ascontiguousarray(array).view(number_format.raw).astype(np.uint64).reshape(array.shape)
+    fraction_bits = number_format.precision - 1
+    fraction = (bits & np.uint64((1 << fraction_bits) - 1)).astype(EXTENDED)
+    exponent_ones = (1 << (number_format.bits - number_format.precision)) - 1
+    exponent = ((bits >> np.uint64(fraction_bits)) & np.uint64(exponent_ones)).astype(np.int64)
+    negative = (bits >> np.uint64(number_format.bits - 1)) == 1
+    normal = exponent > 0
+    significand = fraction + np.where(normal, EXTENDED(2) ** fraction_bits, EXTENDED(0))
+    magnitude = np.ldexp(significand, np.maximum(exponent, 1) - 1 + number_format.min_exponent - fraction_bits)
+    top = exponent == exponent_ones
+    if number_format.saturates:
+        magnitude = np.where(top & (fraction == 7), EXTENDED("nan"), magnitude)
+    else:
+        special = np.where(fraction == 0, EXTENDED("inf"), EXTENDED("nan"))
+        magnitude = np.where(top, special, magnitude)
+    return np.where(negative, -magnitude, magnitude)
+
+
+def spacing(name: str, value: Array) -> Array:
+    """The unit in the last place of `name` at `value`: in the denormal range the denormal spacing."""
+    number_format = FLOATS[name]
+    magnitude = np.minimum(np.abs(value), EXTENDED(number_format.largest))
+    _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, EXTENDED(0)))
+    lowest = number_format.min_exponent
+    exponent = np.where(magnitude > 0, np.maximum(exponent.astype(np.int64) - 1, lowest), lowest)
+    return np.ldexp(EXTENDED(1), exponent - (number_format.precision - 1))
+
+
+def round_values(name: str, value: Array) -> Array:
+    """`value`, extended and exact, rounded once to nearest even into float dtype `name`; still extended."""
+    number_format = FLOATS[name]
+    value = np.asarray(value, EXTENDED)
+    with np.errstate(all="ignore"):
+        quantum = spacing(name, value)
+        rounded = np.rint(value / quantum) * quantum
+        largest = EXTENDED(number_format.largest)
+        if number_format.saturates:
+            rounded = np.clip(rounded, -largest, largest)
+        else:
+            # `quantum` is clamped at the largest number, so half a quantum above it rounds away and below it back.
+            rounded = np.where(np.abs(rounded) > largest, np.copysign(EXTENDED("inf"), value), rounded)
+    return np.copysign(rounded, value)
+
+
+def encode(name: str, value: Array) -> Array:
+    """`value`, extended and exact, as an array of float dtype `name`, rounded once to nearest even."""
+    number_format = FLOATS[name]
+    rounded = round_values(name, value)
+    magnitude = np.abs(rounded)
+    finite = np.isfinite(magnitude)
+    fraction_bits = number_format.precision - 1
+    quantum = spacing(name, magnitude)
+    significand = np.where(finite, magnitude / quantum, EXTENDED(0)).astype(np.uint64)
+    _, exponent = np.frexp(quantum)
+    # A normal significand's hidden bit carries into the exponent field, and a denormal lacks it: one sum serves both.
+    steps = exponent.astype(np.int64) - 1 + fraction_bits - number_format.min_exponent
+    bits = (steps.astype(np.uint64) << np.uint64(fraction_bits)) + significand
+    infinity = number_format.quiet_nan & ~((1 << fraction_bits) - 1)
+    bits = np.where(np.isinf(magnitude), np.uint64(infinity), bits)
+    bits = np.where(np.isnan(magnitude), np.uint64(number_format.quiet_nan), bits)
+    bits = bits | (np.signbit(rounded).astype(np.uint64) << np.uint64(number_format.bits - 1))
+    return bits.astype(number_format.raw).view(number_format.numpy).reshape(np.shape(value))
+
+
+def wrap(name: str, value: Array) -> Array:
+    """Integers of any 64-bit kind modulo 2**n, as an array of integer dtype `name`."""
+    number_format = INTEGERS[name]
+    bits = value.astype(np.uint64) & np.uint64((1 << number_format.bits) - 1)
+    return bits.astype(f"u{number_format.bits // 8}").view(number_format.numpy)
+
+
+def truncate(name: str, value: Array) -> Array:
+    """Extended values as an array of integer dtype `name`: toward zero, saturated, NaN to 0."""
+    number_format = INTEGERS[name]
+    whole = np.trunc(np.where(np.isnan(value), EXTENDED(0), np.asarray(value, EXTENDED)))
+    clipped = np.clip(whole, EXTENDED(number_format.lowest), EXTENDED(number_format.highest))
+    return clipped.astype(number_format.numpy)
+
+
+def convert(source: str, target: str, array: Array) -> Array:
+    """to_dtype."""
+    if target in FLOATS:
+        return encode(target, decode(source, array))
+    if source in INTEGERS:
+        return wrap(target, array.astype(np.int64))
+    return truncate(target, decode(source, array))
+
+
+def from_number(name: str, number: float) -> Array:
+    """One f64 number converted to `name` as to_dtype does, as an array of rank 0."""
+    return convert("f64", name, np.asarray(number, np.float64))

@@ -1,0 +1,30 @@
+"""Filling and copying, on flat buffers."""
+
+from __future__ import annotations
+
+from .formats import Array, from_number
+
+
+def const_set(name: str, buffer: Array, reached: Array, value: float) -> Array:
+    """`buffer` with the elements at `reached` set."""
+    result = buffer.copy()
+    result[reached] = from_number(name, value)
+    return result
+
+
+def copy_strided_src(values: Array, destination: Array, offset: int) -> Array:
+    """`destination` with the elements of `values` in row-major order from `offset` on."""
+    result = destination.copy()
+    result[offset : offset + values.size] = values.ravel()
+    return result
+
+
+def copy2d(
+    source: Array, destination: Array, rows: int, columns: int, strides: tuple[int, int], offsets: tuple[int, int]
+) -> Array:
+    """`strides` and `offsets` are those of the source and of the destination."""
+    result = destination.copy()
+    for row in range(rows):
+        for column in range(columns):
+            result[offsets[1] + row * strides[1] + column] = source[offsets[0] + row * strides[0] + column]
+    return result

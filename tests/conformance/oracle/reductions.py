@@ -1,0 +1,90 @@
+"""Reductions and matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .formats import EXTENDED, INTEGERS, Array, decode, encode, wrap
+
+REDUCE_OPS = ("sum", "min", "max", "argmin", "argmax")
+
+
+def sum_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Array]:
+    """The sum over `dims`, kept with size 1, and that of absolute values; extended, or wrapped integers and zeros."""
+    axes = tuple(dims)
+    if name in INTEGERS:
+        total = wrap(name, values.astype(np.int64).sum(axis=axes, keepdims=True, dtype=np.int64))
+        return total, np.zeros(total.shape, EXTENDED)
+    extended = decode(name, values)
+    with np.errstate(all="ignore"):
+        total = np.asarray(extended.sum(axis=axes, keepdims=True, dtype=EXTENDED))
+        return total, np.asarray(np.abs(extended).sum(axis=axes, keepdims=True, dtype=EXTENDED))
+
+
+def rows_of(values: Array, dims: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
+    """The reduced elements in row-major order along a last axis, and the shape of the result with its ones."""
+    reduced = sorted(dims)
+    kept = [dim for dim in range(values.ndim) if dim not in reduced]
+    count = math.prod(values.shape[dim] for dim in reduced)
+    moved = values.transpose([*kept, *reduced])
+    rows = math.prod(values.shape[dim] for dim in kept)
+    shape = tuple(1 if dim in reduced else size for dim, size in enumerate(values.shape))
+    return moved.reshape(rows, count), shape
+
+
+def extreme_position(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
+    """Where the smallest (min, argmin) or largest element is in each row: the first NaN, or the first of equals."""
+    rows, shape = rows_of(decode(name, values), dims)
+    positions = np.zeros(len(rows), np.uint32)
+    for number, row in enumerate(rows):
+        nans = np.flatnonzero(np.isnan(row))
+        best = row.max() if op.endswith("max") else row.min()
+        positions[number] = nans[0] if len(nans) else np.flatnonzero(row == best)[0]
+    return positions.reshape(shape)
+
+
+def extreme(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
+    """min and max, in dtype `name`."""
+    rows, shape = rows_of(values, dims)
+    positions = extreme_position(op, name, values, dims).ravel()
+    return rows[np.arange(len(rows)), positions].reshape(shape)
+
+
+def matmul(name: str, lhs: Array, rhs: Array) -> tuple[Array, Array]:
+    """(b, m, k) times (b, k, n): extended sums and sums of absolute values; integers wrapped, and zeros."""
+    batch, rows, inner = lhs.shape
+    columns = rhs.shape[-1]
+    if name in INTEGERS:
+        left, right = lhs.astype(np.int64), rhs.astype(np.int64)
+        total = np.zeros((batch, rows, columns), np.int64)
+        for k in range(inner):
+            total = total + left[:, :, k, None] * right[:, None, k, :]
+        return wrap(name, total), np.zeros(total.shape, EXTENDED)
+    left, right = decode(name, lhs), decode(name, rhs)
+    total = np.zeros((batch, rows, columns), EXTENDED)
+    magnitude = np.zeros((batch, rows, columns), EXTENDED)
+    with np.errstate(all="ignore"):
+        for k in range(inner):
+            product = left[:, :, k, None] * right[:, None, k, :]
+            total = total + product
+            magnitude = magnitude + np.abs(product)
+    return total, magnitude
+
+
+def sum_in_order(name: str, start: Array, terms: Sequence[Array]) -> Array:
+    """start + terms[0] + terms[1] ..., each step rounded to the compute dtype, the last one to `name`."""
+    if name in INTEGERS:
+        total = start.astype(np.int64)
+        with np.errstate(over="ignore"):
+            for term in terms:
+                total = total + term.astype(np.int64)
+        return wrap(name, total)
+    compute = np.float64 if name == "f64" else np.float32
+    running = decode(name, start).astype(compute)
+    with np.errstate(all="ignore"):
+        for term in terms:
+            running = running + decode(name, term).astype(compute)
+    return encode(name, running.astype(EXTENDED))

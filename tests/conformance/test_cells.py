@@ -1,0 +1,82 @@
+"""One test for every cell: a supported one agrees with the oracle, any other one refuses by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tallow
+from tallow import backends
+from tallow.error import BackendUnavailable, UnsupportedDType
+from tallow.support import SupportCell
+
+from . import calls, matrix
+from .bench import Bench, cell_label
+from .handlers import HANDLERS
+from .oracle.formats import EXTENDED_IS_WIDE, NUMPY
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = metafunc.config.getoption("--device").partition(":")[0]
+    cells = tallow.support()
+    dummies = {cell.backend for cell in cells if not is_installed(cell.backend)}
+    if metafunc.function is test_cell:
+        cases = [cell for cell in cells if cell.backend == chosen]
+    else:
+        cases = [cell for cell in cells if cell.backend in dummies - {chosen}]
+    metafunc.parametrize("cell", cases, ids=cell_label)
+
+
+def is_installed(backend: str) -> bool:
+    """Whether the backend has a runtime here rather than its dummy."""
+    return not storage_class(backend).__module__.endswith(f"dummy_{backend}_backend")
+
+
+def storage_class(backend: str) -> type:
+    return getattr(backends, f"{backend.capitalize()}Storage")
+
+
+def test_cell(cell: SupportCell, device: tallow.Device, full: bool) -> None:
+    if cell.status == "supported":
+        if not EXTENDED_IS_WIDE:
+            pytest.skip("the oracle needs a long double with a significand of 64 bits")
+        HANDLERS[cell.method](Bench.of(cell, device, full))
+        return
+
+    def make(name: str, length: int) -> tallow.Storage:
+        return device.storage(np.zeros(length, NUMPY[name]))
+
+    check_refused(cell, device, make)
+
+
+def test_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> None:
+    inner = getattr(backends, f"{cell.backend.capitalize()}Device")(0)
+
+    def make(name: str, length: int) -> tallow.Storage:
+        return tallow.Storage(storage_class(cell.backend)(inner, tallow.DType(name), length))
+
+    device = tallow.Device(inner)
+    if cell.status == "supported":
+        # Without a device only what a storage is can be told.
+        assert cell.method in ("device", "dtype"), f"{cell.backend} is not here, but {cell.method} is said to work"
+        expected = device if cell.method == "device" else cell.dtype
+        assert calls.call_storage(cell, make) == expected
+        return
+    check_refused(cell, device, make)
+
+
+def check_refused(cell: SupportCell, device: tallow.Device, make: calls.Make) -> None:
+    """An unsupported cell names op, dtype and backend; an unavailable one its backend and what to do about it."""
+    error = UnsupportedDType if cell.status == "unsupported" else BackendUnavailable
+    with pytest.raises(error) as caught:
+        if cell.method in matrix.DEVICE_METHODS:
+            calls.call_device(cell, device)
+        else:
+            calls.call_storage(cell, make)
+    refusal = caught.value
+    assert refusal.backend == cell.backend
+    assert refusal.reason
+    assert refusal.reason in str(refusal)
+    if isinstance(refusal, UnsupportedDType):
+        assert (refusal.op, refusal.dtype) == (calls.error_op(cell), cell.dtype)
+        assert refusal.reason == cell.reason, "the matrix and the branch tell one story"
+        assert calls.error_op(cell) in str(refusal)

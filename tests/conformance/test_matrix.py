@@ -1,0 +1,77 @@
+"""The support matrix is complete, says nothing twice, and has a test behind every line."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import tallow
+from tallow.dtype import DType
+
+from . import matrix
+from .handlers import HANDLERS
+from .oracle.formats import INTEGERS, NO_ROW, NUMPY
+
+STATUSES = {"supported", "unsupported", "unavailable"}
+
+
+@pytest.mark.parametrize("backend", matrix.BACKENDS)
+def test_every_method_op_and_dtype_has_one_cell(backend):
+    found = Counter(
+        (cell.method, cell.op, cell.dtype.value if cell.dtype else None)
+        for cell in tallow.support()
+        if cell.backend == backend
+    )
+    expected = matrix.expected_cells()
+    assert len(expected) == len(set(expected)), "the list in this test names a cell twice"
+    missing, surplus = sorted(set(expected) - set(found), key=str), sorted(set(found) - set(expected), key=str)
+    assert not missing, f"{backend} has no cells {missing[:10]}"
+    assert not surplus, f"{backend} has cells of which no test knows: {surplus[:10]}"
+    twice = [key for key, count in found.items() if count > 1]
+    assert not twice, f"{backend} has two cells for {twice[:10]}"
+
+
+def test_no_other_backend_is_in_the_matrix():
+    assert {cell.backend for cell in tallow.support()} == set(matrix.BACKENDS)
+
+
+def test_every_method_has_a_handler():
+    methods = set(matrix.STORAGE_METHODS) | set(matrix.DEVICE_METHODS)
+    assert set(HANDLERS) == methods
+    assert {cell.method for cell in tallow.support()} <= set(HANDLERS)
+
+
+def test_the_mission_counts():
+    assert len(matrix.STORAGE_METHODS) == len(set(matrix.STORAGE_METHODS)) == 36
+    assert len(matrix.DEVICE_METHODS) == 10
+    assert {dtype.value for dtype in DType} == set(matrix.DTYPES)
+
+
+def test_every_storage_and_device_method_exists():
+    for method in matrix.STORAGE_METHODS:
+        assert hasattr(tallow.Storage, method), f"Storage has no {method}"
+    for method in matrix.DEVICE_METHODS:
+        assert hasattr(tallow.Device, method), f"Device has no {method}"
+
+
+def test_every_cell_explains_itself():
+    for cell in tallow.support():
+        assert cell.status in STATUSES, cell
+        assert (cell.reason is None) == (cell.status == "supported"), f"a reason if and only if it is needed: {cell}"
+        assert (cell.via is None) == (cell.status == "unsupported"), f"what does it, unless nothing does: {cell}"
+
+
+def test_cpu_supports_all_that_semantics_defines():
+    for cell in tallow.support():
+        if cell.backend == "cpu":
+            integer = cell.dtype is not None and cell.dtype.value in INTEGERS
+            expected = "unsupported" if integer and matrix.needs_float(cell.method, cell.op) else "supported"
+            assert cell.status == expected, cell
+
+
+@pytest.mark.parametrize("name", matrix.DTYPES)
+def test_the_oracle_and_the_package_agree_on_the_numpy_dtype(name):
+    dtype = DType(name)
+    assert dtype.numpy == NUMPY[name]
+    assert DType.from_numpy(NUMPY[name]) is dtype
+    assert dtype.index_mark == NO_ROW.get(name)

@@ -1,0 +1,99 @@
+"""Elements to compute with: ordinary ones, and those that make trouble."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .oracle.formats import EXTENDED, FLOATS, INTEGERS, NUMPY, Array, encode
+
+Generator = np.random.Generator
+
+# Exponents of two between which ordinary numbers of a dtype are drawn.
+_ORDINARY = {"bf16": (-20, 20), "f16": (-12, 12), "f32": (-20, 20), "f64": (-40, 40), "f8e4m3": (-6, 7)}
+# The same for what is summed or multiplied many times: neither overflow nor a sum of denormals.
+_MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e4m3": (-4, 1)}
+
+
+def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: tuple[int, int]) -> Array:
+    magnitude = np.exp2(generator.uniform(*exponents, shape))
+    signs = generator.choice([-1.0, 1.0], shape)
+    return encode(name, (signs * magnitude).astype(EXTENDED))
+
+
+def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Numbers of either sign, uniform in their logarithm; integers uniform over half of their range."""
+    if name in FLOATS:
+        return _drawn(generator, name, shape, _ORDINARY[name])
+    bounds = INTEGERS[name]
+    return generator.integers(bounds.lowest // 2, bounds.highest // 2, shape, dtype=NUMPY[name])
+
+
+def modest(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Numbers of which a sum of products keeps clear of overflow; integers, which wrap, over their range."""
+    if name in FLOATS:
+        return _drawn(generator, name, shape, _MODEST[name])
+    bounds = INTEGERS[name]
+    return generator.integers(bounds.lowest, bounds.highest, shape, dtype=NUMPY[name], endpoint=True)
+
+
+def specials(name: str) -> Array:
+    """Zeros, infinities, NaN, denormals, extremes and halves; of integers the extremes and their neighbours."""
+    if name in INTEGERS:
+        bounds = INTEGERS[name]
+        low, high = bounds.lowest, bounds.highest
+        numbers = [0, 1, 2, 3, 7, high, high - 1, high // 2, low, low + 1, 10]
+        if bounds.signed:
+            numbers += [-1, -2, -3, -7]
+        return np.array(numbers, NUMPY[name])
+    number_format = FLOATS[name]
+    smallest = 2.0**number_format.min_exponent
+    tiniest = EXTENDED(2) ** (number_format.min_exponent - number_format.precision + 1)
+    magnitudes = [0.0, 1.0, 0.5, 1.5, 2.5, 0.1, 2.0, 3.0, 100.0, smallest, 1.5 * smallest, tiniest, 3 * tiniest]
+    magnitudes += [number_format.largest, number_format.largest / 2, np.inf]
+    signed = np.array([[value, -value] for value in map(EXTENDED, magnitudes)], EXTENDED).ravel()
+    return np.concatenate([encode(name, signed), encode(name, np.array([np.nan], EXTENDED))])
+
+
+def mixed(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Ordinary numbers with one in three replaced by one that makes trouble."""
+    numbers = ordinary(generator, name, shape)
+    chosen = generator.random(shape) < 1 / 3
+    return np.where(chosen, generator.choice(specials(name), shape), numbers)
+
+
+def few_values(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Numbers that repeat, for ties; of floats also both zeros."""
+    choices = np.array([0, 1, 2, 3], np.float64).astype(EXTENDED)
+    if name in INTEGERS:
+        return generator.integers(0, 4, shape).astype(NUMPY[name])
+    return encode(name, generator.choice(np.concatenate([choices, -choices]), shape))
+
+
+def special_pairs(name: str) -> tuple[Array, Array]:
+    """Every special number with every other one."""
+    numbers = specials(name)
+    left, right = np.meshgrid(numbers, numbers, indexing="ij")
+    return left.ravel(), right.ravel()
+
+
+def all_patterns(name: str) -> Array:
+    """Every number of an 8 or 16-bit dtype."""
+    raw = np.dtype(f"u{NUMPY[name].itemsize}")
+    return np.arange(2 ** (8 * raw.itemsize)).astype(raw).view(NUMPY[name])
+
+
+def pattern_sample(generator: Generator, name: str, count: int) -> Array:
+    """About `count` bit patterns of f32 or f64, evenly over all exponents, then as many in the middle of them."""
+    bits = FLOATS[name].bits
+    step = 2**bits // count
+    raw = np.arange(count, dtype=np.uint64) * np.uint64(step) + generator.integers(0, step, count, dtype=np.uint64)
+    patterns = raw.astype(FLOATS[name].raw).view(NUMPY[name])
+    middle = _drawn(generator, name, (count // 2,), (-30, 12))
+    return np.concatenate([patterns, middle, specials(name)])
+
+
+def sweep(generator: Generator, name: str, count: int) -> Array:
+    """All patterns of a small float dtype, a sample of `count` ones of a large one, integers over their range."""
+    if name in INTEGERS:
+        return np.concatenate([specials(name), modest(generator, name, (count // 16,))])
+    return all_patterns(name) if FLOATS[name].bits <= 16 else pattern_sample(generator, name, count)

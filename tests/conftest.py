@@ -1,0 +1,43 @@
+"""Options and fixtures that the tests of every folder share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    import tallow
+
+settings.register_profile("tallow", derandomize=True, deadline=None, max_examples=60)
+settings.load_profile("tallow")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tallow")
+    group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
+    group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
+    group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--full"):
+        return
+    skip = pytest.mark.skip(reason="a slow sweep; run it with --full")
+    for item in items:
+        if "full" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def device(pytestconfig: pytest.Config) -> tallow.Device:
+    # Imported here so that the generator's own tests run without the package.
+    import tallow
+
+    return tallow.Device.parse(pytestconfig.getoption("--device"))
+
+
+@pytest.fixture(scope="session")
+def full(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--full"))

@@ -1,0 +1,1 @@
+"""A package as small as a package can be."""

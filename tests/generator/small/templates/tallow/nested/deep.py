@@ -1,0 +1,1 @@
+"""A module in a folder of its own."""

@@ -1,0 +1,260 @@
+"""The command line: what each command prints, in which format, with which exit code."""
+
+import json
+import os
+import pty
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from opgen import __version__
+from opgen.cli import main
+
+from .project import OPGEN, REPOSITORY, Project
+
+COMMANDS = ("generate", "check", "list", "matrix")
+STORAGE_METHODS = (
+    "try_clone device dtype const_set affine powf elu cmp reduce_op to_dtype apply_op1 apply_op2 apply_op3 "
+    "inplace_op1 inplace_op2 inplace_op3 unary_impl binary_impl conv1d conv_transpose1d conv2d conv_transpose2d "
+    "avg_pool2d max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d where_cond gather scatter_set "
+    "scatter_add index_add index_select matmul copy_strided_src copy2d"
+)
+DEVICE_METHODS = (
+    "set_seed get_current_seed rand_uniform_f64 rand_normal_f64 zeros alloc_uninit storage_from_slice storage "
+    "storage_owned synchronize"
+)
+WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize")
+OPS = {
+    "unary_impl": (
+        "exp log sin cos tanh neg recip sqr sqrt gelu gelu_erf erf relu silu sigmoid abs floor ceil round sign"
+    ),
+    "binary_impl": "add sub mul div minimum maximum",
+    "cmp": "eq ne lt le gt ge",
+    "reduce_op": "sum min max argmin argmax",
+}
+DTYPES = ("u8", "u32", "i16", "i32", "i64", "bf16", "f16", "f32", "f64", "f8e4m3")
+BACKENDS = ("cpu", "cuda", "metal", "rocm")
+
+Row = dict[str, str | None]
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[Row]:
+    result = CliRunner().invoke(main, ["matrix", "--root", str(REPOSITORY), "--format", "json"])
+    assert result.exit_code == 0, result.output
+    rows: list[Row] = json.loads(result.stdout)
+    return rows
+
+
+def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
+    keys = [tuple(cell[name] for name in ("method", "op", "backend", "dtype")) for cell in cells]
+    wanted: set[tuple[str | None, ...]] = set()
+    storage_methods, device_methods = STORAGE_METHODS.split(), DEVICE_METHODS.split()
+    assert (len(storage_methods), len(device_methods)) == (36, 10)
+    for method in storage_methods + device_methods:
+        ops = OPS[method].split() if method in OPS else [None]
+        dtypes = [None] if method in WITHOUT_DTYPE else DTYPES
+        wanted |= set(product([method], ops, BACKENDS, dtypes))
+    assert len(keys) == len(set(keys))
+    assert set(keys) == wanted
+
+
+def test_cells_have_one_schema(cells: list[Row]) -> None:
+    assert {tuple(cell) for cell in cells} == {("method", "op", "backend", "dtype", "status", "via", "reason")}
+    assert {cell["status"] for cell in cells} <= {"supported", "unsupported", "unavailable"}
+    for cell in cells:
+        # What is done says how, what is not says why, what waits for a runtime says both.
+        assert (cell["via"] is None) == (cell["status"] == "unsupported"), cell
+        assert (cell["reason"] is None) == (cell["status"] == "supported"), cell
+
+
+def test_every_op_has_a_backend_that_works(cells: list[Row]) -> None:
+    working = {(cell["method"], cell["op"]) for cell in cells if cell["status"] == "supported"}
+    assert working == {(cell["method"], cell["op"]) for cell in cells}
+
+
+def test_matrix_as_table(small: Project) -> None:
+    lines = small.run("matrix").stdout.splitlines()
+    assert lines[0].split() == ["op", "accelerator", "accelerator_two", "host"]
+    assert lines[1].split("  ")[0] == "powf"
+    assert "unsupported" in lines[1]
+    assert lines[1].endswith("2/3 numpy elementwise")
+    assert "2/3 library blas or kernel unary (no runtime yet)" in lines[3]
+    assert len(lines) == 7
+
+
+def test_matrix_as_markdown(small: Project) -> None:
+    head, rule, *rows = small.run("matrix", "--format", "markdown").stdout.splitlines()
+    assert [text.strip() for text in head.split("|")] == ["", "op", "accelerator", "accelerator_two", "host", ""]
+    assert set(rule) == set("|- ")
+    assert len({len(line) for line in (head, rule, *rows)}) == 1
+    assert len(rows) == 6
+
+
+def test_list_names_each_output_and_its_template(small: Project) -> None:
+    rows = [line.split() for line in small.run("list").stdout.splitlines()]
+    assert ["generated/tallow/limits.py", "templates/tallow/limits.py.j2"] in rows
+    assert ["generated/tallow/index.py", "templates/tallow/{storage}.py"] in rows
+    assert [output.removeprefix("generated/") for output, _ in rows] == sorted(small.files())
+
+
+def test_check_is_quiet_when_all_is_well(small: Project) -> None:
+    for flags in ([], ["--diff"]):
+        result = small.run("check", *flags)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "5 files, all up to date\n", "")
+
+
+def disturb(project: Project) -> None:
+    """Make the tree differ in every way: a file changed, one missing, one left over, one edited by hand."""
+    project.edit("spec/package.yaml", "max_rank: 8", "max_rank: 9")
+    (project.output / "tallow/__init__.py").unlink()
+    (project.root / "templates/tallow/nested/deep.py").unlink()
+    edited = project.output / "tallow/index.py"
+    edited.write_text(edited.read_text(encoding="utf-8") + "# mine, with no newline at the end", encoding="utf-8")
+
+
+def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
+    disturb(small)
+    before = small.files(), small.times()
+    result = small.run("check")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "missing generated/tallow/__init__.py",
+        "differs generated/tallow/index.py",
+        "differs generated/tallow/limits.py",
+        "left over generated/tallow/nested/deep.py",
+    ]
+    assert result.stderr == "4 of 4 files differ; run 'opgen generate'\n"
+    assert (small.files(), small.times()) == before
+
+
+def apply(diff: str, folder: Path) -> None:
+    """Apply a unified diff to the files below `folder`, as `patch -p1` does, only strictly."""
+    for part in diff.removeprefix("--- ").split("\n--- "):
+        header, *lines = part.splitlines(keepends=True)
+        old_name, new_name = header.strip(), lines.pop(0).removeprefix("+++ ").strip()
+        source = [] if old_name == "/dev/null" else (folder / old_name[2:]).read_text().splitlines(keepends=True)
+        result: list[str] = []
+        taken = 0
+        for line in lines:
+            mark, text = line[0], line[1:] if line.endswith("\n") else f"{line[1:]}\n"
+            if mark == "@":
+                start = int(line.split()[1].split(",")[0].lstrip("-"))
+                result += source[taken : max(start - 1, 0)]
+                taken = max(start - 1, 0)
+            elif mark == "\\":
+                # Removed lines precede added ones, and what opgen emits ends in a newline.
+                assert not source[-1].endswith("\n")
+            elif mark == "+":
+                result.append(text)
+            else:
+                assert source[taken].rstrip("\n") == text.rstrip("\n")
+                result += [text] if mark == " " else []
+                taken += 1
+        result += source[taken:]
+        if new_name == "/dev/null":
+            assert not result
+            (folder / old_name[2:]).unlink()
+        else:
+            (folder / new_name[2:]).write_text("".join(result))
+
+
+def test_check_diff_is_what_generate_does(small: Project) -> None:
+    disturb(small)
+    result = small.run("check", "--diff")
+    assert result.exit_code == 1
+    apply(result.stdout, small.output)
+    patched = small.files()
+    assert small.run("generate", "--force").exit_code == 0
+    assert small.files() == patched
+    assert b"MAX_RANK = 9" in patched["tallow/limits.py"]
+
+
+def test_generate_counts_what_it_did(small: Project) -> None:
+    disturb(small)
+    result = small.run("generate", "--force")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "wrote generated/tallow/__init__.py",
+        "wrote generated/tallow/index.py",
+        "wrote generated/tallow/limits.py",
+        "removed generated/tallow/nested/deep.py",
+        "4 files, 4 changed",
+    ]
+
+
+def test_the_root_is_found_upwards(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(small.root / "spec" / "storage")
+    assert CliRunner().invoke(main, ["check"]).stdout == "5 files, all up to date\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_outside_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, [command])
+    assert result.exit_code == 2
+    assert "no spec/package.yaml here or above; change to the project's folder or give --root" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_root_that_is_not_there(tmp_path: Path, command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--root", str(tmp_path / "nowhere")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_root_without_a_project(tmp_path: Path, command: str) -> None:
+    """An empty spec is a mistake like any other, not a traceback."""
+    result = CliRunner().invoke(main, [command, "--root", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "spec/package.yaml:1:1: the file is missing; write it" in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_of_opgen(flag: str) -> None:
+    result = CliRunner().invoke(main, [flag])
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in result.stdout
+    assert "_OPGEN_COMPLETE" in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_shows_how_it_is_called(command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--help"])
+    assert result.exit_code == 0
+    assert "--root" in result.stdout
+    usage, *rest = result.stdout.splitlines()
+    assert usage.startswith(f"Usage: main {command}")
+    assert any(line.startswith(f"  opgen {command}") for line in rest), result.stdout
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(main, ["--version"]).stdout == f"opgen, version {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion(shell: str) -> None:
+    environment = {**os.environ, "_OPGEN_COMPLETE": f"{shell}_source"}
+    result = subprocess.run([OPGEN], env=environment, capture_output=True, text=True, check=False)
+    assert "opgen" in result.stdout
+    assert "_OPGEN_COMPLETE" in result.stdout
+
+
+def test_colours_on_a_terminal_alone(small: Project) -> None:
+    disturb(small)
+    command = [str(OPGEN), "check", "--root", str(small.root)]
+    piped = subprocess.run(command, capture_output=True, check=False)
+    assert b"\x1b" not in piped.stdout + piped.stderr
+
+    terminal, end = pty.openpty()
+    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    process = subprocess.Popen(command, stdout=end, stderr=end, env={**environment, "TERM": "xterm"})
+    process.wait()
+    os.close(end)
+    shown = os.read(terminal, 100_000)
+    os.close(terminal)
+    assert b"\x1b[31mdiffers\x1b[0m generated/tallow/limits.py" in shown

@@ -1,0 +1,60 @@
+"""Golden cases, found by walking: a change to a project, and the error text or the diff that opgen answers with."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .project import HERE, Project
+
+MISTAKES = sorted(path for path in (HERE / "golden" / "mistakes").iterdir() if path.is_dir())
+CHANGES = sorted(path for path in (HERE / "golden" / "changes").iterdir() if path.is_dir())
+
+
+def compare(pytestconfig: pytest.Config, file: Path, actual: str) -> None:
+    if pytestconfig.getoption("--update-golden"):
+        file.write_text(actual, encoding="utf-8")
+    assert file.is_file(), f"{file} is missing; run pytest --update-golden"
+    assert actual == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
+def test_mistake_is_reported_and_nothing_is_written(small: Project, case: Path, pytestconfig: pytest.Config) -> None:
+    before = small.files(), small.times()
+    small.change(case)
+    generate, check = small.run("generate"), small.run("check")
+    assert (generate.exit_code, check.exit_code) == (1, 1), generate.output
+    assert generate.stdout == check.stdout == ""
+    assert generate.stderr == check.stderr
+    assert (small.files(), small.times()) == before
+    compare(pytestconfig, case / "stderr.txt", generate.stderr)
+
+
+@pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.name)
+def test_change_shows(repository: Project, case: Path, pytestconfig: pytest.Config) -> None:
+    """A case holds expected.diff, or files.txt where the diff would be long."""
+    repository.change(case)
+    expected = [file for file in (case / "expected.diff", case / "files.txt") if file.is_file()]
+    assert expected, f"write an empty expected.diff or files.txt in {case}, then run pytest --update-golden"
+    for file in expected:
+        result = repository.run("check", *(["--diff"] if file.suffix == ".diff" else []))
+        assert result.exit_code == 1, result.output
+        assert "files differ; run 'opgen generate'" in result.stderr
+        # A checksum says no more than the lines below it.
+        compare(pytestconfig, file, re.sub(r"Do not edit\. [0-9a-f]{16}", "Do not edit. CHECKSUM", result.stdout))
+
+
+def test_mistakes_are_many_and_placed() -> None:
+    texts = [(case / "stderr.txt").read_text(encoding="utf-8") for case in MISTAKES]
+    assert len(texts) >= 25
+    for text in texts:
+        *problems, count = text.splitlines()
+        assert count.endswith("in the spec; nothing was written")
+        for problem in problems:
+            file, line, column, message = problem.split(":", 3)
+            assert Path(file).suffix in (".yaml", ".yml")
+            assert int(line) >= 1
+            assert int(column) >= 1
+            # The mend follows what is wrong.
+            assert message.startswith(" ")
+            assert any(mark in message for mark in ("; ", "must")), problem

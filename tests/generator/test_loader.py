@@ -1,0 +1,164 @@
+"""The loader: every value knows its line and column."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opgen.fields import Fields
+from opgen.loader import Value, load
+from opgen.problem import Location, Problem, SpecError, did_you_mean
+
+TEXT = """\
+# A comment.
+name: tallow
+numbers: [1, -2.5,
+  true, null, 2026-01-31]
+ops:
+  exp: &anchor {doc: "e to the x"}
+  log: *anchor
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Value:
+    return read(tmp_path, TEXT)
+
+
+def read(folder: Path, text: str) -> Value:
+    (folder / "spec").mkdir()
+    (folder / "spec" / "file.yaml").write_text(text, encoding="utf-8")
+    problems: list[Problem] = []
+    documents = load(folder, problems)
+    assert not problems
+    return documents[Path("spec/file.yaml")].root
+
+
+def place(value: Value) -> tuple[int, int]:
+    return value.location.line, value.location.column
+
+
+def inner(value: Value, *keys: str) -> Value:
+    for key in keys:
+        assert isinstance(value.content, dict)
+        value = value.content[key]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected", "key_place"),
+    [
+        ((), (2, 1), (2, 1)),
+        (("name",), (2, 7), (2, 1)),
+        (("numbers",), (3, 10), (3, 1)),
+        (("ops",), (6, 3), (5, 1)),
+        (("ops", "exp"), (6, 8), (6, 3)),
+        (("ops", "exp", "doc"), (6, 22), (6, 17)),
+        # An alias has its anchor's place and its own key's.
+        (("ops", "log"), (6, 8), (7, 3)),
+    ],
+)
+def test_place_of_each_value(
+    root: Value, keys: tuple[str, ...], expected: tuple[int, int], key_place: tuple[int, int]
+) -> None:
+    value = inner(root, *keys)
+    assert place(value) == expected
+    assert (value.key_location.line, value.key_location.column) == key_place
+
+
+def test_elements_of_a_list_have_places_and_types(root: Value) -> None:
+    elements = inner(root, "numbers").content
+    assert isinstance(elements, list)
+    assert [place(element) for element in elements] == [(3, 11), (3, 14), (4, 3), (4, 9), (4, 15)]
+    # A date has no use in a spec: it stays the text that was written.
+    assert [element.content for element in elements] == [1, -2.5, True, None, "2026-01-31"]
+    names = [element.type_name for element in elements]
+    assert names == ["an integer", "a number", "true or false", "nothing", "text"]
+
+
+def test_mappings_and_lists_name_their_types(root: Value) -> None:
+    assert root.type_name == "a mapping"
+    assert inner(root, "numbers").type_name == "a list"
+
+
+def test_files_are_read_in_order_and_named_by_their_stems(tmp_path: Path) -> None:
+    for name in ("b", "a", "folder/c"):
+        file = tmp_path / "spec" / f"{name}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("key: value\n", encoding="utf-8")
+    documents = load(tmp_path, [])
+    assert [document.stem for document in documents.values()] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"key: \xff\n", "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
+        (b"one: 1\n---\ntwo: 2\n", "not valid YAML"),
+        (b"key: !!int word\n", "not a value that a spec may hold"),
+        (b"? [a, b]\n: value\n", "a key must be a word; put it in quotes"),
+        (b"key: \x01\n", "not valid YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "spec").mkdir()
+    (tmp_path / "spec" / "file.yaml").write_bytes(content)
+    problems: list[Problem] = []
+    load(tmp_path, problems)
+    assert [problem.location.path for problem in problems] == [Path("spec/file.yaml")]
+    assert message in problems[0].message
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,6}", fullmatch=True),
+        st.one_of(
+            st.integers(), st.booleans(), st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=9)
+        ),
+        min_size=1,
+    )
+)
+def test_lines_of_a_flat_file(tmp_path_factory: pytest.TempPathFactory, items: dict[str, int | bool | str]) -> None:
+    """Whatever the keys and values, the n-th key stands on line n, in column 1, and keeps its value."""
+    written = {
+        key: f"'{value.replace(chr(39), 2 * chr(39))}'" for key, value in items.items() if isinstance(value, str)
+    }
+    lines = [f"'{key}':  {written.get(key, str(value).lower())}\n" for key, value in items.items()]
+    root = read(tmp_path_factory.mktemp("flat"), "".join(lines))
+    assert isinstance(root.content, dict)
+    assert {key: value.content for key, value in root.content.items()} == items
+    for number, (key, value) in enumerate(root.content.items(), 1):
+        assert (value.key_location.line, value.key_location.column) == (number, 1)
+        assert place(value) == (number, len(key) + 6)
+
+
+def test_fields_reports_what_nobody_asked_for(root: Value) -> None:
+    problems: list[Problem] = []
+    fields = Fields(root, "the file", problems)
+    assert fields.text("name") == "tallow"
+    fields.mapping("ops")
+    fields.text("number")
+    fields.finish()
+    assert [str(problem) for problem in problems] == [
+        "spec/file.yaml:3:1: unknown key 'numbers' in the file; did you mean 'number'?"
+    ]
+
+
+def test_problems_are_sorted_by_place_and_said_once() -> None:
+    late, early = (Problem(Location(Path("a.yaml"), line, 1), "wrong") for line in (10, 9))
+    other = Problem(Location(Path("B.yaml"), 1, 1), "wrong")
+    error = SpecError([late, other, early, late])
+    assert error.problems == (other, early, late)
+    assert str(error).splitlines()[-1] == "a.yaml:10:1: wrong"
+
+
+@pytest.mark.parametrize(
+    ("word", "choices", "expected"),
+    [
+        ("kernal", ["kernel", "library"], "; did you mean 'kernel'?"),
+        ("zzz", ["kernel", "library"], "; known are kernel, library"),
+        ("zzz", [], "; remove it"),
+    ],
+)
+def test_did_you_mean(word: str, choices: list[str], expected: str) -> None:
+    assert did_you_mean(word, choices) == expected

@@ -1,0 +1,53 @@
+"""What is committed in generated/ is what the spec says, and it and its generator are formatted, linted and typed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from opgen.render import is_edited, is_generated
+
+from .project import REPOSITORY, Project
+
+EMITTED = sorted(
+    path
+    for path in (REPOSITORY / "generated").rglob("*")
+    if path.is_file() and not {"__pycache__", "build"} & set(path.parts) and ".egg-info" not in str(path)
+)
+
+
+def succeed(*arguments: str) -> None:
+    command = [sys.executable, "-m", *arguments]
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_generated_is_what_the_spec_says() -> None:
+    result = Project(REPOSITORY).run("check")
+    assert result.output == f"{len(EMITTED)} files, all up to date\n"
+
+
+@pytest.mark.parametrize("folder", ["generator", "generated", "tests"])
+def test_formatted(folder: str) -> None:
+    succeed("ruff", "format", "--check", folder)
+
+
+@pytest.mark.parametrize("folder", ["generator", "generated", "tests"])
+def test_linted(folder: str) -> None:
+    succeed("ruff", "check", folder)
+
+
+def test_typed() -> None:
+    """mypy, strict, over generator/ and generated/ as pyproject.toml says."""
+    succeed("mypy")
+
+
+@pytest.mark.parametrize("file", EMITTED, ids=lambda path: path.relative_to(REPOSITORY / "generated").as_posix())
+def test_each_file_carries_its_banner_and_is_short(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert is_generated(text)
+    assert not is_edited(text)
+    assert text.endswith("\n")
+    assert str(REPOSITORY) not in text
+    if file.suffix == ".py":
+        assert len(text.splitlines()) < 500

@@ -1,0 +1,80 @@
+"""Templates read like the files that they emit: no logic in their tags, few tags, no backend's name."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .project import REPOSITORY
+
+TEMPLATES = REPOSITORY / "templates"
+RENDERED = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.j2"))
+BACKENDS = sorted(path.stem for path in (REPOSITORY / "spec" / "backends").glob("*.yaml"))
+GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
+
+# A name, or attributes of one: everything that a tag may look at.
+LOOKUP = r"[a-z_]+(?:\.[a-z_]+)*"
+TAGS = re.compile(
+    rf"for [a-z_]+ in {LOOKUP}|if (?:not )?{LOOKUP}|elif (?:not )?{LOOKUP}|else|endif|endfor|include '[^']+'"
+)
+
+
+def text_of(template: str) -> str:
+    return (TEMPLATES / template).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("template", RENDERED)
+def test_tags_hold_no_logic(template: str) -> None:
+    text = text_of(template)
+    tags = [tag.strip() for tag in re.findall(r"\{%(.*?)%\}", text, flags=re.S)]
+    assert not [tag for tag in tags if not TAGS.fullmatch(tag)]
+    lookups = [lookup.strip() for lookup in re.findall(r"\{\{(.*?)\}\}", text, flags=re.S)]
+    assert not [lookup for lookup in lookups if not re.fullmatch(LOOKUP, lookup)]
+    assert "{#" not in text
+
+
+@pytest.mark.parametrize("template", RENDERED)
+def test_a_template_is_short_and_a_quarter_of_it_tags_at_most(template: str) -> None:
+    lines = text_of(template).splitlines()
+    tagged = [line for line in lines if "{%" in line]
+    assert len(lines) <= 100
+    assert len(tagged) * 4 <= len(lines), f"{len(tagged)} of {len(lines)} lines carry tags"
+
+
+@pytest.mark.parametrize("template", RENDERED)
+def test_a_tag_stands_alone_on_its_line(template: str) -> None:
+    """So that `trim_blocks` and `lstrip_blocks` leave no trace of it."""
+    for line in text_of(template).splitlines():
+        if "{%" in line:
+            assert re.fullmatch(r"\s*\{%[^%]*%\}", line), line
+
+
+def names_of_backends(text: str) -> list[str]:
+    """Backends' names as words, and their classes: cuda, CUDA, CudaStorage."""
+    prefixes = [
+        yaml.safe_load((REPOSITORY / "spec" / "backends" / f"{name}.yaml").read_text(encoding="utf-8"))["class_prefix"]
+        for name in BACKENDS
+    ]
+    words = re.findall(rf"\b(?:{'|'.join(BACKENDS)})\b", text, flags=re.I)
+    return words + re.findall(rf"\b(?:{'|'.join(prefixes)})(?:[A-Z]\w*)", text)
+
+
+@pytest.mark.parametrize("file", GENERATOR, ids=lambda path: path.name)
+def test_no_backend_is_named_in_the_generator(file: Path) -> None:
+    # `cpu_backend` in a template's path is no name: the folder belongs to that backend alone.
+    assert not names_of_backends(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [name for name in RENDERED if not any(f"{backend}_backend/" in name for backend in BACKENDS)],
+)
+def test_no_backend_is_named_in_a_template_that_serves_several(template: str) -> None:
+    assert not names_of_backends(text_of(template))
+    assert not names_of_backends(template)
+
+
+def test_the_search_finds_names() -> None:
+    assert len(BACKENDS) >= 4
+    assert names_of_backends("if backend == 'rocm': return CudaStorage(Metal)") == ["rocm", "Metal", "CudaStorage"]

@@ -1,0 +1,189 @@
+"""The tree on disk: only what changed is written, nothing that somebody else wrote is lost."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from .project import Project
+
+LIMITS = "tallow/limits.py"
+
+
+def change_rank(project: Project) -> None:
+    project.edit("spec/package.yaml", "max_rank: 8", "max_rank: 9")
+
+
+def test_everything_is_written_at_first(small: Project) -> None:
+    names = ["__init__", "elementwise", "index", "limits", "nested/deep"]
+    assert sorted(small.files()) == [f"tallow/{name}.py" for name in names]
+
+
+def test_only_what_changed_is_written(small: Project) -> None:
+    before = small.times()
+    change_rank(small)
+    result = small.run("generate")
+    assert result.output == f"wrote generated/{LIMITS}\n5 files, 1 changed\n"
+    after = small.times()
+    assert [name for name in after if after[name] != before[name]] == [LIMITS]
+    assert b"MAX_RANK = 9" in small.files()[LIMITS]
+
+
+def test_an_orphan_is_removed_with_its_empty_folder(small: Project) -> None:
+    (small.root / "templates/tallow/nested/deep.py").unlink()
+    result = small.run("generate")
+    assert result.output == "removed generated/tallow/nested/deep.py\n4 files, 1 changed\n"
+    assert not (small.output / "tallow/nested").exists()
+    assert (small.output / "tallow").is_dir()
+
+
+def test_a_family_that_goes_takes_its_module(small: Project) -> None:
+    (small.root / "spec/storage/index.yaml").unlink()
+    for name in ("host", "accelerator"):
+        file = small.root / f"spec/backends/{name}.yaml"
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        file.write_text("".join(line for line in lines if "gather:" not in line), encoding="utf-8")
+    small.generate()
+    assert "tallow/index.py" not in small.files()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "tallow/mine.py", "tallow/other/data.bin"])
+def test_a_foreign_file_is_kept(small: Project, name: str) -> None:
+    file = small.output / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"\xff\x00 mine")
+    change_rank(small)
+    small.generate()
+    assert file.read_bytes() == b"\xff\x00 mine"
+    assert small.run("check").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["generate", "check"])
+def test_what_python_leaves_is_not_looked_at(small: Project, command: str) -> None:
+    banner = small.files()[LIMITS]
+    for folder in ("tallow/__pycache__", "build/lib", "tallow.egg-info"):
+        (small.output / folder).mkdir(parents=True)
+        (small.output / folder / "module.py").write_bytes(banner)
+    assert small.run(command).exit_code == 0
+    assert len(small.files()) == 8
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="a line more"),
+        pytest.param(b"MAX_RANK = 7\n", id="no banner"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff\xfe", id="no text"),
+    ],
+)
+def test_an_edited_file_stops_everything(small: Project, content: bytes | None) -> None:
+    file = small.output / LIMITS
+    file.write_bytes(file.read_bytes() + b"MORE = 1\n" if content is None else content)
+    # Another file is out of date too: it must not be written either.
+    (small.root / "templates/tallow/nested/deep.py").write_text('"""Deeper."""\n', encoding="utf-8")
+    before = small.files(), small.times()
+    result = small.run("generate")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == (
+        f"edited by hand, not overwritten:\n  {file}\n"
+        "move the edit to templates/ or spec/, or run 'opgen generate --force' to lose it\n"
+    )
+    assert (small.files(), small.times()) == before
+
+    forced = small.run("generate", "--force")
+    assert forced.exit_code == 0, forced.output
+    assert b"MORE" not in small.files()[LIMITS]
+    assert b"Deeper" in small.files()["tallow/nested/deep.py"]
+    assert small.run("check").exit_code == 0
+
+
+def test_an_edited_orphan_is_not_removed(small: Project) -> None:
+    (small.root / "templates/tallow/nested/deep.py").unlink()
+    orphan = small.output / "tallow/nested/deep.py"
+    orphan.write_bytes(orphan.read_bytes() + b"MINE = 1\n")
+    assert small.run("generate").exit_code == 1
+    assert orphan.is_file()
+    assert small.run("generate", "--force").exit_code == 0
+    assert not orphan.exists()
+
+
+def test_a_link_that_leads_out_is_refused(small: Project, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (small.output / "tallow/nested").rename(outside)
+    (small.output / "tallow/nested").symlink_to(outside)
+    (outside / "deep.py").write_text("precious", encoding="utf-8")
+    result = small.run("generate", "--force")
+    assert result.exit_code == 1
+    assert "leads out of" in result.stderr
+    assert "remove the link" in result.stderr
+    assert (outside / "deep.py").read_text(encoding="utf-8") == "precious"
+
+
+def test_a_folder_in_the_way_is_named(small: Project) -> None:
+    (small.output / LIMITS).unlink()
+    (small.output / LIMITS).mkdir()
+    result = small.run("generate")
+    assert result.exit_code == 1
+    assert result.stderr == f"{small.output / LIMITS} is in the way; remove it\n"
+
+
+@pytest.mark.parametrize("kept", [0, 10, 120])
+def test_what_a_killed_run_left_is_cleared_away(small: Project, kept: int) -> None:
+    """A torn temporary file looks like an edited one, and must not stop the next run."""
+    torn = small.output / "tallow/.opgen-torn"
+    torn.write_bytes(small.files()[LIMITS][:kept])
+    assert small.run("check").exit_code == 0
+    assert small.run("generate").exit_code == 0
+    assert not torn.exists()
+
+
+@pytest.mark.parametrize(("broken", "call"), [("replace", 1), ("replace", 3), ("write", 2)])
+def test_a_failing_disk_leaves_each_file_whole(
+    small: Project, monkeypatch: pytest.MonkeyPatch, broken: str, call: int
+) -> None:
+    """When the disk is full at the n-th file, it and all after it are the old ones, and no temporary file stays."""
+    for name in ("__init__", "nested/deep", "{storage}"):
+        (small.root / f"templates/tallow/{name}.py").write_text('"""New."""\n', encoding="utf-8")
+    change_rank(small)
+    old = small.files()
+    calls = 0
+    real_replace, real_open = Path.replace, os.fdopen
+
+    def fail() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def replace(source: Path, target: Path) -> Path:
+        fail()
+        return real_replace(source, target)
+
+    def fdopen(handle: int, mode: str) -> object:
+        stream = real_open(handle, mode)
+        try:
+            fail()
+        except OSError:
+            stream.write(b"torn")
+            stream.close()
+            raise
+        return stream
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((Path, "replace", replace) if broken == "replace" else (os, "fdopen", fdopen)))
+        result = small.run("generate")
+    assert result.exit_code == 1
+    assert "No space left on device; every file is still whole" in result.stderr
+    middle = small.files()
+    small.generate()
+    new = small.files()
+    assert middle.keys() == old.keys() == new.keys()
+    assert sum(middle[name] == new[name] != old[name] for name in new) == call - 1
+    assert all(middle[name] in (old[name], new[name]) for name in new)
+
+
+def test_permissions_are_those_of_any_file(small: Project) -> None:
+    assert {(small.output / name).stat().st_mode & 0o777 for name in small.files()} == {0o644}

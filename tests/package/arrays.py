@@ -1,0 +1,27 @@
+"""NumPy arrays to test with, and their comparison with tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tallow
+from numpy.typing import NDArray
+
+FLOATS = [dtype for dtype in tallow.DType if dtype.is_float]
+INTEGERS = [dtype for dtype in tallow.DType if dtype.is_integer]
+
+
+def numbers(shape: tuple[int, ...], dtype: tallow.DType = tallow.DType.F32, seed: int = 0) -> NDArray[Any]:
+    """Small numbers that every dtype has: integers from 0 to 9, signed halves for floats."""
+    generator = np.random.default_rng(seed)
+    whole = generator.integers(0, 10, shape)
+    return (whole / 2 - 2 if dtype.is_float else whole).astype(dtype.numpy)
+
+
+def same(tensor: tallow.Tensor, expected: NDArray[Any]) -> None:
+    """Assert that a tensor has the shape, the dtype and the very numbers of an array; NaNs are alike."""
+    found = tensor.numpy()
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))

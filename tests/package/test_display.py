@@ -1,0 +1,103 @@
+"""How tensors are printed; the expected texts of the pretty printer are those of Candle's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tallow
+from tallow import Device, DType, InvalidArgument, Tensor
+
+
+@pytest.fixture(autouse=True)
+def default_options() -> Iterator[None]:
+    tallow.set_print_options()
+    yield
+    tallow.set_print_options()
+
+
+def text(tensor: Tensor) -> str:
+    """The pretty form without the device."""
+    return str(tensor).replace(f"{tensor.device.display}]", "]")
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "expected"),
+    [
+        (1234, DType.U32, "[1234]\nTensor[[], u32]"),
+        (-123.4, DType.F32, "[-123.4000]\nTensor[[], f32]"),
+        (-1.234e-5, DType.F32, "[-1.2340e-5]\nTensor[[], f32]"),
+        (-1.234e11, DType.F32, "[-1.2340e11]\nTensor[[], f32]"),
+        (0.0, DType.F32, "[0.]\nTensor[[], f32]"),
+        ([], DType.U32, "[]\nTensor[[0], u32]"),
+        (
+            [0.1234567, 1.0, -1.2, 4.1, float("nan")],
+            DType.F64,
+            "[ 0.1235,  1.0000, -1.2000,  4.1000,     NaN]\nTensor[[5], f64]",
+        ),
+        ([1.0, float("-inf"), float("inf")], DType.F32, "[  1., -inf,  inf]\nTensor[[3], f32]"),
+        ([1e-7, float("nan"), -1.0], DType.F32, "[1.0000e-7,       NaN, -1.0000e0]\nTensor[[3], f32]"),
+        ([[1.5, -2.0]], DType.BF16, "[[ 1.5000, -2.0000]]\nTensor[[1, 2], bf16]"),
+        ([[1.5, -2.0]], DType.F8E4M3, "[[ 1.5000, -2.0000]]\nTensor[[1, 2], f8e4m3]"),
+        (
+            [[[1, 20], [3, 4]], [[5, 6], [7, -8]]],
+            DType.I16,
+            "[[[ 1, 20],\n  [ 3,  4]],\n [[ 5,  6],\n  [ 7, -8]]]\nTensor[[2, 2, 2], i16]",
+        ),
+    ],
+)
+def test_pretty(device: Device, data: object, dtype: DType, expected: str) -> None:
+    assert text(Tensor(data, dtype, device)) == expected
+
+
+def test_long_rows_are_wrapped(device: Device) -> None:
+    row = "42., " * 15 + "42."
+    assert text(Tensor.full(50, 42.0, device=device)) == (f"[{row},\n {row},\n {row},\n 42., 42.]\nTensor[[50], f32]")
+
+
+def test_large_tensors_are_shown_by_their_edges(device: Device) -> None:
+    row = "[42., 42., 42., ..., 42., 42., 42.]"
+    assert text(Tensor.full(11000, 42.0, device=device)) == f"{row}\nTensor[[11000], f32]"
+    tensor = Tensor.full((200, 100), 42.0, device=device)
+    three = f"{row},\n {row},\n {row}"
+    assert text(tensor) == f"[{three},\n ...\n {three}]\nTensor[[200, 100], f32]"
+    three = f"{row},\n    {row},\n    {row}"
+    block = f"[[[{three},\n    ...\n    {three}]]]"
+    assert text(tensor.reshape(2, 1, 1, 100, 100)) == f"[{block},\n {block}]\nTensor[[2, 1, 1, 100, 100], f32]"
+
+
+def test_only_what_is_shown_decides_the_format(device: Device) -> None:
+    numbers = np.ones(2000, np.float32)
+    numbers[1000] = 1.5e30
+    assert text(Tensor(numbers, device=device)).startswith("[1., 1., 1., ..., 1., 1., 1.]")
+
+
+def test_options(device: Device) -> None:
+    tensor = Tensor([1.23456, 2.0, 3.0], device=device)
+    tallow.set_print_options(precision=2, threshold=2, edge_items=1)
+    assert text(tensor) == "[1.23, ..., 3.00]\nTensor[[3], f32]"
+    tallow.set_print_options(sci_mode=True, line_width=20)
+    assert text(tensor) == "[1.2346e0, 2.0000e0,\n 3.0000e0]\nTensor[[3], f32]"
+    tallow.set_print_options(sci_mode=False)
+    assert text(Tensor([1e-6, 1.0], device=device)) == "[0.0000, 1.0000]\nTensor[[2], f32]"
+    with pytest.raises(InvalidArgument, match="edge_items is 1 or more"):
+        tallow.set_print_options(edge_items=0)
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "expected"),
+    [
+        (3.5, DType.F32, "3.5; f32"),
+        (1e20, DType.F64, "100000000000000000000; f64"),
+        (0.1, DType.F32, "0.1; f32"),
+        (float("nan"), DType.F32, "NaN; f32"),
+        ([1, 2, 255], DType.U8, "1, 2, 255; u8"),
+        ([1.0, -0.5], DType.BF16, "1, -0.5; bf16"),
+        ([0] * 9, DType.I64, "0, 0, 0, 0, 0, 0, 0, 0, 0; i64"),
+        ([0] * 10, DType.I64, "dims 10; i64"),
+        ([[1.0, 2.0, 3.0]] * 2, DType.F16, "dims 2, 3; f16"),
+    ],
+)
+def test_debug(device: Device, data: object, dtype: DType, expected: str) -> None:
+    assert repr(Tensor(data, dtype, device)) == f"Tensor[{expected}{device.display}]"

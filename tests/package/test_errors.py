@@ -1,0 +1,59 @@
+"""Every error carries its facts, says how to mend it, and survives pickling."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tallow
+from tallow import DType, InvalidArgument, Layout, Shape, Tensor
+
+ERRORS = [
+    (tallow.BackendUnavailable("rocm", "run pip install 'tallow[rocm]'"), RuntimeError, "pip install"),
+    (tallow.UnsupportedDType("exp", DType.I32, "cpu", "convert first"), TypeError, "exp: i32 .* on cpu: convert first"),
+    (tallow.DTypeMismatch("add", (DType.F32, DType.F16)), TypeError, "not f32, f16; convert them with to_dtype"),
+    (tallow.DeviceMismatch("add", ("cpu", "rocm:0")), ValueError, "not cpu, rocm:0; move them with to"),
+    (tallow.ShapeMismatch("add", (Shape((2,)), Shape((3,))), "reshape one"), ValueError, r"\(2,\), \(3,\): reshape"),
+    (tallow.InvalidLayout("add", Layout.contiguous((2, 3), 4), 6), ValueError, "at least 10 elements"),
+    (tallow.InvalidArgument("rand", "use 1"), ValueError, "rand: use 1"),
+    (tallow.InvalidIndex("gather", 7, 5), IndexError, "index 7 is out of range; use one from 0 to 4"),
+    (tallow.InvalidIndex("gather", 0, 0), IndexError, "no elements"),
+    (tallow.EmptyTensor("max"), ValueError, "no max of no elements; reduce dims"),
+    (tallow.OutOfMemory("rocm:0", 1024), MemoryError, "rocm:0: no memory for 1024 bytes"),
+]
+
+
+@pytest.mark.parametrize(("error", "builtin", "message"), ERRORS, ids=lambda value: type(value).__name__)
+def test_errors(error: tallow.TallowError, builtin: type[Exception], message: str) -> None:
+    assert isinstance(error, tallow.TallowError)
+    assert isinstance(error, builtin)
+    with pytest.raises(type(error), match=message):
+        raise error
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: x.gather([[0]], 0), "gather: an operand is a Tensor, not a list; make it one"),
+        (lambda x: x.index_select(np.array([0]), 0), "index_select: an operand is a Tensor, not a ndarray"),
+        (lambda x: x.scatter(x, [1], 0), "scatter_set: an operand is a Tensor"),
+        (lambda x: x.index_add(x, 1, 0), "index_add: an operand is a Tensor"),
+        (lambda x: x.matmul([[1.0]]), "matmul: an operand is a Tensor"),
+        (lambda x: x.conv1d(2), "conv1d: an operand is a Tensor"),
+        (lambda x: tallow.cat([x, [1.0]]), "cat: an operand is a Tensor"),
+        (lambda x: x.maximum("a"), "maximum: an operand is a Tensor or a Python number, not a str"),
+        (lambda x: x.to_dtype(np.float32), "use DType.F32"),
+        (lambda x: Tensor.zeros(2, np.float32), "use DType.F32"),
+        (lambda x: Tensor([1], np.float32), "use DType.F32"),
+        (lambda x: x.to(0), "0 is no device; use Device.parse"),
+    ],
+)
+def test_arguments_of_other_kinds(call: Callable[[Tensor], object], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        call(Tensor([[1.0, 2.0]]))

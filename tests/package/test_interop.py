@@ -1,0 +1,215 @@
+"""Exchange with Python, NumPy, DLPack and safetensors files."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow
+from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
+
+from .arrays import numbers, same
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_arrays_come_back_as_they_were(device: Device, dtype: DType) -> None:
+    array = numbers((2, 3), dtype)
+    tensor = Tensor.from_numpy(array, device)
+    assert tensor.dtype is dtype
+    assert tensor.device == device
+    same(tensor, array)
+    same(Tensor.from_numpy(array[:, ::2].T, device), array[:, ::2].T)
+    same(tensor[1:, ::2], array[1:, ::2])
+    same(tensor[:0], array[:0])
+    assert tensor.tolist() == array.tolist()
+    array[0, 0] += 1
+    assert tensor[0, 0].item() != array[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (3, np.array(3)),
+        (2.5, np.array(2.5, np.float32)),
+        (True, np.array(1, np.uint8)),
+        ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]])),
+        ([1, 2.5], np.array([1, 2.5], np.float32)),
+        ([], np.zeros(0, np.float32)),
+        (np.float64(2.5), np.array(2.5)),
+        (np.array([True, False]), np.array([1, 0], np.uint8)),
+        (np.array([1, 2], ">i4"), np.array([1, 2], np.int32)),
+        (range(3), np.arange(3)),
+        (Tensor([1, 2], DType.I16), np.array([1, 2], np.int16)),
+    ],
+)
+def test_dtypes_of_python_numbers_and_arrays(data: Any, expected: Any) -> None:
+    same(Tensor(data), expected)
+
+
+def test_construction_with_a_dtype(device: Device) -> None:
+    same(Tensor([1.0, -2.0], DType.I16, device), np.array([1, -2], np.int16))
+    same(Tensor([1, 2], DType.F64, device), np.array([1.0, 2.0]))
+    # Once rounded from the number, not by way of f32, where it would be halfway between two f16.
+    assert Tensor(1 + 2**-11 + 2**-40, DType.F16, device).item() == 1 + 2**-10
+    same(Tensor(np.array([300.0, -1.0, np.nan]), DType.U8, device), np.array([255, 0, 0], np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype", "message"),
+    [
+        ([[1, 2], [3]], None, "one length"),
+        (["a"], None, "convert the array"),
+        ([2**64], None, "convert the array"),
+        ([1.5], DType.I32, "round them or use a float"),
+        ([float("nan")], DType.I32, "round them or use a float"),
+        ([300], DType.U8, "0 to 255; use a wider dtype"),
+        ([-1], DType.U32, "use a wider dtype"),
+        (np.zeros(2, np.complex64), None, "convert the array"),
+        (np.zeros(2, np.int8), None, "convert the array"),
+        (np.zeros((1,) * 9), None, "at most 8 dims"),
+    ],
+)
+def test_data_that_no_tensor_holds(data: Any, dtype: DType | None, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        Tensor(data, dtype)
+
+
+def test_elements_that_the_host_can_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.array([[1, 2], [3, 4]], np.float32)
+    tensor = Tensor(array)
+    monkeypatch.setattr(Tensor, "_host_view", lambda self: None)
+    for index in (..., 1, slice(1), slice(1, None), slice(0, 0), (0, 1)):
+        same(tensor[index], array[index])
+    same(tensor.T, array.T)
+    with pytest.raises(InvalidArgument, match=r"use to\('cpu'\) first"):
+        tensor.__dlpack_device__()
+
+
+def test_scalars() -> None:
+    assert Tensor(3).item() == 3
+    assert isinstance(Tensor(3).item(), int)
+    assert Tensor([[2.5]], DType.BF16).item() == 2.5
+    assert (float(Tensor(2.5)), int(Tensor(2.5)), bool(Tensor(2.5)), bool(Tensor([0]))) == (2.5, 2, True, False)
+    for tensor in (Tensor([1, 2]), Tensor([])):
+        with pytest.raises(InvalidArgument, match="does not have one element"):
+            bool(tensor)
+
+
+def test_numpy_takes_tensors(device: Device) -> None:
+    tensor = Tensor([[1.0, 2.0], [3.0, 4.0]], device=device)
+    same(tensor, np.asarray(tensor))
+    assert np.asarray(tensor.T, np.float64).tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    np.asarray(tensor)[0, 0] = 9
+    assert tensor[0, 0].item() == 1
+
+
+def test_numpy_shares_the_elements_if_told_not_to_copy() -> None:
+    tensor = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    np.array(tensor.T, copy=False)[0, 1] = 9
+    assert tensor[1, 0].item() == 9
+    with pytest.raises(ValueError, match="copy"):
+        np.array(tensor, np.float64, copy=False)
+
+
+def test_moves(device: Device) -> None:
+    tensor = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    moved = tensor.T.to(device)
+    same(moved, tensor.numpy().T)
+    assert moved.to(device) is moved
+    same(moved[1:].to("cpu"), tensor.numpy().T[1:])
+    assert moved.to(device.label) is moved
+    with pytest.raises(InvalidArgument, match="unknown backend"):
+        tensor.to("abacus")
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype.numpy.kind in "iuf"])
+def test_dlpack_shares_the_elements_both_ways(dtype: DType) -> None:
+    tensor = Tensor(numbers((2, 3), dtype))
+    array = np.from_dlpack(tensor[:, 1:])
+    same(tensor[:, 1:], array)
+    array[0, 0] = 7
+    assert tensor[0, 1].item() == 7
+    again = Tensor.from_dlpack(np.from_dlpack(tensor))
+    again[0, 0].fill_(3)
+    assert tensor[0, 0].item() == 3
+    assert tensor.__dlpack_device__() == (1, 0)
+
+
+class Legacy:
+    """A producer of the first version of the protocol, which can't say that its memory may be written."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, *, stream: None = None) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_copies_what_must_not_be_written() -> None:
+    array = np.array([1.0, 2.0])
+    tensor = Tensor.from_dlpack(Legacy(array))
+    tensor.fill_(5)
+    assert array.tolist() == [1.0, 2.0]
+    same(Tensor.from_dlpack(np.array([True, False])), np.array([1, 0], np.uint8))
+    strided = np.arange(6.0).reshape(2, 3).T
+    same(Tensor.from_dlpack(strided), strided)
+
+
+def test_dlpack_without_a_way() -> None:
+    for dtype in (DType.BF16, DType.F8E4M3):
+        with pytest.raises(UnsupportedDType, match=r"to_dtype\(DType.F32\)"):
+            np.from_dlpack(Tensor([1.0], dtype))
+    with pytest.raises(InvalidArgument, match="to the CPU"):
+        Tensor.from_dlpack([1.0])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="convert the array"):
+        Tensor.from_dlpack(np.zeros(2, np.int8))
+
+
+def test_copies_are_deep() -> None:
+    tensor = Tensor([1.0, 2.0])
+    shallow, deep = copy.copy(tensor), copy.deepcopy(tensor)
+    tensor.fill_(3)
+    assert shallow.tolist() == [3.0, 3.0]
+    assert deep.tolist() == [1.0, 2.0]
+
+
+def test_safetensors_files(device: Device, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tensors = {dtype.value: Tensor(numbers((2, 3), dtype), device=device).T for dtype in DType}
+    tensors |= {"scalar": Tensor(3, device=device), "empty": Tensor.zeros((0, 2), device=device)}
+    tallow.save_safetensors(tensors, path, {"made": "by a test"})
+    loaded = tallow.load_safetensors(str(path), device)
+    assert sorted(loaded) == sorted(tensors)
+    for name, tensor in tensors.items():
+        assert loaded[name].device == device
+        same(loaded[name], tensor.numpy())
+    loaded["f32"].fill_(1)
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    tallow.save_safetensors({"x": Tensor([1.0])}, path)
+    with pytest.raises(TypeError):
+        tallow.save_safetensors({"x": Tensor([2.0])}, path, {"made": 5})  # type: ignore[dict-item]
+    assert tallow.load_safetensors(path)["x"].tolist() == [1.0]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_files_that_hold_no_tensors(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"not a header")
+    with pytest.raises(InvalidArgument, match="no safetensors file"):
+        tallow.load_safetensors(path)
+    save_file({"x": np.zeros(2, np.int8)}, path)
+    with pytest.raises(InvalidArgument, match="tensor 'x' has dtype I8; convert it to one of"):
+        tallow.load_safetensors(path)
+    with pytest.raises(FileNotFoundError):
+        tallow.load_safetensors(tmp_path / "missing.safetensors")

@@ -1,0 +1,190 @@
+"""Operators, broadcasting, numbers as operands, reductions and choices."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tallow import (
+    Device,
+    DType,
+    DTypeMismatch,
+    EmptyTensor,
+    InvalidArgument,
+    ShapeMismatch,
+    Tensor,
+    UnsupportedDType,
+)
+
+from .arrays import FLOATS, INTEGERS, numbers, same
+
+OPERATORS = [operator.add, operator.sub, operator.mul]
+COMPARISONS = [operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne]
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (4, 1, 3)), ((), (2,)), ((0, 3), (1,))])
+@pytest.mark.parametrize("op", OPERATORS + COMPARISONS)
+def test_operators_broadcast_as_in_numpy(device: Device, op: Callable[..., Any], shapes: tuple[Any, Any]) -> None:
+    x, y = numbers(shapes[0], seed=1), numbers(shapes[1], seed=2)
+    expected = op(x, y)
+    same(
+        op(Tensor(x, device=device), Tensor(y, device=device)),
+        expected.astype(np.uint8) if expected.dtype == bool else expected,
+    )
+
+
+@pytest.mark.parametrize("dtype", DType)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_numbers_are_operands_on_both_sides(device: Device, op: Callable[..., Any], dtype: DType) -> None:
+    array = numbers((2, 3), dtype)
+    tensor = Tensor(array, device=device)
+    same(op(tensor, 2), op(array, np.array(2).astype(dtype.numpy)))
+    same(op(2, tensor), op(np.array(2).astype(dtype.numpy), array))
+    same(op(np.float32(2), tensor), op(np.array(2).astype(dtype.numpy), array))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("op", [*OPERATORS, operator.truediv])
+@given(
+    number=st.floats() | st.sampled_from([0.0, -0.0, 0.1, 1 / 3, 448.0, 1e-40, 1e300]),
+    values=st.lists(st.floats(width=32) | st.sampled_from([0.0, -0.0, 0.1]), min_size=1, max_size=8),
+)
+def test_a_number_gives_the_bits_that_a_tensor_gives(
+    device: Device, op: Callable[..., Any], dtype: DType, number: float, values: list[float]
+) -> None:
+    tensor = Tensor(values, DType.F64, device).to_dtype(dtype)
+    scalar = Tensor(number, DType.F64, device).to_dtype(dtype)
+    bits = f"u{dtype.itemsize}"
+    for found, expected in ((op(tensor, number), op(tensor, scalar)), (op(number, tensor), op(scalar, tensor))):
+        is_nan = np.isnan(expected.numpy().astype(np.float64))
+        np.testing.assert_array_equal(np.isnan(found.numpy().astype(np.float64)), is_nan)
+        np.testing.assert_array_equal(found.numpy().view(bits)[~is_nan], expected.numpy().view(bits)[~is_nan])
+
+
+def test_the_largest_integers_stay_exact(device: Device) -> None:
+    tensor = Tensor([2**62, -5], device=device)
+    same(tensor + (2**62 - 1), np.array([2**63 - 1, 2**62 - 6]))
+    same(tensor == 2**62, np.array([1, 0], np.uint8))
+    same(Tensor.full(2, 2**63 - 1, device=device), np.array([2**63 - 1] * 2))
+
+
+def test_division(device: Device) -> None:
+    same(Tensor([7, -7, 5], device=device) / 2, np.array([3, -3, 2]))
+    same(7 / Tensor([2.0, 4.0], device=device), np.array([3.5, 1.75], np.float32))
+    same(Tensor([1.0, 2.0], device=device) / Tensor([4.0, 0.0], device=device), np.array([0.25, np.inf], np.float32))
+
+
+def test_powers_and_signs(device: Device) -> None:
+    tensor = Tensor([-2.0, 3.0], device=device)
+    same(tensor**2, np.array([4, 9], np.float32))
+    same(Tensor([-2, 3], device=device) ** 2, np.array([4, 9]))
+    same(tensor**3, np.array([-8, 27], np.float32))
+    same(-tensor, np.array([2, -3], np.float32))
+    same(abs(tensor), np.array([2, 3], np.float32))
+    assert +tensor is tensor
+    with pytest.raises(InvalidArgument, match=r"\(y \* x.log\(\)\).exp\(\)"):
+        tensor**tensor  # type: ignore[operator]
+    with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
+        Tensor([1, 2], device=device) ** 3
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_numbers_that_an_integer_dtype_lacks(dtype: DType) -> None:
+    tensor = Tensor([1, 2], dtype)
+    with pytest.raises(InvalidArgument, match=r"2\.5 is not an integer.*to_dtype"):
+        tensor + 2.5
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(InvalidArgument, match="not an integer"):
+            tensor * number
+    with pytest.raises(InvalidArgument, match=r"outside the range.*wider dtype"):
+        tensor + 2**64
+    with pytest.raises(InvalidArgument, match="outside the range"):
+        tensor.lt(-(2**64))
+    same(tensor + 2.0, numbers((2,), dtype) * 0 + np.array([3, 4], dtype.numpy))
+
+
+def test_an_integer_beyond_floats() -> None:
+    with pytest.raises(InvalidArgument, match="beyond the range"):
+        Tensor([1.0]) + 10**400
+
+
+def test_operands_of_other_kinds() -> None:
+    tensor = Tensor([1.0, 2.0])
+    with pytest.raises(DTypeMismatch, match="f32, i64; convert them with to_dtype"):
+        tensor + Tensor([1, 2])
+    with pytest.raises(ShapeMismatch, match="do not broadcast"):
+        tensor + Tensor([1.0, 2.0, 3.0])
+    with pytest.raises(InvalidArgument, match="make it a Tensor first"):
+        tensor + np.ones(2, np.float32)  # type: ignore[operator]
+    with pytest.raises(InvalidArgument, match="make it a Tensor first"):
+        np.ones(2, np.float32) + tensor  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        tensor + "1"  # type: ignore[operator]
+    assert (tensor == None) is False  # noqa: E711
+    assert (tensor != "a") is True
+
+
+def test_tensors_hash_by_identity() -> None:
+    first, second = Tensor([1.0]), Tensor([1.0])
+    assert len({first: 1, second: 2}) == 2
+    assert hash(first) == hash(first)
+
+
+def test_reductions(device: Device) -> None:
+    array = numbers((2, 3, 4))
+    tensor = Tensor(array, device=device)
+    same(tensor.sum(), array.sum(dtype=np.float32))
+    same(tensor.sum(-1), array.sum(-1))
+    same(tensor.sum((0, 2)), array.sum((0, 2)))
+    same(tensor.sum([0, -1], keepdim=True), array.sum((0, 2), keepdims=True))
+    same(tensor.max(1), array.max(1))
+    same(tensor.min(), array.min())
+    same(tensor.argmax(2), array.argmax(2).astype(np.uint32))
+    same(tensor.argmin(0, keepdim=True), array.argmin(0, keepdims=True).astype(np.uint32))
+    same(tensor.sum(()), array)
+    same(Tensor.zeros((0, 3), device=device).sum(0), np.zeros(3, np.float32))
+    with pytest.raises(EmptyTensor, match="no max of no elements"):
+        Tensor.zeros((0, 3), device=device).max(0)
+    same(Tensor.zeros((0, 3), device=device).max(1), np.zeros(0, np.float32))
+    with pytest.raises(InvalidArgument, match="dim 3 does not exist"):
+        tensor.sum(3)
+    with pytest.raises(InvalidArgument, match="twice"):
+        tensor.sum((0, -3))
+
+
+def test_means(device: Device) -> None:
+    array = numbers((3, 4))
+    tensor = Tensor(array, device=device)
+    same(tensor.mean(0), array.mean(0))
+    same(tensor.mean(keepdim=True), array.mean(keepdims=True))
+    # The sum would not fit into f16.
+    same(Tensor.full(100, 60000.0, DType.F16, device).mean(), np.array(60000, np.float16))
+    assert np.isnan(Tensor.zeros(0, device=device).mean().item())
+    with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
+        Tensor([1, 2], device=device).mean()
+
+
+def test_where(device: Device) -> None:
+    condition, x = Tensor([[1], [0]], DType.U8, device), Tensor([1.0, 2.0], device=device)
+    same(condition.where(x, -x), np.array([[1, 2], [-1, -2]], np.float32))
+    same(condition.where(x, 9), np.array([[1, 2], [9, 9]], np.float32))
+    same(condition.where(9, x), np.array([[9, 9], [1, 2]], np.float32))
+    with pytest.raises(InvalidArgument, match="make one of them a Tensor"):
+        condition.where(1, 2)
+
+
+def test_fill_takes_numbers_of_the_dtype() -> None:
+    with pytest.raises(InvalidArgument, match=r"2\.5 is not an integer"):
+        Tensor.zeros(2, DType.I32).fill_(2.5)
+    same(Tensor.full((2, 2), 1.5, DType.BF16).to_dtype(DType.F32), np.full((2, 2), 1.5, np.float32))
+
+
+def test_to_dtype_of_the_same_dtype_is_the_tensor() -> None:
+    tensor = Tensor([1.5, -2.5])
+    assert tensor.to_dtype(DType.F32) is tensor
+    same(tensor.to_dtype(DType.I32), np.array([1, -2], np.int32))

@@ -1,0 +1,65 @@
+"""New tensors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
+
+from .arrays import FLOATS, same
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_constants(device: Device, dtype: DType) -> None:
+    same(Tensor.zeros((2, 3), dtype, device), np.zeros((2, 3), dtype.numpy))
+    same(Tensor.ones((), dtype, device), np.ones((), dtype.numpy))
+    same(Tensor.full(3, 7, dtype, device), np.full(3, 7, np.int64).astype(dtype.numpy))
+    like = Tensor.zeros((2, 2), dtype, device).ones_like()
+    same(like.T.zeros_like(), np.zeros((2, 2), dtype.numpy))
+    assert like.device == device
+
+
+def test_dtypes_follow_the_numbers(device: Device) -> None:
+    assert Tensor.full(2, 7, device=device).dtype is DType.I64
+    assert Tensor.full(2, 7.0, device=device).dtype is DType.F32
+    same(Tensor.arange(4, device=device), np.arange(4))
+    same(Tensor.arange(1, 2, 0.25, device=device), np.arange(1, 2, 0.25, np.float32))
+    same(Tensor.arange(5, 0, -2, DType.F64, device), np.array([5.0, 3.0, 1.0]))
+    same(Tensor.arange(3, dtype=DType.U8, device=device), np.arange(3, dtype=np.uint8))
+    with pytest.raises(InvalidArgument, match="step is not 0"):
+        Tensor.arange(0, 3, 0)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_random_numbers(device: Device, dtype: DType) -> None:
+    device.set_seed(7)
+    first = Tensor.rand((4, 25), -1.0, 1.0, dtype, device)
+    second = Tensor.rand((4, 25), -1.0, 1.0, dtype, device)
+    device.set_seed(7)
+    same(Tensor.rand(100, -1.0, 1.0, dtype, device), first.numpy().reshape(100))
+    values = first.numpy().astype(np.float64)
+    assert values.min() >= -1
+    assert values.max() < 1
+    assert not np.array_equal(values, second.numpy().astype(np.float64))
+    normal = Tensor.randn(1000, 10.0, 0.5, dtype, device).numpy().astype(np.float64)
+    assert abs(normal.mean() - 10) < 0.1
+    same(Tensor.randn(3, 2.0, 0.0, dtype, device), np.full(3, 2.0).astype(dtype.numpy))
+
+
+def test_random_numbers_that_do_not_exist(device: Device) -> None:
+    with pytest.raises(UnsupportedDType, match="draw in f32"):
+        Tensor.rand(3, dtype=DType.I32, device=device)
+    with pytest.raises(InvalidArgument, match="lo is below up"):
+        Tensor.rand(3, 1.0, 1.0, device=device)
+    with pytest.raises(InvalidArgument, match="std is finite and 0 or more"):
+        Tensor.randn(3, 0.0, -1.0, device=device)
+    with pytest.raises(InvalidArgument, match="mean is finite"):
+        Tensor.randn(3, math.inf, device=device)
+
+
+@pytest.mark.parametrize("shape", [-1, (2, -1), (1,) * 9, (1.5,), "ab"])
+def test_shapes_that_do_not_exist(shape: object) -> None:
+    with pytest.raises(InvalidArgument):
+        Tensor.zeros(shape)  # type: ignore[arg-type]

@@ -1,0 +1,187 @@
+"""Matrix products, convolutions, pooling and upsampling against loops over NumPy arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tallow import Device, DType, InvalidArgument, ParamsConv1D, ParamsConvTranspose2D, ShapeMismatch, Tensor
+
+from .arrays import numbers, same
+
+Array = NDArray[Any]
+
+MATMULS = [
+    ((2, 3), (3, 4)),
+    ((3,), (3, 4)),
+    ((2, 3), (3,)),
+    ((3,), (3,)),
+    ((5, 2, 3), (3, 4)),
+    ((5, 2, 3), (5, 3, 4)),
+    ((5, 1, 2, 3), (6, 3, 4)),
+    ((3,), (5, 3, 4)),
+    ((5, 2, 3), (3,)),
+    ((2, 0), (0, 4)),
+    ((0, 2, 3), (3, 4)),
+    ((4, 5, 2, 3), (3, 4)),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), MATMULS)
+def test_matmul_is_numpys(device: Device, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    x, y = numbers(left, seed=1), numbers(right, seed=2)
+    same(Tensor(x, device=device) @ Tensor(y, device=device), np.asarray(np.matmul(x, y)))
+
+
+def test_matmul_of_views(device: Device) -> None:
+    x, y = numbers((3, 5, 2), seed=1), numbers((4, 3), seed=2)
+    same(Tensor(x, device=device).transpose(0, 2) @ Tensor(y, device=device).T, x.swapaxes(0, 2) @ y.T)
+    same(Tensor(x, device=device)[::2, 1:, :1] @ Tensor(y, device=device)[:1, :], x[::2, 1:, :1] @ y[:1, :])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [((), (3,), "multiply with"), ((2, 3), (2, 3), "transpose one"), ((2, 2, 3), (3, 3, 1), "do not broadcast")],
+)
+def test_matrices_that_do_not_fit(left: tuple[int, ...], right: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ShapeMismatch, match=message):
+        Tensor(numbers(left)).matmul(Tensor(numbers(right)))
+
+
+def convolve(x: Array, kernel: Array, padding: int, stride: int, dilation: int) -> Array:
+    """The convolution of (b, c, h, w), by its definition."""
+    x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
+    height, width = (
+        (n - dilation * (k - 1) - 1) // stride + 1 for n, k in zip(x.shape[2:], kernel.shape[2:], strict=True)
+    )
+    result = np.zeros((x.shape[0], kernel.shape[0], height, width), x.dtype)
+    for i, j in np.ndindex(*kernel.shape[2:]):
+        window = x[:, :, i * dilation :, j * dilation :][:, :, ::stride, ::stride][:, :, :height, :width]
+        result += np.einsum("bchw,oc->bohw", window, kernel[:, :, i, j])
+    return result
+
+
+def spread(x: Array, kernel: Array, padding: int, output_padding: int, stride: int, dilation: int) -> Array:
+    """The transposed convolution of (b, c, h, w), by its definition."""
+    height, width = (
+        (n - 1) * stride + dilation * (k - 1) + output_padding + 1
+        for n, k in zip(x.shape[2:], kernel.shape[2:], strict=True)
+    )
+    result = np.zeros((x.shape[0], kernel.shape[1], height, width), x.dtype)
+    for i, j in np.ndindex(*kernel.shape[2:]):
+        window = result[:, :, i * dilation :, j * dilation :][:, :, ::stride, ::stride]
+        window[:, :, : x.shape[2], : x.shape[3]] += np.einsum("bchw,co->bohw", x, kernel[:, :, i, j])
+    return result[:, :, padding : height - padding, padding : width - padding]
+
+
+def grouped(function: Any, x: Array, kernel: Array, groups: int, *arguments: int) -> Array:
+    pairs = zip(np.split(x, groups, 1), np.split(kernel, groups, 0), strict=True)
+    return np.concatenate([function(part, weights, *arguments) for part, weights in pairs], 1)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("padding", "stride", "dilation"), [(0, 1, 1), (2, 1, 2), (1, 2, 1), (0, 3, 2)])
+def test_convolutions(device: Device, padding: int, stride: int, dilation: int, groups: int) -> None:
+    x, kernel = numbers((2, 4, 7, 6), seed=1), numbers((6, 4 // groups, 3, 2), seed=2)
+    options = {"padding": padding, "stride": stride, "dilation": dilation, "groups": groups}
+    found = Tensor(x, device=device).conv2d(Tensor(kernel, device=device), **options)
+    same(found, grouped(convolve, x, kernel, groups, padding, stride, dilation))
+    line = Tensor(x[..., 0], device=device).conv1d(Tensor(kernel[..., 0], device=device), **options)
+    padded = np.pad(x[..., :1], ((0, 0), (0, 0), (padding, padding), (0, 0)))
+    same(line, grouped(convolve_lines, padded, kernel[..., :1], groups, stride, dilation)[..., 0])
+
+
+def convolve_lines(x: Array, kernel: Array, stride: int, dilation: int) -> Array:
+    return convolve(x, kernel, 0, stride, dilation)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    ("padding", "output_padding", "stride", "dilation"), [(0, 0, 1, 1), (1, 0, 2, 1), (1, 1, 2, 2), (2, 0, 3, 2)]
+)
+def test_transposed_convolutions(
+    device: Device, padding: int, output_padding: int, stride: int, dilation: int, groups: int
+) -> None:
+    x, kernel = numbers((2, 4, 5, 4), seed=1), numbers((4, 3, 3, 4), seed=2)
+    arguments = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
+    found = Tensor(x, device=device).conv_transpose2d(Tensor(kernel, device=device), **arguments, groups=groups)
+    same(found, grouped(spread, x, kernel, groups, *arguments.values()))
+    line = Tensor(x[..., 0], device=device).conv_transpose1d(
+        Tensor(kernel[..., 0], device=device), **arguments, groups=groups
+    )
+    # Along the width, a kernel of one column spreads an image of one column to one column.
+    expected = grouped(spread, x[..., :1], kernel[..., :1], groups, 0, output_padding, stride, dilation)[..., 0]
+    same(line, expected[..., padding : expected.shape[-1] - padding])
+
+
+def test_channels_and_groups_that_do_not_fit() -> None:
+    x = Tensor.zeros((1, 4, 5))
+    with pytest.raises(ShapeMismatch, match=r"4 / 2 channels"):
+        x.conv1d(Tensor.zeros((2, 4, 1)), groups=2)
+    with pytest.raises(ShapeMismatch, match="multiple of 2 in number"):
+        x.conv1d(Tensor.zeros((3, 2, 1)), groups=2)
+    with pytest.raises(ShapeMismatch, match="4 kernels"):
+        x.conv_transpose1d(Tensor.zeros((2, 4, 1)))
+    with pytest.raises(ShapeMismatch, match="have 4 dims"):
+        x.conv2d(Tensor.zeros((2, 4, 1, 1)))
+    with pytest.raises(InvalidArgument, match="groups is 1 or more"):
+        x.conv1d(Tensor.zeros((2, 4, 1)), groups=0)
+    with pytest.raises(InvalidArgument, match="longer than the 5 elements"):
+        x.conv1d(Tensor.zeros((2, 4, 6)))
+    with pytest.raises(InvalidArgument, match="stride is 1 or more"):
+        x.conv1d(Tensor.zeros((2, 4, 1)), stride=0)
+    with pytest.raises(InvalidArgument, match="padding below 3"):
+        x[..., :1].conv_transpose1d(Tensor.zeros((4, 4, 1)), padding=3)
+
+
+def test_convolutions_of_nothing(device: Device) -> None:
+    kernel = Tensor.ones((3, 4, 2), device=device)
+    same(Tensor.zeros((0, 4, 5), device=device).conv1d(kernel), np.zeros((0, 3, 4), np.float32))
+    same(Tensor.zeros((1, 4, 0), device=device).conv1d(kernel), np.zeros((1, 3, 0), np.float32))
+    same(Tensor.zeros((1, 0, 5), device=device).conv1d(kernel[:, :0]), np.zeros((1, 3, 4), np.float32))
+
+
+def test_params_give_the_sizes_of_the_result() -> None:
+    line = ParamsConv1D(b_size=2, l_in=10, c_out=3, c_in=4, k_size=3, padding=1, stride=2, dilation=2)
+    assert line.l_out == 4
+    assert line.out_dims == (2, 3, 4)
+    assert (line.input_dims, line.kernel_dims) == ((2, 4, 10), (3, 4, 3))
+    sizes = {"b_size": 2, "i_h": 5, "i_w": 4, "k_h": 3, "k_w": 2, "c_out": 3, "c_in": 4}
+    image = ParamsConvTranspose2D(**sizes, padding=1, output_padding=1, stride=2, dilation=1)
+    assert image.out_dims == (2, 3, image.out_h, image.out_w) == (2, 3, 10, 7)
+    assert image.kernel_dims == (4, 3, 3, 2)
+
+
+def test_pooling(device: Device) -> None:
+    x = numbers((2, 3, 5, 6))
+    tensor = Tensor(x, device=device)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (2, 3), axis=(2, 3))
+    same(tensor.max_pool2d((2, 3)), windows[:, :, ::2, ::3].max((-1, -2)))
+    same(tensor.max_pool2d((2, 3), 1), windows.max((-1, -2)))
+    squares = np.lib.stride_tricks.sliding_window_view(x, (2, 2), axis=(2, 3))
+    same(tensor.avg_pool2d(2, (1, 2)), squares[:, :, :, ::2].mean((-1, -2)))
+    with pytest.raises(InvalidArgument, match="use a smaller one"):
+        tensor.max_pool2d(6)
+    with pytest.raises(InvalidArgument, match="1 or more"):
+        tensor.max_pool2d(2, 0)
+    with pytest.raises(ShapeMismatch, match="4 dims"):
+        tensor[0].avg_pool2d(2)
+
+
+def test_upsampling(device: Device) -> None:
+    x = numbers((1, 2, 2, 3))
+    tensor = Tensor(x, device=device)
+    same(tensor.upsample_nearest2d(4, 6), x.repeat(2, 2).repeat(2, 3))
+    same(tensor[0].upsample_nearest1d(6), x[0].repeat(2, 2))
+    same(tensor.upsample_bilinear2d(3, 3, align_corners=True)[:, :, 1], x.mean(2))
+    same(tensor.upsample_bilinear2d(2, 3), x)
+    assert tensor.upsample_bilinear2d(4, 6, scale_h=2.0, scale_w=2.0).shape == (1, 2, 4, 6)
+    same(tensor.upsample_nearest2d(0, 6), np.zeros((1, 2, 0, 6), np.float32))
+    with pytest.raises(InvalidArgument, match="0 or more"):
+        tensor.upsample_nearest2d(-1, 6)
+    with pytest.raises(InvalidArgument, match="scale_h is finite and above 0"):
+        tensor.upsample_bilinear2d(4, 6, scale_h=0.0)
+    with pytest.raises(ShapeMismatch, match="use an input with elements"):
+        Tensor.zeros((1, 2, 0, 3), DType.F32, device).upsample_nearest2d(4, 6)

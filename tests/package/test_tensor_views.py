@@ -1,0 +1,153 @@
+"""Views share the storage and agree with NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tallow import Device, InvalidArgument, InvalidIndex, ShapeMismatch, Tensor
+
+from .arrays import numbers, same
+
+ARRAY = numbers((2, 3, 4))
+
+VIEWS: list[Callable[[Any], Any]] = [
+    lambda x: x[0],
+    lambda x: x[-1, 2],
+    lambda x: x[1, 2, 3],
+    lambda x: x[:, 1:],
+    lambda x: x[..., ::2],
+    lambda x: x[:, 5:],
+    lambda x: x[None, :, None, ..., None],
+    lambda x: x[...],
+    lambda x: x[()],
+    lambda x: x[np.int64(1), 0:2, ...],
+    lambda x: x[1, ..., 1],
+    lambda x: x.T,
+    lambda x: x[0].T,
+]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_indexing_is_numpys(device: Device, view: Callable[[Any], Any]) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    viewed = view(tensor)
+    same(viewed, np.asarray(view(ARRAY)))
+    assert viewed.storage is tensor.storage
+
+
+@given(st.data())
+def test_slices_are_numpys(data: st.DataObject) -> None:
+    bound = st.none() | st.integers(-6, 6)
+    index = tuple(slice(data.draw(bound), data.draw(bound), data.draw(st.none() | st.integers(1, 5))) for _ in range(3))
+    same(Tensor(ARRAY)[index], ARRAY[index])
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        (2, InvalidIndex, "index 2 is out of range; use one from 0 to 1"),
+        (-3, InvalidIndex, "index -3"),
+        ((0, 0, 0, 0), InvalidArgument, "4 indexes are too many"),
+        ((..., ...), InvalidArgument, "at most one"),
+        (slice(None, None, -1), InvalidArgument, "index_select"),
+        (slice(None, None, 0), InvalidArgument, "step of a slice is 1 or more"),
+        (1.5, InvalidArgument, "not a float"),
+        (True, InvalidArgument, "not a bool"),
+        ([0, 1], InvalidArgument, "index_select or gather"),
+    ],
+)
+def test_indexes_that_name_nothing(index: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Tensor(ARRAY)[index]
+
+
+def test_a_tensor_is_no_index() -> None:
+    with pytest.raises(InvalidArgument, match="index_select or gather"):
+        Tensor(ARRAY)[Tensor([0, 1])]  # type: ignore[index]
+
+
+def test_views_share_what_is_written(device: Device) -> None:
+    tensor = Tensor.zeros((2, 3), device=device)
+    tensor[1, ::2].fill_(5)
+    same(tensor, np.array([[0, 0, 0], [5, 0, 5]], np.float32))
+    tensor.T[1].fill_(7)
+    same(tensor, np.array([[0, 7, 0], [5, 7, 5]], np.float32))
+    assert tensor.zero_() is tensor
+    same(tensor, np.zeros((2, 3), np.float32))
+
+
+def test_shapes(device: Device) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    same(tensor.reshape(6, -1), ARRAY.reshape(6, 4))
+    same(tensor.reshape((4, 6)), ARRAY.reshape(4, 6))
+    same(tensor.reshape(-1), ARRAY.reshape(-1))
+    same(tensor.transpose(0, -1), ARRAY.swapaxes(0, -1))
+    same(tensor.permute(2, 0, 1), ARRAY.transpose(2, 0, 1))
+    same(tensor.permute((2, 0, 1)), ARRAY.transpose(2, 0, 1))
+    same(tensor.narrow(1, 1, 2), ARRAY[:, 1:3])
+    same(tensor.flatten(), ARRAY.reshape(-1))
+    same(tensor.flatten(1), ARRAY.reshape(2, 12))
+    same(tensor.flatten(0, 1), ARRAY.reshape(6, 4))
+    same(tensor[0, 0, 0].flatten(), ARRAY[0, 0, :1])
+    same(tensor.unsqueeze(1), ARRAY[:, None])
+    same(tensor.unsqueeze(-1), ARRAY[..., None])
+    same(tensor[:1, :, :1].squeeze(), ARRAY[0, :, 0])
+    same(tensor[:1].squeeze(0), ARRAY[0])
+    same(tensor[:, :1].broadcast_as(5, 2, 3, 4), np.broadcast_to(ARRAY[:, :1], (5, 2, 3, 4)))
+
+
+def test_reshape_copies_only_where_it_must(device: Device) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    assert tensor.reshape(24).storage is tensor.storage
+    assert tensor[:, 1:].reshape(2, 2, 2, 2).storage is tensor.storage
+    transposed = tensor.transpose(0, 1)
+    same(transposed.reshape(24), ARRAY.swapaxes(0, 1).reshape(24))
+    assert transposed.reshape(24).storage is not tensor.storage
+
+
+def test_contiguous_and_copy(device: Device) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    assert tensor.contiguous() is tensor
+    assert tensor[1].contiguous().storage is tensor.storage
+    assert tensor.is_contiguous
+    assert not tensor.T.is_contiguous
+    made = tensor.T.contiguous()
+    same(made, ARRAY.T)
+    assert made.is_contiguous
+    copy = tensor.copy()
+    copy.fill_(1)
+    same(tensor, ARRAY)
+
+
+def test_iteration(device: Device) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    assert len(tensor) == 2
+    for found, expected in zip(tensor, ARRAY, strict=True):
+        same(found, expected)
+    with pytest.raises(InvalidArgument, match="use item"):
+        len(tensor[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("view", "error", "message"),
+    [
+        (lambda x: x.reshape(5), ShapeMismatch, "24 elements do not fill 5 places"),
+        (lambda x: x.reshape(5, -1), ShapeMismatch, "no size for -1"),
+        (lambda x: x.reshape(-1, -1), ShapeMismatch, "no size for -1"),
+        (lambda x: x.reshape(0, -1), ShapeMismatch, "no size for -1"),
+        (lambda x: x.reshape(-2, -12), InvalidArgument, "0 or more"),
+        (lambda x: x.flatten(2, 1), InvalidArgument, "swap them"),
+        (lambda x: x.transpose(0, 3), InvalidArgument, "dim 3 does not exist"),
+        (lambda x: x.permute(0, 1), InvalidArgument, "do not name each"),
+        (lambda x: x.squeeze(1), InvalidArgument, "not of size 1"),
+        (lambda x: x.broadcast_as(3, 3, 4), ShapeMismatch, "does not broadcast"),
+    ],
+)
+def test_views_that_do_not_exist(view: Callable[[Tensor], Tensor], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        view(Tensor(ARRAY))
