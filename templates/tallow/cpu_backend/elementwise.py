@@ -37,7 +37,8 @@ def affine(x: Array, mul: float, add: float, dtype: DType) -> Array:
     factor, summand = cast.scalar(mul, dtype.compute), cast.scalar(add, dtype.compute)
     values = _operand(x, dtype)
     with np.errstate(all="ignore"):
-        if dtype.is_integer:
+        # Where one of the two steps is exact, the other is all that rounds.
+        if dtype.is_integer or factor[0] == 1 or summand[0] == 0:
             result = values * factor + summand
         elif dtype is DType.F64:
             result = numerics.multiply_add(values, float(factor[0]), float(summand[0]))
