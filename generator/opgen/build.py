@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from opgen.fields import Fields
+from opgen.kernels import build_family, build_widths
 from opgen.loader import Document, Value
 from opgen.model import (
     FUNCTOR_KINDS,
@@ -30,7 +31,8 @@ _DTypes: TypeAlias = tuple[tuple[DType, ...], dict[str, tuple[str, ...]], frozen
 Parsed = TypeVar("Parsed", Signature, Call)
 
 _LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
-_FOLDERS = {Path("spec/functors"): "functors", Path("spec/storage"): "storage", Path("spec/backends"): "backends"}
+_FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels")}
+_WIDTHS = Path("spec/kernels/widths.yaml")
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 
 
@@ -44,7 +46,8 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         elif path not in SINGLE_FILES:
             problems.append(
                 Problem(
-                    Location(path), "no part of a spec; move it to spec/storage, functors or backends, or delete it"
+                    Location(path),
+                    "no part of a spec; move it to a folder of spec or delete it",
                 )
             )
     package, dtypes, device = (documents.get(path) for path in SINGLE_FILES)
@@ -54,6 +57,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     dtype_values, groups, torn_groups = _dtypes(dtypes, problems) if dtypes else ((), {}, frozenset())
     device_doc, device_methods = _device(device, problems) if device else ("", ())
     functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
+    kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
     return Spec(
         package=_package(package, problems) if package else Package("", "", "", "", (), 0, Location(SINGLE_FILES[0])),
         dtypes=dtype_values,
@@ -64,6 +68,8 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         device_doc=device_doc,
         device_methods=device_methods,
         backends=tuple(_backend(document, problems) for document in by_folder["backends"]),
+        kernels=tuple(build_family(document, problems) for document in kernels),
+        widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
     )
 
 
@@ -299,9 +305,9 @@ def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:
 def _backend(document: Document, problems: list[Problem]) -> Backend:
     fields = Fields(document.root, f"backend '{document.stem}'", problems)
     runtime_value = fields.required("runtime")
-    runtime = missing = None
+    runtime = templates = missing = None
     if runtime_value is not None:
-        runtime, missing = _runtime(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
+        runtime, templates, missing = _runtime(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
     extra = fields.name_or_none("extra")
     modules = tuple(text for text, _ in fields.texts("modules"))
     if extra is None and (modules or (runtime is None and missing is not None)):
@@ -317,6 +323,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         class_prefix=fields.class_name("class_prefix"),
         extends=fields.text_or_none("extends"),
         runtime=runtime,
+        templates=templates,
         missing=missing,
         extra=extra,
         requires=tuple(text for text, _ in fields.texts("requires")),
@@ -341,15 +348,16 @@ def _key_locations(root: Value, parts: Mapping[str, Mapping[str, Value]]) -> dic
     return found
 
 
-def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | None, str | None]:
-    """The subpackage of a backend's runtime, or why there is none."""
+def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | None, str | None, str | None]:
+    """The subpackage of a backend's runtime and the family of its templates, or why there is none."""
     parts = Fields(value, what, problems)
-    package, missing = parts.name_or_none("package"), parts.text_or_none("missing")
+    package, templates = parts.name_or_none("package"), parts.name_or_none("templates")
+    missing = parts.text_or_none("missing")
     before = len(problems)
     parts.finish()
-    if len(problems) == before and isinstance(value.content, dict) and len(value.content) != 1:
+    if len(problems) == before and isinstance(value.content, dict) and (package is None) == (missing is None):
         parts.problem(parts.key_location, f"{what} must have one key: its 'package', or why it is 'missing'")
-    return package, missing
+    return package, templates, missing
 
 
 def _lowerings(

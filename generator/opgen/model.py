@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from opgen.kernels import KernelFamily
 from opgen.problem import Location
 from opgen.signature import Call, Signature
 
@@ -154,6 +155,7 @@ class Backend:
     class_prefix: str
     extends: str | None
     runtime: str | None  # the subpackage that runs it; None while there is none
+    templates: str | None  # the family of backends whose templates its runtime is made of; None for its own alone
     missing: str | None  # why there is no runtime
     extra: str | None  # the optional dependencies that it needs
     requires: tuple[str, ...]
@@ -186,6 +188,8 @@ class Spec:
     device_doc: str
     device_methods: tuple[Method, ...]
     backends: tuple[Backend, ...]
+    kernels: tuple[KernelFamily, ...]
+    widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes that `names` means, in the order of the spec."""

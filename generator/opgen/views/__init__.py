@@ -6,6 +6,7 @@ from opgen.model import Spec
 from opgen.views.backend import abstract_backend, backends_module, custom_op, dummy_backend
 from opgen.views.device import device
 from opgen.views.dtype import dtype_module
+from opgen.views.kernels import arguments, kernel_family
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.storage import storage_base, storage_family, storage_package
@@ -14,6 +15,8 @@ from opgen.views.support import support
 # The families that a `{placeholder}` in a template's path stands for.
 PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
+    "family": lambda spec: [family.name for family in spec.kernels],
+    "gpu": lambda spec: [backend.name for backend in spec.backends if backend.templates == "gpu"],
     "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
 }
 
@@ -29,6 +32,8 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
+    "tallow/kernels/arguments.py.j2": arguments,
+    "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
     "tallow/storage/__init__.py.j2": storage_package,

@@ -1,0 +1,155 @@
+"""The kernels' part of the model: what spec/kernels says of each family of kernels and of their arguments."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+from opgen.fields import Fields
+from opgen.loader import Document, Value
+from opgen.problem import Location, Problem, did_you_mean
+
+# The types of an argument's fields: the C++ type, the letter of Python's struct module, and the bytes of one.
+FIELD_TYPES = {
+    "address": ("uint64_t", "Q", 8),
+    "u32": ("uint32_t", "I", 4),
+    "i32": ("int32_t", "i", 4),
+    "u64": ("uint64_t", "Q", 8),
+    "i64": ("int64_t", "q", 8),
+    "f32": ("float", "f", 4),
+    "f64": ("double", "d", 8),
+}
+_FIELD_TYPE = re.compile(r"(\w+)(?:\[(\d+)\])?")
+_PLACEHOLDER = re.compile(r"{(\w+)}")
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an argument struct."""
+
+    name: str
+    type: str  # a key of FIELD_TYPES
+    length: int | None  # of an array
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element."""
+        return FIELD_TYPES[self.type][2]
+
+
+@dataclass(frozen=True)
+class Struct:
+    """The one argument of a kernel, by value, laid out as C++ lays out its fields."""
+
+    name: str
+    fields: tuple[Field, ...]
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that its address is a multiple of."""
+        return max(field.size for field in self.fields)
+
+    def offsets(self) -> tuple[int, ...]:
+        """Where each field begins, in bytes, and last where the struct ends."""
+
+        def after(end: int, field: Field) -> int:
+            return _rounded(end, field.size) + field.size * (field.length or 1)
+
+        ends = list(accumulate(self.fields, after, initial=0))
+        begins = [_rounded(end, field.size) for end, field in zip(ends, self.fields, strict=False)]
+        return (*begins, _rounded(ends[-1], self.alignment))
+
+
+def _rounded(number: int, step: int) -> int:
+    return -(-number // step) * step
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Kernels of one pattern: their names range over ops, dtypes or widths."""
+
+    name: str
+    over: Mapping[str, tuple[str, ...]]  # placeholder: a group, a functor kind, `op`, or a list
+    arguments: str
+    call: str
+    grid: str
+    location: Location
+
+
+@dataclass(frozen=True)
+class KernelFamily:
+    """A file of spec/kernels: kernels that are compiled together."""
+
+    name: str
+    doc: str
+    headers: tuple[str, ...]
+    functors: str | None
+    structs: tuple[Struct, ...]
+    kernels: tuple[Kernel, ...]
+    path: Path
+
+
+def build_family(document: Document, problems: list[Problem]) -> KernelFamily:
+    """The family that `document` holds."""
+    fields = Fields(document.root, f"{document.stem}.yaml", problems)
+    structs = tuple(
+        Struct(name, tuple(_field(field, inner, problems) for field, inner in _pairs(value)))
+        for name, value in _pairs(fields.required("arguments"))
+    )
+    family = KernelFamily(
+        name=document.stem,
+        doc=fields.text("doc"),
+        headers=tuple(text for text, _ in fields.texts("headers")),
+        functors=fields.text_or_none("functors"),
+        structs=structs,
+        kernels=tuple(_kernel(element, structs, problems) for element in fields.elements("kernels")),
+        path=document.path,
+    )
+    fields.finish()
+    return family
+
+
+def _pairs(value: Value | None) -> list[tuple[str, Value]]:
+    return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
+
+
+def _field(name: str, value: Value, problems: list[Problem]) -> Field:
+    match = _FIELD_TYPE.fullmatch(str(value.content))
+    if match is None or match[1] not in FIELD_TYPES:
+        hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
+        problems.append(Problem(value.location, f"unknown type '{value.content}' of field '{name}'{hint}"))
+        return Field(name, "u32", None)
+    return Field(name, match[1], int(match[2]) if match[2] else None)
+
+
+def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) -> Kernel:
+    fields = Fields(value, "a kernel", problems)
+    name = fields.text("name")
+    over = {}
+    for axis, inner in _pairs(fields.required("over")):
+        if isinstance(inner.content, list):
+            over[axis] = tuple(str(element.content) for element in inner.content)
+        else:
+            over[axis] = (str(inner.content),)
+    for axis in _PLACEHOLDER.findall(name):
+        if axis not in over:
+            message = f"kernel '{name}' ranges over '{axis}', which 'over' lacks; add it"
+            problems.append(Problem(value.location, message))
+    kernel = Kernel(
+        name, over, fields.text("arguments"), fields.text("call"), fields.text("grid"), value.location
+    )  # fmt: skip
+    known = [struct.name for struct in structs]
+    if kernel.arguments not in known:
+        hint = did_you_mean(kernel.arguments, known)
+        problems.append(Problem(value.location, f"kernel '{name}' takes unknown struct '{kernel.arguments}'{hint}"))
+    fields.finish()
+    return kernel
+
+
+def build_widths(document: Document, problems: list[Problem]) -> dict[str, str]:
+    """The C++ types of elements that are only moved, by width."""
+    fields = Fields(document.root, "widths.yaml", problems)
+    widths = {name: str(value.content) for name, value in fields.mapping("widths").items()}
+    fields.finish()
+    return widths

@@ -1,0 +1,67 @@
+// Integer arithmetic that wraps, and what minimum and maximum mean here.
+#pragma once
+
+#include "types.hpp"
+
+namespace tallow {
+
+// Signed overflow is undefined in C++, and even two uint16_t multiply as int: both are done in 32 or 64 unsigned bits.
+template <typename T> struct WideUnsigned {
+    using type = uint32_t;
+};
+template <> struct WideUnsigned<int64_t> {
+    using type = uint64_t;
+};
+template <typename T> using wide_unsigned = typename WideUnsigned<T>::type;
+
+template <typename T> TALLOW_INLINE T wrapping_add(T x, T y) {
+    return static_cast<T>(static_cast<wide_unsigned<T>>(x) + static_cast<wide_unsigned<T>>(y));
+}
+template <typename T> TALLOW_INLINE T wrapping_sub(T x, T y) {
+    return static_cast<T>(static_cast<wide_unsigned<T>>(x) - static_cast<wide_unsigned<T>>(y));
+}
+template <typename T> TALLOW_INLINE T wrapping_mul(T x, T y) {
+    return static_cast<T>(static_cast<wide_unsigned<T>>(x) * static_cast<wide_unsigned<T>>(y));
+}
+template <typename T> TALLOW_INLINE T wrapping_neg(T x) {
+    return wrapping_sub(T{0}, x);
+}
+template <typename T> TALLOW_INLINE T wrapping_abs(T x) {
+    if constexpr (is_unsigned<T>)
+        return x;
+    else
+        return x < 0 ? wrapping_neg(x) : x;
+}
+
+// Truncates toward zero; x / 0 is 0 and MIN / -1 is MIN.
+template <typename T> TALLOW_INLINE T divide_integers(T x, T y) {
+    if (y == 0)
+        return T{0};
+    if constexpr (!is_unsigned<T>)
+        if (y == T{-1})
+            return wrapping_neg(x);
+    return static_cast<T>(x / y);
+}
+
+// NaN wins: of two operands the first NaN. Of 0.0 and -0.0 the second operand.
+template <typename T> TALLOW_INLINE T minimum(T x, T y) {
+    if constexpr (is_integer<T>)
+        return y < x ? y : x;
+    else
+        return x < y || x != x ? x : y;
+}
+template <typename T> TALLOW_INLINE T maximum(T x, T y) {
+    if constexpr (is_integer<T>)
+        return y > x ? y : x;
+    else
+        return x > y || x != x ? x : y;
+}
+
+// The sum in a compute type, where integers wrap.
+template <typename T> TALLOW_INLINE T add(T x, T y) {
+    if constexpr (is_integer<T>)
+        return wrapping_add(x, y);
+    else
+        return x + y;
+}
+} // namespace tallow

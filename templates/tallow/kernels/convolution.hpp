@@ -1,0 +1,122 @@
+// Convolutions of (b, c, h, w), the one-dimensional ones with h = 1: matrices for a matrix product, or directly.
+#pragma once
+
+#include "math.hpp"
+#include "produce.hpp"
+
+namespace tallow {
+
+// The columns of im2col: element (b, c, ky, kx, y, x) of the dense result. Operands 0 and 1 are the row and the column
+// of the padded source, operand 2 the source's plane.
+template <typename T, typename Arguments> struct WindowFunction {
+    const Arguments& arguments;
+    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
+        // Above and left of the source the difference wraps around to a large number.
+        const uint64_t row = offsets[0] - arguments.padding_h;
+        const uint64_t column = offsets[1] - arguments.padding_w;
+        if (row >= arguments.source_h || column >= arguments.source_w)
+            return T{};
+        return pointer_to<const T>(
+            arguments.source)[offsets[2] + row * arguments.source_stride_h + column * arguments.source_stride_w];
+    }
+};
+template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
+    produce<3, T>(arguments, WindowFunction<T, Arguments>{arguments});
+}
+
+// place / stride where that is a whole number below `size`, else `size`: which source element meets a kernel element.
+TALLOW_INLINE uint32_t source_of(uint32_t place, uint32_t kernel_place, uint32_t stride, uint32_t size) {
+    if (place < kernel_place)
+        return size;
+    const uint32_t quotient = (place - kernel_place) / stride;
+    return quotient * stride == place - kernel_place && quotient < size ? quotient : size;
+}
+
+// The sum of the columns (b, c, ky, kx, y, x), in the compute dtype, that meet in an element of a transposed
+// convolution. Operands 0 and 1 are the row and the column of the padded result, operand 2 the first column's plane.
+template <typename T, typename Arguments> struct ColumnSumFunction {
+    const Arguments& arguments;
+    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
+        using Value = compute_type<T>;
+        const Value* const columns = pointer_to<const Value>(arguments.source) + offsets[2];
+        const uint32_t row = static_cast<uint32_t>(offsets[0]) + arguments.padding_h;
+        const uint32_t column = static_cast<uint32_t>(offsets[1]) + arguments.padding_w;
+        const uint64_t plane = uint64_t{arguments.source_h} * arguments.source_w;
+        Value sum{0};
+        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+            const uint32_t y = source_of(row, ky * arguments.dilation_h, arguments.stride_h, arguments.source_h);
+            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                const uint32_t x = source_of(column, kx * arguments.dilation_w, arguments.stride_w, arguments.source_w);
+                if (y < arguments.source_h && x < arguments.source_w)
+                    sum = add(sum, columns[(ky * arguments.kernel_w + kx) * plane + y * arguments.source_w + x]);
+            }
+        }
+        return convert<T>(sum);
+    }
+};
+template <typename T, typename Arguments> TALLOW_INLINE void columns_to_image(const Arguments& arguments) {
+    produce<3, T>(arguments, ColumnSumFunction<T, Arguments>{arguments});
+}
+
+// So many output channels are computed by one thread, which reads the source once for all of them.
+constexpr uint32_t channels_per_thread = 4;
+
+// The products of one source element's place over all input channels, added to `sums`.
+template <typename T, typename Arguments>
+TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, const T* kernel, uint32_t channels,
+                                compute_type<T> (&sums)[channels_per_thread]) {
+    using Value = compute_type<T>;
+    Value partial[channels_per_thread] = {};
+    for (uint32_t c = 0; c < arguments.channels_in; ++c) {
+        const Value x = to_compute(source[c * arguments.source_stride_c]);
+#pragma unroll
+        for (uint32_t i = 0; i < channels_per_thread; ++i)
+            if (i < channels)
+                partial[i] = multiply_add(
+                    x, to_compute(kernel[c * arguments.kernel_stride_in + i * arguments.kernel_stride_out]),
+                    partial[i]);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < channels_per_thread; ++i)
+        sums[i] = add(sums[i], partial[i]);
+}
+
+// Operands 0 and 1 are the row and the column, of the padded source or for a transposed convolution of the padded
+// result; operand 2 is the source, 3 the kernel, 4 the result and 5 the output channel.
+template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
+    const uint32_t threads = grid_blocks() * block_size;
+    for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
+        uint64_t offsets[6];
+        locate(arguments, index, offsets);
+        const uint32_t row = static_cast<uint32_t>(offsets[0]);
+        const uint32_t column = static_cast<uint32_t>(offsets[1]);
+        const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
+        const T* const kernel = pointer_to<const T>(arguments.kernel) + offsets[3];
+        const uint32_t left = arguments.channels_out - static_cast<uint32_t>(offsets[5]);
+        const uint32_t channels = left < channels_per_thread ? left : channels_per_thread;
+        compute_type<T> sums[channels_per_thread] = {};
+        for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
+            const uint32_t y = Transposed ? source_of(row + arguments.padding_h, ky * arguments.dilation_h,
+                                                      arguments.stride_h, arguments.source_h)
+                                          : row + ky * arguments.dilation_h - arguments.padding_h;
+            if (y >= arguments.source_h)
+                continue;
+            for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
+                const uint32_t x = Transposed ? source_of(column + arguments.padding_w, kx * arguments.dilation_w,
+                                                          arguments.stride_w, arguments.source_w)
+                                              : column + kx * arguments.dilation_w - arguments.padding_w;
+                if (x < arguments.source_w)
+                    add_channels(arguments, source + y * arguments.source_stride_h + x * arguments.source_stride_w,
+                                 kernel + ky * arguments.kernel_stride_h + kx * arguments.kernel_stride_w, channels,
+                                 sums);
+            }
+        }
+        T* const result = pointer_to<T>(arguments.result) + offsets[4];
+#pragma unroll
+        for (uint32_t i = 0; i < channels_per_thread; ++i)
+            if (i < channels)
+                result[i * arguments.result_stride_c] = convert<T>(sums[i]);
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,345 @@
+// The functions of the functors' expressions, for float and double. A functor finds these names before the global
+// ones, so that what a target calls exp or round has no say in it.
+#pragma once
+
+#include "arithmetic.hpp"
+
+#if defined(TALLOW_AMD)
+extern "C" {
+#define TALLOW_OCML(name)                                                                                              \
+    __device__ __attribute__((const)) float __ocml_##name##_f32(float);                                                \
+    __device__ __attribute__((const)) double __ocml_##name##_f64(double);
+TALLOW_OCML(exp)
+TALLOW_OCML(expm1)
+TALLOW_OCML(tanh)
+TALLOW_OCML(erf)
+TALLOW_OCML(sqrt)
+TALLOW_OCML(round)
+#undef TALLOW_OCML
+#define TALLOW_OCML(name)                                                                                              \
+    __device__ float __ocml_##name##_f32(float);                                                                       \
+    __device__ double __ocml_##name##_f64(double);
+TALLOW_OCML(log)
+TALLOW_OCML(sin)
+TALLOW_OCML(cos)
+TALLOW_OCML(sinpi)
+TALLOW_OCML(cospi)
+#undef TALLOW_OCML
+__device__ __attribute__((const)) float __ocml_pow_f32(float, float);
+__device__ __attribute__((const)) double __ocml_pow_f64(double, double);
+}
+#endif
+
+namespace tallow {
+
+#if defined(TALLOW_AMD)
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return __ocml_##name##_f32(x);                                                                                 \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return __ocml_##name##_f64(x);                                                                                 \
+    }
+TALLOW_INLINE float pow(float x, float y) {
+    return __ocml_pow_f32(x, y);
+}
+TALLOW_INLINE double pow(double x, double y) {
+    return __ocml_pow_f64(x, y);
+}
+#else
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return ::name##f(x);                                                                                           \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return ::name(x);                                                                                              \
+    }
+TALLOW_INLINE float pow(float x, float y) {
+    return ::powf(x, y);
+}
+TALLOW_INLINE double pow(double x, double y) {
+    return ::pow(x, y);
+}
+#endif
+TALLOW_FUNCTION(exp)
+TALLOW_FUNCTION(expm1)
+TALLOW_FUNCTION(log)
+TALLOW_FUNCTION(sin)
+TALLOW_FUNCTION(cos)
+TALLOW_FUNCTION(tanh)
+TALLOW_FUNCTION(erf)
+TALLOW_FUNCTION(sqrt)
+TALLOW_FUNCTION(round)
+#if !defined(TALLOW_HOST)
+TALLOW_FUNCTION(sinpi)
+TALLOW_FUNCTION(cospi)
+#else
+// The library of the host computes in radians only; doubles keep what a float needs.
+TALLOW_INLINE double sinpi(double x) {
+    return ::sin(3.14159265358979323846 * x);
+}
+TALLOW_INLINE double cospi(double x) {
+    return ::cos(3.14159265358979323846 * x);
+}
+TALLOW_INLINE float sinpi(float x) {
+    return static_cast<float>(sinpi(static_cast<double>(x)));
+}
+TALLOW_INLINE float cospi(float x) {
+    return static_cast<float>(cospi(static_cast<double>(x)));
+}
+#endif
+#undef TALLOW_FUNCTION
+
+#if defined(TALLOW_AMD)
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return __builtin_##name##f(x);                                                                                 \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return __builtin_##name(x);                                                                                    \
+    }
+TALLOW_INLINE float fma(float x, float y, float z) {
+    return __builtin_fmaf(x, y, z);
+}
+TALLOW_INLINE double fma(double x, double y, double z) {
+    return __builtin_fma(x, y, z);
+}
+#else
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return ::name##f(x);                                                                                           \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return ::name(x);                                                                                              \
+    }
+TALLOW_INLINE float fma(float x, float y, float z) {
+    return ::fmaf(x, y, z);
+}
+TALLOW_INLINE double fma(double x, double y, double z) {
+    return ::fma(x, y, z);
+}
+#endif
+TALLOW_FUNCTION(floor)
+TALLOW_FUNCTION(ceil)
+TALLOW_FUNCTION(fabs)
+#undef TALLOW_FUNCTION
+
+// x * y + sum: floats round once, integers wrap.
+template <typename Value> TALLOW_INLINE Value multiply_add(Value x, Value y, Value sum) {
+    if constexpr (is_integer<Value>)
+        return wrapping_add(wrapping_mul(x, y), sum);
+    else
+        return fma(x, y, sum);
+}
+
+template <typename T> TALLOW_INLINE T abs(T x) {
+    return fabs(x);
+}
+
+template <typename T> TALLOW_INLINE T sign(T x) {
+    if constexpr (is_unsigned<T>)
+        return x != 0 ? T{1} : T{0};
+    else
+        return x > 0 ? T{1} : x < 0 ? T{-1} : x == 0 ? T{0} : x;
+}
+
+template <typename T> TALLOW_INLINE T relu(T x) {
+    if constexpr (is_unsigned<T>)
+        return x;
+    else
+        return x <= 0 ? T{0} : x;
+}
+
+template <typename T> TALLOW_INLINE T elu(T x, T alpha) {
+    return x > 0 ? x : alpha * expm1(x);
+}
+
+// The polynomial with these coefficients, the constant first.
+template <typename T> TALLOW_INLINE T polynomial(T, double constant) {
+    return static_cast<T>(constant);
+}
+template <typename T, typename... Coefficients>
+TALLOW_INLINE T polynomial(T x, double constant, Coefficients... coefficients) {
+    return fma(polynomial(x, coefficients...), x, static_cast<T>(constant));
+}
+
+// e**(high + low) as (1 + excess) * 2**exponent, for -limit <= high <= 0. Kept apart, the three hold results that
+// neither overflow nor lose bits below the smallest normal number, and a product with it rounds but once.
+template <typename T> struct ScaledExponential {
+    T excess;
+    int exponent;
+    TALLOW_INLINE T times(T x) const {
+        return fma(x, excess, x);
+    }
+};
+
+TALLOW_INLINE float exponential_limit(float) {
+    return 170.0f;
+}
+TALLOW_INLINE double exponential_limit(double) {
+    return 1400.0;
+}
+
+TALLOW_INLINE ScaledExponential<float> scaled_exponential(float high, float low) {
+    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+    const float shifted = fma(high, 1.44269504f, 12582912.0f);
+    const float steps = shifted - 12582912.0f;
+    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, high)) + low;
+    const float powers = polynomial(rest, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040);
+    return {fma(rest * rest, powers, rest), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
+}
+
+TALLOW_INLINE ScaledExponential<double> scaled_exponential(double high, double low) {
+    const double shifted = fma(high, 1.4426950408889634, 6755399441055744.0);
+    const double steps = shifted - 6755399441055744.0;
+    const double rest = fma(steps, -1.9082149292705877e-10, fma(steps, -0.6931471803691238, high)) + low;
+    const double powers = polynomial(rest, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320,
+                                     1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800.0);
+    return {fma(rest * rest, powers, rest), static_cast<int>(static_cast<uint32_t>(bit_cast<uint64_t>(shifted)))};
+}
+
+TALLOW_INLINE float power_of_two(int exponent, float) {
+    return bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
+}
+TALLOW_INLINE double power_of_two(int exponent, double) {
+    return bit_cast<double>(static_cast<uint64_t>(static_cast<uint32_t>(exponent + 1023)) << 52);
+}
+
+// x * 2**exponent in two steps, the second of which alone may leave the normal numbers and round.
+template <typename T> TALLOW_INLINE T scale(T x, int exponent) {
+    const int half = exponent / 2;
+    return x * power_of_two(half, T{}) * power_of_two(exponent - half, T{});
+}
+
+#if defined(TALLOW_AMD)
+TALLOW_INLINE float rough_reciprocal(float x) {
+    return __builtin_amdgcn_rcpf(x);
+}
+TALLOW_INLINE float rough_exp2(float x) {
+    return __builtin_amdgcn_exp2f(x);
+}
+#elif defined(TALLOW_NVIDIA)
+TALLOW_INLINE float rough_reciprocal(float x) {
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+TALLOW_INLINE float rough_exp2(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+#else
+TALLOW_INLINE float rough_reciprocal(float x) {
+    return 1.0f / x;
+}
+TALLOW_INLINE float rough_exp2(float x) {
+    return ::exp2f(x);
+}
+#endif
+
+// x / y for a finite x and a y that is neither huge nor tiny, which spares the cases that a full division must tell
+// apart: the residual corrects a quotient that is off in its last bits, with signs that leave -0.0 what it is.
+TALLOW_INLINE float divide_tame(float x, float y) {
+    const float reciprocal = rough_reciprocal(y);
+    const float quotient = x * reciprocal;
+    return fma(-fma(y, quotient, -x), reciprocal, quotient);
+}
+TALLOW_INLINE double divide_tame(double x, double y) {
+    return x / y;
+}
+
+// x / (1 + e**-(high + low)), accurate to the last subnormal: where the argument is negative the numerator takes the
+// exponential, and its power of two comes last.
+template <typename T> TALLOW_INLINE T logistic_product(T x, T high, T low) {
+    const bool negative = high < 0;
+    T argument = negative ? high : -high;
+    argument = argument < -exponential_limit(T{}) ? -exponential_limit(T{}) : argument;
+    const ScaledExponential<T> power = scaled_exponential(argument, negative ? low : -low);
+    const T denominator = T{1} + scale(power.times(T{1}), power.exponent);
+    const T quotient = divide_tame(negative ? power.times(x) : x, denominator);
+    return scale(quotient, negative ? power.exponent : 0);
+}
+
+template <typename T> TALLOW_INLINE T sigmoid(T x) {
+    return logistic_product(T{1}, x, T{0});
+}
+
+template <typename T> TALLOW_INLINE T silu(T x) {
+    if (x < -exponential_limit(T{}) || x > exponential_limit(T{}))
+        return x < 0 ? -T{0} : x;
+    return logistic_product(x, x, T{0});
+}
+
+// x / (1 + e**-u), u = x * (linear + cubic * x**2) = 2 * sqrt(2 / pi) * (x + 0.044715 * x**3). An error in u becomes a
+// relative error of the result, so u is carried in two parts.
+template <typename T> TALLOW_INLINE T gelu(T x) {
+    constexpr double linear_exact = 1.5957691216057308;
+    constexpr double cubic_exact = 0.07135481627260025;
+    constexpr T linear = static_cast<T>(linear_exact);
+    constexpr T cubic = static_cast<T>(cubic_exact);
+    constexpr T linear_low = is_same<T, float> ? static_cast<T>(linear_exact - linear) : T(-9.96930881e-17);
+    constexpr T cubic_low = is_same<T, float> ? static_cast<T>(cubic_exact - cubic) : T(-6.17514992e-19);
+    if (x < -25 || x > 25)
+        return x < 0 ? -T{0} : x;
+    const T square = x * x;
+    const T square_low = fma(x, x, -square);
+    const T product = cubic * square;
+    const T product_low = fma(cubic, square, -product) + (cubic_low * square + cubic * square_low);
+    const T factor = linear + product;
+    const T larger = linear > product ? linear : product;
+    const T smaller = linear > product ? product : linear;
+    const T factor_low = (smaller - (factor - larger)) + (product_low + linear_low);
+    const T high = x * factor;
+    return logistic_product(x, high, fma(x, factor, -high) + x * factor_low);
+}
+
+// e**(z * z) * erfc(z) for z >= 0: Chebyshev's fit of (1 + 2z) times it in (z - a) / (z + a), as in Shepherd and
+// Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981. The constant term is in two parts.
+TALLOW_INLINE float scaled_erfc(float z) {
+    const float p = polynomial(divide_tame(z - 3.0f, z + 3.0f), 4.83645205e-8, -0.1356210694002736,
+                               -0.047562156927520076, 0.1296441143440814, -0.1192752752822409, 0.06831656777114085,
+                               -0.02376357643949504, 0.0024991168696069477, 0.001875079123772353,
+                               -0.0007264536790340485, -9.254516686923966e-05, 7.731024224076895e-05);
+    return divide_tame(1.25300801f + p, fma(2.0f, z, 1.0f));
+}
+
+TALLOW_INLINE double scaled_erfc(double z) {
+    const double p = polynomial(
+        (z - 4.0) / (z + 4.0), -4.49594551e-17, -0x1.1df1ad154a287p-3, 0x1.f7f5df66fd6c2p-7, 0x1.16ecefcfa4d42p-4,
+        -0x1.9ddb23c3e8a22p-4, 0x1.7fee004e1e9dcp-4, -0x1.0fb06dfe5229fp-4, 0x1.3079edf51fc68p-5, -0x1.0962388397d97p-6,
+        0x1.49c672e0029c2p-8, -0x1.8d4a9b00c7997p-11, -0x1.a1df5db3b79f4p-13, 0x1.3be04bf52bb5ap-13,
+        -0x1.995385e20c3b6p-16, -0x1.78861f18ee7b4p-17, 0x1.7ef6b7a31e6a9p-18, 0x1.3981051d34c77p-22,
+        -0x1.b8d249727cce8p-21, 0x1.4cbb15f961e46p-24, 0x1.c8b87aa039fb6p-24, -0x1.613ab11aa87fdp-26,
+        -0x1.a83c2ea8364c9p-27, 0x1.b39ff8659b236p-29, 0x1.ffeb28f8a7c30p-31, -0x1.246d137a7141bp-32);
+    return (0x1.3ba5916e9fd7fp+0 + p) / fma(2.0, z, 1.0);
+}
+
+// (Phi(x) - 1 / 2) / x for |x| <= 1, of square = x * x.
+TALLOW_INLINE float central_share(float square) {
+    return polynomial(square, 0.3989422801349408, -0.06649036077117428, 0.009973330107753895, -0.0011863485322555728,
+                      0.00011350747954090252, -7.662608665439755e-06);
+}
+TALLOW_INLINE double central_share(double square) {
+    return polynomial(square, 0x1.9884533d43651p-2, -0x1.1058377e2cedfp-4, 0x1.46d0429769013p-7, -0x1.37403f6b93271p-10,
+                      0x1.e42b0d4b1c791p-14, -0x1.3ce8f9bbb3109p-17, 0x1.6589f19d45edfp-21, -0x1.621cc8402008ep-25,
+                      0x1.380b3bcac4439p-29, -0x1.e69f892ecf74bp-34, 0x1.1ebbd2d2ea8fep-38);
+}
+
+// x * Phi(x), near 0 by a polynomial, else with the tail Q(|x|) = scaled_erfc(|x| / sqrt(2)) / 2 * e**(-x**2 / 2),
+// whose exponent is exact in two parts; x * (1 + erf) would lose every digit of it to cancellation.
+template <typename T> TALLOW_INLINE T gelu_erf(T x) {
+    if (x < -40 || x > 40)
+        return x < 0 ? -T{0} : x;
+    if (x >= -1 && x <= 1)
+        return x * fma(x, central_share(x * x), T(0.5));
+    const T square = T(0.5) * x * x;
+    const T square_low = fma(T(0.5) * x, x, -square);
+    const T limited = square > exponential_limit(T{}) ? exponential_limit(T{}) : square;
+    const ScaledExponential<T> power = scaled_exponential(-limited, -square_low);
+    const T tail = T(0.5) * x * scaled_erfc(abs(x) * T(0.70710678118654752));
+    const T scaled = scale(power.times(tail), power.exponent);
+    return x < 0 ? scaled : x - scaled;
+}
+
+} // namespace tallow

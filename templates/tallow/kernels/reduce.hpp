@@ -1,0 +1,333 @@
+// Reductions. Sums keep a fixed order, so that the bits are the same on every run; no kernel adds floats atomically.
+#pragma once
+
+#include "arithmetic.hpp"
+#include "memory.hpp"
+
+namespace tallow {
+
+// A value and where it was found.
+template <typename Value> struct Indexed {
+    Value value;
+    uint32_t index;
+};
+
+template <typename Value> TALLOW_INLINE Value shuffle_state(Value state, uint32_t mask) {
+    return shuffle_xor(state, mask);
+}
+template <typename Value> TALLOW_INLINE Indexed<Value> shuffle_state(Indexed<Value> state, uint32_t mask) {
+    return {shuffle_xor(state.value, mask), shuffle_xor(state.index, mask)};
+}
+
+TALLOW_INLINE float infinity(float) {
+    return bit_cast<float>(0x7f800000u);
+}
+TALLOW_INLINE double infinity(double) {
+    return bit_cast<double>(uint64_t{0x7ff0000000000000u});
+}
+
+// The highest and lowest of a compute type, to which every number compares.
+template <typename Value> TALLOW_INLINE Value highest() {
+    if constexpr (is_integer<Value>)
+        return Traits<Value>::highest;
+    else
+        return infinity(Value{});
+}
+template <typename Value> TALLOW_INLINE Value lowest() {
+    if constexpr (is_integer<Value>)
+        return Traits<Value>::lowest;
+    else
+        return -infinity(Value{});
+}
+
+// What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two.
+template <typename T> struct ValueReduction {
+    using State = compute_type<T>;
+    using Result = T;
+    static TALLOW_INLINE State element(T value, uint32_t) {
+        return to_compute(value);
+    }
+    static TALLOW_INLINE Result result(State state) {
+        return convert<T>(state);
+    }
+};
+template <typename T> struct IndexReduction {
+    using State = Indexed<compute_type<T>>;
+    using Result = uint32_t;
+    static TALLOW_INLINE State element(T value, uint32_t index) {
+        return {to_compute(value), index};
+    }
+    static TALLOW_INLINE Result result(State state) {
+        return state.index;
+    }
+};
+
+template <typename T> struct Sum : ValueReduction<T> {
+    using State = compute_type<T>;
+    static TALLOW_INLINE State identity() {
+        return State{0};
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return add(x, y);
+    }
+};
+template <typename T> struct Min : ValueReduction<T> {
+    using State = compute_type<T>;
+    static TALLOW_INLINE State identity() {
+        return highest<State>();
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return minimum(x, y);
+    }
+};
+template <typename T> struct Max : ValueReduction<T> {
+    using State = compute_type<T>;
+    static TALLOW_INLINE State identity() {
+        return lowest<State>();
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return maximum(x, y);
+    }
+};
+
+// Whether y comes before x: a NaN before any number, of two that are alike the first.
+template <typename State> TALLOW_INLINE bool comes_before(State y, State x, bool y_is_better) {
+    const bool y_is_nan = y.value != y.value;
+    const bool x_is_nan = x.value != x.value;
+    const bool alike = y.value == x.value || (y_is_nan && x_is_nan);
+    return alike ? y.index < x.index : y_is_nan || (y_is_better && !x_is_nan);
+}
+template <typename T> struct ArgMin : IndexReduction<T> {
+    using State = Indexed<compute_type<T>>;
+    static TALLOW_INLINE State identity() {
+        return {highest<compute_type<T>>(), ~0u};
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return comes_before(y, x, y.value < x.value) ? y : x;
+    }
+};
+template <typename T> struct ArgMax : IndexReduction<T> {
+    using State = Indexed<compute_type<T>>;
+    static TALLOW_INLINE State identity() {
+        return {lowest<compute_type<T>>(), ~0u};
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return comes_before(y, x, y.value > x.value) ? y : x;
+    }
+};
+
+// Joins the states of `team` threads side by side, a power of two up to 32 or the whole block; the first gets it.
+template <typename Op, typename State> TALLOW_INLINE State reduce_team(State state, uint32_t team) {
+    const uint32_t lanes = team < wave_size ? team : wave_size;
+    for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
+        state = Op::combine(state, shuffle_state(state, mask));
+    if (team == block_size) {
+        __shared__ State waves[waves_per_block];
+        if (lane_index() == 0)
+            waves[wave_index()] = state;
+        synchronize_block();
+        state = waves[0];
+#pragma unroll
+        for (uint32_t w = 1; w < waves_per_block; ++w)
+            state = Op::combine(state, waves[w]);
+        synchronize_block();
+    }
+    return state;
+}
+
+// A pack joined as a tree, which for sums is both short and accurate.
+template <typename Op, uint32_t N, typename T>
+TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t index) {
+    typename Op::State states[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        states[i] = Op::element(pack.values[i], index + i);
+#pragma unroll
+    for (uint32_t half = N / 2; half > 0; half /= 2)
+#pragma unroll
+        for (uint32_t i = 0; i < half; ++i)
+            states[i] = Op::combine(states[i], states[i + half]);
+    return states[0];
+}
+
+// Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends.
+template <typename Op, typename T>
+TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
+                                              uint32_t team) {
+    constexpr uint32_t length = access_bytes / sizeof(T);
+    constexpr uint32_t parts = 4;
+    const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);
+    const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
+    const uint32_t head = wanted < end - begin ? begin + wanted : end;
+    const uint32_t packs = (end - head) / length;
+    typename Op::State states[parts];
+#pragma unroll
+    for (uint32_t p = 0; p < parts; ++p)
+        states[p] = Op::identity();
+    for (uint32_t i = begin + lane; i < head; i += team)
+        states[0] = Op::combine(states[0], Op::element(row[i], i));
+    uint32_t pack = lane;
+    for (; pack + (parts - 1) * team < packs; pack += parts * team) {
+        Pack<T, length> loaded[parts];
+#pragma unroll
+        for (uint32_t p = 0; p < parts; ++p)
+            loaded[p] = load_whole<length>(row + head + (pack + p * team) * length);
+#pragma unroll
+        for (uint32_t p = 0; p < parts; ++p)
+            states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+    }
+    for (; pack < packs; pack += team)
+        states[0] = Op::combine(states[0],
+                                reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
+    for (uint32_t i = head + packs * length + lane; i < end; i += team)
+        states[0] = Op::combine(states[0], Op::element(row[i], i));
+    return Op::combine(Op::combine(states[0], states[1]), Op::combine(states[2], states[3]));
+}
+
+// Elements [begin, end) of the reduced dims, wherever they are.
+template <typename Op, typename T, typename Arguments>
+TALLOW_INLINE typename Op::State reduce_scattered(const Arguments& arguments, const T* source, uint32_t begin,
+                                                  uint32_t end, uint32_t lane, uint32_t team) {
+    typename Op::State state = Op::identity();
+    for (uint32_t i = begin + lane; i < end; i += team) {
+        uint64_t offsets[1];
+        locate_between(arguments, 0, arguments.reduced_rank, i, offsets);
+        state = Op::combine(state, Op::element(source[offsets[0]], i));
+    }
+    return state;
+}
+
+// The result of one output, or with several splits the state of one part of it.
+template <typename Op, typename Arguments>
+TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typename Op::State state) {
+    if (arguments.splits == 1)
+        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state);
+    else
+        pointer_to<typename Op::State>(arguments.result)[place] = state;
+}
+
+// A team of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_rows(const Arguments& arguments) {
+    const uint32_t team = arguments.team;
+    const uint32_t lane = thread_index() % team;
+    const uint32_t rows_per_block = block_size / team;
+    const uint32_t rows = arguments.outputs * arguments.splits;
+    for (uint32_t base = block_index() * rows_per_block; base < rows; base += grid_blocks() * rows_per_block) {
+        const uint32_t row = base + thread_index() / team;
+        typename Op::State state = Op::identity();
+        if (row < rows) {
+            const uint32_t split = row / arguments.outputs;
+            const uint32_t begin = split * arguments.chunk;
+            const uint32_t end =
+                arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
+            uint64_t offsets[1];
+            locate_between(arguments, arguments.reduced_rank, arguments.rank, row - split * arguments.outputs, offsets);
+            const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
+            state = arguments.dense ? reduce_dense<Op>(source, begin, end, lane, team)
+                                    : reduce_scattered<Op>(arguments, source, begin, end, lane, team);
+        }
+        state = reduce_team<Op>(state, team);
+        if (lane == 0 && row < rows)
+            store_state<Op>(arguments, row, state);
+    }
+}
+
+// How many outputs side by side a thread keeps, and how many rows it has in flight for them.
+template <typename T> constexpr uint32_t column_pack = sizeof(T) == 1 ? 8 : access_bytes / sizeof(T);
+template <typename T> constexpr uint32_t column_rows = sizeof(T) <= 2 ? 2 : 4;
+
+// Threads across the outputs, which are dense in the innermost kept dim; the block's other threads share the rows out.
+// The dims count packs of outputs: `inner` is the size of the innermost kept dim in elements.
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_columns(const Arguments& arguments) {
+    using State = typename Op::State;
+    constexpr uint32_t length = column_pack<T>;
+    constexpr uint32_t rows = column_rows<T>;
+    __shared__ State shared[length][block_size];
+    const uint32_t team = arguments.team;
+    const uint32_t together = block_size / team;
+    const uint32_t across = thread_index() % team;
+    const uint32_t down = thread_index() / team;
+    const uint32_t blocks_across = (arguments.packs + team - 1) / team;
+    for (uint32_t block = block_index(); block < blocks_across * arguments.splits; block += grid_blocks()) {
+        const uint32_t split = block / blocks_across;
+        const uint32_t pack = (block - split * blocks_across) * team + across;
+        const uint32_t begin = split * arguments.chunk;
+        const uint32_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
+        State states[rows][length];
+#pragma unroll
+        for (uint32_t r = 0; r < rows; ++r)
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                states[r][i] = Op::identity();
+        uint64_t offsets[1];
+        const uint32_t column =
+            length * locate_between(arguments, arguments.reduced_rank, arguments.rank, pack, offsets);
+        const uint32_t left = arguments.inner - column < length ? arguments.inner - column : length;
+        if (pack < arguments.packs) {
+            const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
+            for (uint32_t row = begin + down; row < end; row += together * rows) {
+                Pack<T, length> loaded[rows];
+#pragma unroll
+                for (uint32_t r = 0; r < rows; ++r) {
+                    const uint32_t wanted = row + r * together;
+                    locate_between(arguments, 0, arguments.reduced_rank, wanted < end ? wanted : row, offsets);
+                    loaded[r] = load_some<length>(source + offsets[0], 1, left);
+                }
+#pragma unroll
+                for (uint32_t r = 0; r < rows; ++r)
+                    if (row + r * together < end)
+#pragma unroll
+                        for (uint32_t i = 0; i < length; ++i)
+                            states[r][i] =
+                                Op::combine(states[r][i], Op::element(loaded[r].values[i], row + r * together));
+            }
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            State state = states[0][i];
+#pragma unroll
+            for (uint32_t r = 1; r < rows; ++r)
+                state = Op::combine(state, states[r][i]);
+            shared[i][thread_index()] = state;
+        }
+        synchronize_block();
+        for (uint32_t half = together / 2; half > 0; half /= 2) {
+            if (down < half)
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    shared[i][thread_index()] =
+                        Op::combine(shared[i][thread_index()], shared[i][thread_index() + half * team]);
+            synchronize_block();
+        }
+        if (down == 0 && pack < arguments.packs) {
+            const uint32_t outer = pack / arguments.packs_per_row;
+            const uint32_t place = split * arguments.outputs + outer * arguments.inner + column;
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                if (i < left)
+                    store_state<Op>(arguments, place + i, shared[i][thread_index()]);
+        }
+        synchronize_block();
+    }
+}
+
+// The second pass: a team of threads joins the `splits` states of each output.
+template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(const Arguments& arguments) {
+    const uint32_t team = arguments.team;
+    const uint32_t lane = thread_index() % team;
+    const uint32_t rows_per_block = block_size / team;
+    const typename Op::State* const states = pointer_to<const typename Op::State>(arguments.source);
+    for (uint32_t base = block_index() * rows_per_block; base < arguments.outputs;
+         base += grid_blocks() * rows_per_block) {
+        const uint32_t output = base + thread_index() / team;
+        typename Op::State state = Op::identity();
+        if (output < arguments.outputs)
+            for (uint32_t split = lane; split < arguments.splits; split += team)
+                state = Op::combine(state, states[split * arguments.outputs + output]);
+        state = reduce_team<Op>(state, team);
+        if (lane == 0 && output < arguments.outputs)
+            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state);
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,203 @@
+// The element types, what arithmetic on them is done in, and every conversion between them.
+#pragma once
+
+#include "platform.hpp"
+
+namespace tallow {
+
+// Compilers differ in what they call half and bfloat, so these three are bits with conversions of our own.
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
+};
+struct f8e4m3 {
+    uint8_t bits;
+};
+struct alignas(16) bits128 {
+    uint64_t low;
+    uint64_t high;
+};
+
+template <typename T> struct Traits;
+template <typename T, typename Wrap, bool Signed> struct IntegerTraits {
+    using compute = T;
+    using wrap = Wrap;
+    static constexpr bool is_integer = true;
+    static constexpr bool is_unsigned = !Signed;
+    static constexpr T highest = static_cast<T>(static_cast<Wrap>(~Wrap{0}) >> (Signed ? 1 : 0));
+    static constexpr T lowest = Signed ? static_cast<T>(-highest - 1) : T{0};
+};
+template <> struct Traits<uint8_t> : IntegerTraits<uint8_t, uint8_t, false> {};
+template <> struct Traits<uint32_t> : IntegerTraits<uint32_t, uint32_t, false> {};
+template <> struct Traits<int16_t> : IntegerTraits<int16_t, uint16_t, true> {};
+template <> struct Traits<int32_t> : IntegerTraits<int32_t, uint32_t, true> {};
+template <> struct Traits<int64_t> : IntegerTraits<int64_t, uint64_t, true> {};
+template <typename Compute> struct FloatTraits {
+    using compute = Compute;
+    static constexpr bool is_integer = false;
+    static constexpr bool is_unsigned = false;
+};
+template <> struct Traits<f16> : FloatTraits<float> {};
+template <> struct Traits<bf16> : FloatTraits<float> {};
+template <> struct Traits<f8e4m3> : FloatTraits<float> {};
+template <> struct Traits<float> : FloatTraits<float> {};
+template <> struct Traits<double> : FloatTraits<double> {};
+
+// The type in which arithmetic on T is done.
+template <typename T> using compute_type = typename Traits<T>::compute;
+template <typename T> constexpr bool is_integer = Traits<T>::is_integer;
+template <typename T> constexpr bool is_unsigned = Traits<T>::is_unsigned;
+
+template <typename A, typename B> constexpr bool is_same = false;
+template <typename A> constexpr bool is_same<A, A> = true;
+
+TALLOW_INLINE float to_float(f16 value) {
+#if defined(TALLOW_AMD)
+    return static_cast<float>(bit_cast<_Float16>(value.bits));
+#elif defined(TALLOW_NVIDIA)
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+#else
+    const uint32_t magnitude = value.bits & 0x7fffu;
+    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << 13) * 0x1p112f);
+    const uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0u;
+    return bit_cast<float>(scaled | special | static_cast<uint32_t>(value.bits & 0x8000u) << 16);
+#endif
+}
+
+TALLOW_INLINE float to_float(bf16 value) {
+    return bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+
+TALLOW_INLINE float to_float(f8e4m3 value) {
+    const uint32_t magnitude = value.bits & 0x7fu;
+    const uint32_t sign = static_cast<uint32_t>(value.bits & 0x80u) << 24;
+    // Below 2**-6 the exponent field is 0, and the float made of it is subnormal: the product is exact all the same.
+    const uint32_t scaled = bit_cast<uint32_t>(bit_cast<float>(magnitude << 20) * 0x1p120f);
+    return bit_cast<float>((magnitude == 0x7fu ? 0x7fc00000u : scaled) | sign);
+}
+
+template <typename To> TALLOW_INLINE To round_from(float value);
+
+template <> TALLOW_INLINE float round_from<float>(float value) {
+    return value;
+}
+
+template <> TALLOW_INLINE f16 round_from<f16>(float value) {
+#if defined(TALLOW_AMD)
+    return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
+#elif defined(TALLOW_NVIDIA)
+    f16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+#else
+    const uint32_t bits = bit_cast<uint32_t>(value);
+    const uint32_t sign = bits >> 16 & 0x8000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    // Below 2**-14 the float adder rounds to a multiple of 2**-24.
+    const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0.5f) - bit_cast<uint32_t>(0.5f);
+    const uint32_t normal = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    const uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
+    const uint32_t bounded = magnitude >= 0x477ff000u ? 0x7c00u : finite;
+    const uint32_t rounded = magnitude > 0x7f800000u ? 0x7e00u : bounded;
+    return {static_cast<uint16_t>(rounded | sign)};
+#endif
+}
+
+template <> TALLOW_INLINE bf16 round_from<bf16>(float value) {
+#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 800
+    bf16 result;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+#else
+    const uint32_t bits = bit_cast<uint32_t>(value);
+    const uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    return {static_cast<uint16_t>(value == value ? rounded : 0x7fc0u)};
+#endif
+}
+
+template <> TALLOW_INLINE f8e4m3 round_from<f8e4m3>(float value) {
+#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 890
+    uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+    return {static_cast<uint8_t>(pair)};
+#else
+    const uint32_t bits = bit_cast<uint32_t>(value);
+    const uint32_t sign = bits >> 24 & 0x80u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    // Below 2**-6 the float adder rounds to a multiple of 2**-9. Selects, not branches: lanes differ.
+    const uint32_t subnormal = bit_cast<uint32_t>(bit_cast<float>(magnitude) + 0x1p14f) - bit_cast<uint32_t>(0x1p14f);
+    const uint32_t normal = (magnitude - 0x3c000000u + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
+    const uint32_t finite = magnitude < 0x3c800000u ? subnormal : normal;
+    const uint32_t saturated = magnitude >= 0x43e00000u ? 0x7eu : finite;
+    const uint32_t rounded = magnitude > 0x7f800000u ? 0x7fu : saturated;
+    return {static_cast<uint8_t>(rounded | sign)};
+#endif
+}
+
+// To the float next to zero, its last bit set if that lost anything: rounding such a float once more is as good as
+// rounding the double once.
+TALLOW_INLINE float round_to_odd(double value) {
+    const float nearest = static_cast<float>(value);
+    const double back = static_cast<double>(nearest);
+    if (!(back < value || back > value))
+        return nearest;
+    const uint32_t bits = bit_cast<uint32_t>(nearest);
+    const bool away = value > 0 ? back > value : back < value;
+    return bit_cast<float>((away ? bits - 1u : bits) | 1u);
+}
+
+// Exact but for a last bit that says that lower ones were lost, which is enough for the types of 11 bits and less.
+TALLOW_INLINE double sticky_double(int64_t value) {
+    const uint64_t magnitude = value < 0 ? 0u - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+    const uint64_t upper = magnitude >> 16 | ((magnitude & 0xffffu) != 0 ? 1u : 0u);
+    const double kept = magnitude >> 48 ? static_cast<double>(upper) * 65536.0 : static_cast<double>(magnitude);
+    return value < 0 ? -kept : kept;
+}
+
+template <typename To, typename From> TALLOW_INLINE To truncate_saturated(From value) {
+    using Bounds = Traits<To>;
+    // The bound above is exact in every float type as a power of two, the highest integer itself is not.
+    constexpr From above = static_cast<From>(Bounds::highest / 2 + 1) * From{2};
+    if (value != value)
+        return To{0};
+    if (value >= above)
+        return Bounds::highest;
+    if (value <= static_cast<From>(Bounds::lowest))
+        return Bounds::lowest;
+    return static_cast<To>(value);
+}
+
+// One conversion, rounded once: what to_dtype does. Float to integer truncates and saturates, NaN to 0; integer to
+// integer wraps; to a float rounds to nearest even.
+template <typename To, typename From> TALLOW_INLINE To convert(From value) {
+    if constexpr (is_same<To, From>)
+        return value;
+    else if constexpr (!is_integer<From> && sizeof(From) < 4)
+        return convert<To>(to_float(value));
+    else if constexpr (is_integer<To> && is_integer<From>)
+        return static_cast<To>(static_cast<typename Traits<To>::wrap>(value));
+    else if constexpr (is_integer<To>)
+        return truncate_saturated<To>(value);
+    else if constexpr (sizeof(To) >= 4)
+        return static_cast<To>(value);
+    else if constexpr (is_same<From, float>)
+        return round_from<To>(value);
+    else if constexpr (is_same<From, double>)
+        return round_from<To>(round_to_odd(value));
+    else if constexpr (sizeof(From) <= 2)
+        return round_from<To>(static_cast<float>(value));
+    else if constexpr (sizeof(From) == 4)
+        return round_from<To>(round_to_odd(static_cast<double>(value)));
+    else
+        return round_from<To>(round_to_odd(sticky_double(value)));
+}
+
+template <typename T> TALLOW_INLINE compute_type<T> to_compute(T value) {
+    return convert<compute_type<T>>(value);
+}
+
+} // namespace tallow
