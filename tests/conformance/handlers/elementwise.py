@@ -189,6 +189,11 @@ def _near_powers_of_two(name: str) -> Array:
     powers = [(2**power + step) * sign for power in range(64) for step in (-3, -1, 0, 1, 3) for sign in (1, -1)]
     if name in INTEGERS:
         bounds = INTEGERS[name]
+        for number_format in FLOATS.values():
+            # A tie between two floats, of which the lower or the upper one is even, and just beside it.
+            half = number_format.precision
+            ties = [(2**half + odd) << shift for odd in (1, 3) for shift in range(64 - half)]
+            powers += [(tie + step) * sign for tie in ties for step in (-1, 0, 1) for sign in (1, -1)]
         return np.array([number for number in powers if bounds.lowest <= number <= bounds.highest], NUMPY[name])
     wide = np.array(powers, object).astype(EXTENDED)
     return encode(name, np.concatenate([wide, wide / 2, wide + np.sign(wide) * EXTENDED(0.75)]))

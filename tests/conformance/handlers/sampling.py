@@ -28,7 +28,8 @@ POOLS: list[tuple[tuple[int, ...], tuple[int, int], tuple[int, int], str]] = [
     ((0, 3, 4, 4), (2, 2), (2, 2), "contiguous"),
     ((2, 0, 4, 4), (2, 2), (2, 2), "contiguous"),
 ]
-# The shape of the input, then the sizes of the result.
+# The shape of the input, then the sizes of the result. From 26 to 44, 30 to 22 and 11 to 55 a scale that is rounded, in
+# f32, in f64 or as an inverse, finds a neighbour.
 NEAREST_1D = [
     ((1, 1, 1), 1),
     ((2, 3, 5), 10),
@@ -37,6 +38,9 @@ NEAREST_1D = [
     ((1, 2, 3), 0),
     ((0, 2, 3), 5),
     ((1, 1, 7), 257),
+    ((1, 1, 26), 44),
+    ((1, 1, 30), 22),
+    ((1, 1, 11), 55),
 ]
 IMAGES = [
     ((1, 1, 1, 1), (1, 1)),
@@ -46,6 +50,8 @@ IMAGES = [
     ((1, 2, 4, 4), (4, 4)),
     ((1, 1, 1, 3), (5, 7)),
     ((2, 1, 9, 11), (13, 17)),
+    ((1, 1, 26, 30), (44, 22)),
+    ((1, 1, 11, 26), (55, 22)),
     ((1, 2, 3, 4), (0, 3)),
     ((0, 2, 3, 4), (5, 6)),
 ]
