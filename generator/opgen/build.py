@@ -6,6 +6,7 @@ from typing import TypeAlias, TypeVar
 
 from opgen.fields import Fields
 from opgen.kernels import build_family, build_widths
+from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
     FUNCTOR_KINDS,
@@ -26,12 +27,13 @@ from opgen.model import (
 )
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Signature
+from opgen.toolchains import build_code_objects
 
 _DTypes: TypeAlias = tuple[tuple[DType, ...], dict[str, tuple[str, ...]], frozenset[str]]
 Parsed = TypeVar("Parsed", Signature, Call)
 
 _LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
-_FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels")}
+_FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels", "libraries")}
 _WIDTHS = Path("spec/kernels/widths.yaml")
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 
@@ -69,6 +71,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         device_methods=device_methods,
         backends=tuple(_backend(document, problems) for document in by_folder["backends"]),
         kernels=tuple(build_family(document, problems) for document in kernels),
+        libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
         widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
     )
 
@@ -315,6 +318,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
             fields.key_location,
             f"backend '{document.stem}' lacks the key 'extra', which names what to install for it; add it",
         )
+    compiled = fields.optional("code_objects")
     storage = fields.mapping("storage", may_be_empty=True)
     device = fields.mapping("device", may_be_empty=True)
     backend = Backend(
@@ -328,6 +332,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         extra=extra,
         requires=tuple(text for text, _ in fields.texts("requires")),
         modules=modules,
+        code_objects=build_code_objects(compiled, document.stem, problems) if compiled is not None else None,
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),
         preference=fields.integer("preference"),

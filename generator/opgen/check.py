@@ -42,6 +42,13 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
         if len(same) > 1:
             message = f"class_prefix '{backend.class_prefix}' is used by more than one backend; choose another"
             problems.append(Problem(backend.place("class_prefix"), message))
+    owners: dict[str, str] = {}
+    for backend in spec.backends:
+        for target, location in backend.code_objects.targets.items() if backend.code_objects else ():
+            # The code objects of a target lie in one folder.
+            if owners.setdefault(target, backend.name) != backend.name:
+                message = f"target '{target}' is one of backend '{owners[target]}' too; remove it from one of the two"
+                problems.append(Problem(location, message))
     for name in FUNCTOR_KINDS:
         if name not in spec.functors:
             problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))

@@ -1,7 +1,11 @@
 """The command line."""
 
 import json
-from collections.abc import Sequence
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -9,12 +13,14 @@ import click
 from opgen import __version__
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check as check_spec
+from opgen.compile import CompileError, choose_compilers, code_objects, compile_objects, remove_orphans
 from opgen.loader import load
 from opgen.matrix import Cell, cells
 from opgen.model import Spec
 from opgen.plan import plan
-from opgen.problem import Problem, SpecError
+from opgen.problem import Problem, SpecError, did_you_mean
 from opgen.render import render
+from opgen.resources import table
 from opgen.write import WriteError, changes, write
 
 _MARKER = Path("spec/package.yaml")
@@ -33,7 +39,7 @@ class _Command(click.Group):
             click.secho(
                 f"{count} mistake{'s' if count > 1 else ''} in the spec; nothing was written", fg="red", err=True
             )
-        except WriteError as error:
+        except (WriteError, CompileError) as error:
             click.secho(str(error), fg="red", err=True)
         raise SystemExit(1)
 
@@ -63,6 +69,7 @@ def main() -> None:
     \b
     opgen check             is the spec right, and is generated/ what it says?
     opgen generate          write generated/
+    opgen compile           compile the kernels for each target
     opgen matrix            what works where
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
@@ -193,3 +200,64 @@ def _entry(found: Sequence[Cell]) -> str:
     how = ", ".join(dict.fromkeys(cell.via or "" for cell in lowered))
     absent = "" if lowered[0].status == "supported" else " (no runtime yet)"
     return f"{count}{how}{absent}"
+
+
+@main.command(name="compile")
+@_root
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="Only this target; may be given again.")
+@click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be given again.")
+@click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once; as many as cores by default.")
+@click.option("--stats", is_flag=True, help="Print what each kernel takes, the worst first; fail where one spills.")
+def compile_kernels(
+    root: Path, targets: tuple[str, ...], families: tuple[str, ...], jobs: int | None, stats: bool
+) -> None:
+    """Compile the kernels to code objects, one for each target and family. Exit code 1 if one fails.
+
+    Only what has changed is compiled. What fails keeps its old code object, and the others go on.
+
+    \b
+    opgen compile
+    opgen compile --target gfx90a --family unary --family cast
+    opgen compile --stats | head -30
+    """  # noqa: D301 -- \b is the character that click reads
+    start = time.monotonic()
+    jobs = jobs or os.cpu_count() or 1
+    spec = read_spec(root)
+    every = code_objects(spec, root)
+    _check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
+    _check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
+    remove_orphans(every)
+    wanted = [
+        code_object
+        for code_object in every
+        if code_object.target in (targets or (code_object.target,))
+        and code_object.family in (families or (code_object.family,))
+    ]
+    compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
+    possible = [code_object for code_object in wanted if code_object.target in compilers]
+    with click.progressbar(
+        length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
+    ) as bar:
+        results = compile_objects(possible, compilers, jobs, lambda result: bar.update(1, result.object.name))
+    if stats:
+        usages = [(result.object.target, usage) for result in results for usage in result.usages]
+        click.echo("\n".join(table(usages)))
+    for result in results:
+        if result.status == "failed":
+            click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
+    for mend in mends:
+        click.secho(mend, fg="red", err=True)
+    spilling = sum(usage.spills > 0 for result in results for usage in result.usages) if stats else 0
+    if spilling:
+        click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
+    counts = Counter(result.status for result in results)
+    states = ", ".join(f"{counts[status]} {status}" for status in ("compiled", "up to date", "failed"))
+    click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
+    if mends or spilling or counts["failed"]:
+        raise SystemExit(1)
+
+
+def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"unknown {what} '{name}'{did_you_mean(name, known)}", param_hint=f"--{what}")

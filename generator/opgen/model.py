@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opgen.kernels import KernelFamily
+from opgen.libraries import Library
 from opgen.problem import Location
 from opgen.signature import Call, Signature
+from opgen.toolchains import CodeObjects
 
 FUNCTOR_KINDS = ("unary", "binary", "cmp", "reduce")
 LOWERING_KINDS = ("numpy", "kernel", "library", "runtime", "custom", "attribute")
@@ -160,6 +162,7 @@ class Backend:
     extra: str | None  # the optional dependencies that it needs
     requires: tuple[str, ...]
     modules: tuple[str, ...]  # importable when these dependencies are installed
+    code_objects: CodeObjects | None  # what its kernels are compiled for ahead of time
     label: str
     display: str
     preference: int  # the highest available is Device.default()
@@ -189,6 +192,7 @@ class Spec:
     device_methods: tuple[Method, ...]
     backends: tuple[Backend, ...]
     kernels: tuple[KernelFamily, ...]
+    libraries: tuple[Library, ...]
     widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name
 
     def resolve(self, names: Names) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from opgen.render import is_edited, is_generated
 
 _TEMPORARY = ".opgen-"
-# What Python makes beside the sources.
-_SKIPPED = ("__pycache__", "build")
+# What Python and `opgen compile` make beside the sources.
+_SKIPPED = ("__pycache__", "build", "code")
 
 
 class WriteError(Exception):
@@ -80,7 +80,7 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
                 file.unlink(missing_ok=True)
                 _remove_empty(file.parent, output)
             else:
-                _write_atomically(file, change.new)
+                write_atomically(file, change.new.encode())
         except OSError as error:
             raise WriteError(
                 f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
@@ -106,12 +106,13 @@ def _files(output: Path) -> Iterator[Path]:
             yield Path(folder, name)
 
 
-def _write_atomically(file: Path, text: str) -> None:
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write a file at once or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(text.encode())
+            stream.write(content)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(file)
     except BaseException:

@@ -6,7 +6,9 @@ from opgen.model import Spec
 from opgen.views.backend import abstract_backend, backends_module, custom_op, dummy_backend
 from opgen.views.device import device
 from opgen.views.dtype import dtype_module
+from opgen.views.gpu import gpu_backend
 from opgen.views.kernels import arguments, kernel_family
+from opgen.views.libraries import miopen_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.storage import storage_base, storage_family, storage_package
@@ -32,10 +34,13 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
+    "tallow/{gpu}_backend/__init__.py.j2": gpu_backend,
+    "tallow/{gpu}_backend/names.py.j2": gpu_backend,
     "tallow/kernels/arguments.py.j2": arguments,
     "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
+    "tallow/rocm_backend/miopen_functions.py.j2": miopen_functions,
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,

@@ -39,13 +39,13 @@ TALLOW_INLINE float gelu(Brief x) {
 }
 
 TALLOW_INLINE float gelu_erf(Brief x) {
-    const float z = fabs(x.value) * 0.70710678f;
-    const float p = polynomial((z - 3.0f) * rough_reciprocal(z + 3.0f), 1.25299503, -0.135602174, -0.0471421903,
-                               0.129386637, -0.121402221, 0.0692767044, -0.0202737015, 0.00113035005);
+    const float size = fabs(x.value);
+    const float p = polynomial((size - 4.0f) * rough_reciprocal(size + 4.0f), 1.25694307, -0.13235234, -0.0630292888,
+                               0.14023837, -0.118761746, 0.0579988035, -0.0109744352, -0.00169484415);
     const float root = rough_exp2(x.value * x.value * -0.36067376f);
-    const float tail = 0.5f * x.value * (p * rough_reciprocal(fma(2.0f, z, 1.0f)) * root) * root;
+    const float tail = 0.5f * x.value * (p * rough_reciprocal(fma(size, 1.41421356f, 1.0f)) * root) * root;
     const float result = x.value < 0.0f ? tail : x.value - tail;
-    return fabs(x.value) > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
+    return size > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
 }
 
 } // namespace tallow

@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-// How many elements a thread has in flight where each finds its own place.
+// How many accesses a thread has in flight.
 constexpr uint32_t elements_per_thread = 4;
 
 // The result from its first multiple of 16 bytes on is written in whole accesses, what lies before and after by
@@ -24,14 +24,19 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(con
 #pragma unroll
     for (uint32_t i = 0; i < length; ++i)
         pack.values[i] = value;
-    const uint64_t thread = uint64_t{block_index()} * block_size + thread_index();
-    const uint64_t threads = uint64_t{grid_blocks()} * block_size;
-    for (uint64_t p = thread; p < packs; p += threads)
-        store_whole(result + head + p * length, pack);
-    if (thread < head)
-        result[thread] = value;
-    if (thread < count - tail)
-        result[tail + thread] = value;
+    const uint64_t step = block_size * elements_per_thread;
+    for (uint64_t base = block_index() * step; base < packs; base += grid_blocks() * step) {
+#pragma unroll
+        for (uint32_t i = 0; i < elements_per_thread; ++i) {
+            const uint64_t place = base + i * block_size + thread_index();
+            if (place < packs)
+                store_whole(result + head + place * length, pack);
+        }
+    }
+    if (block_index() == 0 && thread_index() < head)
+        result[thread_index()] = value;
+    if (block_index() == 0 && thread_index() < count - tail)
+        result[tail + thread_index()] = value;
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void fill_strided(const Arguments& arguments) {

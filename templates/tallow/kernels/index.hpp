@@ -191,16 +191,16 @@ template <uint32_t N, typename T, typename Arguments>
 TALLOW_INLINE Pack<T, N> add_rows(const Arguments& arguments, const uint64_t (&offsets)[3]) {
     const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
     const uint32_t* const positions = pointer_to<const uint32_t>(arguments.positions);
-    const uint32_t row = static_cast<uint32_t>(offsets[2]);
     Pack<T, N> pack = load_run<N>(pointer_to<const T>(arguments.source) + offsets[0], arguments.strides[0]);
-    uint32_t entry = pointer_to<const uint32_t>(arguments.starts)[row];
+    uint32_t entry = pointer_to<const uint32_t>(arguments.starts)[offsets[2]];
     if (entry == ~0u)
         return pack;
     compute_type<T> sums[N];
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i)
         sums[i] = to_compute(pack.values[i]);
-    for (; entry < arguments.entries && keys[entry] == row; ++entry) {
+    const uint32_t key = keys[entry];
+    for (; entry < arguments.entries && keys[entry] == key; ++entry) {
         const T* const added =
             pointer_to<const T>(arguments.added) + offsets[1] + positions[entry] * arguments.added_stride;
         const Pack<T, N> values = load_run<N>(added, arguments.strides[max_rank]);
@@ -223,7 +223,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void index_add(const Arg
         uint64_t offsets[3];
         const uint32_t column = locate(arguments, first, offsets);
         if (column + length <= arguments.dims[0] && arguments.strides[2 * max_rank] == 0) {
-            store_whole(result + first, add_rows<length, T>(arguments, offsets));
+            store_guarded(result, first, arguments.count, add_rows<length, T>(arguments, offsets));
         } else {
 #pragma unroll 1
             for (uint32_t i = first; i < first + length && i < arguments.count; ++i) {

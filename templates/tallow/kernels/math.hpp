@@ -25,6 +25,7 @@ TALLOW_OCML(cos)
 TALLOW_OCML(sinpi)
 TALLOW_OCML(cospi)
 #undef TALLOW_OCML
+__device__ float __ocml_native_exp2_f32(float);
 __device__ __attribute__((const)) float __ocml_pow_f32(float, float);
 __device__ __attribute__((const)) double __ocml_pow_f64(double, double);
 }
@@ -216,7 +217,7 @@ TALLOW_INLINE float rough_reciprocal(float x) {
     return __builtin_amdgcn_rcpf(x);
 }
 TALLOW_INLINE float rough_exp2(float x) {
-    return __builtin_amdgcn_exp2f(x);
+    return __ocml_native_exp2_f32(x);
 }
 #elif defined(TALLOW_NVIDIA)
 TALLOW_INLINE float rough_reciprocal(float x) {
@@ -239,11 +240,11 @@ TALLOW_INLINE float rough_exp2(float x) {
 #endif
 
 // x / y for a finite x and a y that is neither huge nor tiny, which spares the cases that a full division must tell
-// apart: the residual corrects a quotient that is off in its last bits, with signs that leave -0.0 what it is.
+// apart: the residual corrects a quotient that is off in its last bits, and would make 0.0 of -0.0.
 TALLOW_INLINE float divide_tame(float x, float y) {
     const float reciprocal = rough_reciprocal(y);
     const float quotient = x * reciprocal;
-    return fma(-fma(y, quotient, -x), reciprocal, quotient);
+    return quotient == 0 ? quotient : fma(fma(-y, quotient, x), reciprocal, quotient);
 }
 TALLOW_INLINE double divide_tame(double x, double y) {
     return x / y;
@@ -294,25 +295,26 @@ template <typename T> TALLOW_INLINE T gelu(T x) {
     return logistic_product(x, high, fma(x, factor, -high) + x * factor_low);
 }
 
-// e**(z * z) * erfc(z) for z >= 0: Chebyshev's fit of (1 + 2z) times it in (z - a) / (z + a), as in Shepherd and
-// Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981. The constant term is in two parts.
-TALLOW_INLINE float scaled_erfc(float z) {
-    const float p = polynomial(divide_tame(z - 3.0f, z + 3.0f), 4.83645205e-8, -0.1356210694002736,
-                               -0.047562156927520076, 0.1296441143440814, -0.1192752752822409, 0.06831656777114085,
-                               -0.02376357643949504, 0.0024991168696069477, 0.001875079123772353,
-                               -0.0007264536790340485, -9.254516686923966e-05, 7.731024224076895e-05);
-    return divide_tame(1.25300801f + p, fma(2.0f, z, 1.0f));
+// e**(x * x / 2) * erfc(x / sqrt(2)) for x >= 0: Chebyshev's fit of (1 + sqrt(2) * x) times it in (x - a) / (x + a), as
+// in Shepherd and Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981. The constant term is in two
+// parts.
+TALLOW_INLINE float scaled_tail(float x) {
+    const float p = polynomial(divide_tame(x - 4.0f, x + 4.0f), 2.78671325e-9, -0.13235662531197762,
+                               -0.06344133438767367, 0.14029788189573839, -0.11664882205822252, 0.057770306834471714,
+                               -0.014523742594979972, -0.0013521741888924195, 0.002027596247258997,
+                               -0.0002029747704042847, -0.00017987025200396563, 3.3170407152059764e-05);
+    return divide_tame(1.25695574f + p, fma(x, 1.41421356f, 1.0f));
 }
 
-TALLOW_INLINE double scaled_erfc(double z) {
+TALLOW_INLINE double scaled_tail(double x) {
     const double p = polynomial(
-        (z - 4.0) / (z + 4.0), -4.49594551e-17, -0x1.1df1ad154a287p-3, 0x1.f7f5df66fd6c2p-7, 0x1.16ecefcfa4d42p-4,
-        -0x1.9ddb23c3e8a22p-4, 0x1.7fee004e1e9dcp-4, -0x1.0fb06dfe5229fp-4, 0x1.3079edf51fc68p-5, -0x1.0962388397d97p-6,
-        0x1.49c672e0029c2p-8, -0x1.8d4a9b00c7997p-11, -0x1.a1df5db3b79f4p-13, 0x1.3be04bf52bb5ap-13,
-        -0x1.995385e20c3b6p-16, -0x1.78861f18ee7b4p-17, 0x1.7ef6b7a31e6a9p-18, 0x1.3981051d34c77p-22,
-        -0x1.b8d249727cce8p-21, 0x1.4cbb15f961e46p-24, 0x1.c8b87aa039fb6p-24, -0x1.613ab11aa87fdp-26,
-        -0x1.a83c2ea8364c9p-27, 0x1.b39ff8659b236p-29, 0x1.ffeb28f8a7c30p-31, -0x1.246d137a7141bp-32);
-    return (0x1.3ba5916e9fd7fp+0 + p) / fma(2.0, z, 1.0);
+        (x - 6.0) / (x + 6.0), 9.83180623e-17, -0x1.1b806a2a1341ap-3, 0x1.9874236828aacp-6, 0x1.c685146c0202ap-5,
+        -0x1.7bd15903ca62ep-4, 0x1.7caffe6b63278p-4, -0x1.256dd6ed308dep-4, 0x1.6ef8e573fefc9p-5, -0x1.758cd3a80aabbp-6,
+        0x1.2b97dc005a9a0p-7, -0x1.55bef1411d2abp-9, 0x1.57a2d05ff2506p-12, 0x1.03d1a5a65192bp-13,
+        -0x1.4bb325e93c922p-14, 0x1.9571e5fb91ed6p-17, 0x1.7a69825f4f533p-18, -0x1.87a5d668d498bp-19,
+        -0x1.b57685ae215b1p-25, 0x1.a3b1d987af96bp-22, -0x1.e1311ea1a389ap-25, -0x1.8066bb3183565p-25,
+        0x1.72596a5ed94a2p-27, 0x1.3526c2acce43bp-28, -0x1.097e4d1ca1904p-30, -0x1.48dbf51522e2fp-32);
+    return (0x1.3a993188c1a51p+0 + p) / fma(x, 1.4142135623730951, 1.0);
 }
 
 // (Phi(x) - 1 / 2) / x for |x| <= 1, of square = x * x.
@@ -326,7 +328,7 @@ TALLOW_INLINE double central_share(double square) {
                       0x1.380b3bcac4439p-29, -0x1.e69f892ecf74bp-34, 0x1.1ebbd2d2ea8fep-38);
 }
 
-// x * Phi(x), near 0 by a polynomial, else with the tail Q(|x|) = scaled_erfc(|x| / sqrt(2)) / 2 * e**(-x**2 / 2),
+// x * Phi(x), near 0 by a polynomial, else with the tail Q(|x|) = scaled_tail(|x|) / 2 * e**(-x**2 / 2),
 // whose exponent is exact in two parts; x * (1 + erf) would lose every digit of it to cancellation.
 template <typename T> TALLOW_INLINE T gelu_erf(T x) {
     if (x < -40 || x > 40)
@@ -337,7 +339,7 @@ template <typename T> TALLOW_INLINE T gelu_erf(T x) {
     const T square_low = fma(T(0.5) * x, x, -square);
     const T limited = square > exponential_limit(T{}) ? exponential_limit(T{}) : square;
     const ScaledExponential<T> power = scaled_exponential(-limited, -square_low);
-    const T tail = T(0.5) * x * scaled_erfc(abs(x) * T(0.70710678118654752));
+    const T tail = T(0.5) * x * scaled_tail(abs(x));
     const T scaled = scale(power.times(tail), power.exponent);
     return x < 0 ? scaled : x - scaled;
 }

@@ -8,16 +8,13 @@ namespace tallow {
 // The most bytes that a thread moves in one access.
 constexpr uint32_t access_bytes = 16;
 
-constexpr uint32_t largest(uint32_t size) {
-    return size;
-}
-template <typename... Sizes> constexpr uint32_t largest(uint32_t size, Sizes... sizes) {
-    return size > largest(sizes...) ? size : largest(sizes...);
-}
+template <uint32_t First, uint32_t... Rest>
+constexpr uint32_t largest = First > largest<Rest...> ? First : largest<Rest...>;
+template <uint32_t First> constexpr uint32_t largest<First> = First;
 
 // How many elements of each of these types a thread takes at once: 16 bytes of the widest.
 template <typename... Elements>
-constexpr uint32_t pack_length = access_bytes / largest(static_cast<uint32_t>(sizeof(Elements))...);
+constexpr uint32_t pack_length = access_bytes / largest<static_cast<uint32_t>(sizeof(Elements))...>;
 
 template <typename T, uint32_t N> struct alignas(sizeof(T) * N > access_bytes ? access_bytes : sizeof(T) * N) Pack {
     T values[N];

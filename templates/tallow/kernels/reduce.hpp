@@ -234,62 +234,86 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
 
 // How many outputs side by side a thread keeps, and how many rows it has in flight for them.
 template <typename T> constexpr uint32_t column_pack = sizeof(T) == 1 ? 8 : access_bytes / sizeof(T);
-template <typename T> constexpr uint32_t column_rows = sizeof(T) <= 2 ? 2 : 4;
+constexpr uint32_t column_rows = 4;
+
+// Row `row` of a pack of outputs, of which `left` exist. Whole says that every row can be read in one access: asked for
+// once, outside of the loop, it leaves the loads of several rows in flight together.
+template <bool Whole, typename T, typename Arguments>
+TALLOW_INLINE Pack<T, column_pack<T>> load_row_of_columns(const Arguments& arguments, const T* source, uint32_t row,
+                                                          uint32_t left) {
+    uint64_t offsets[1];
+    locate_between(arguments, 0, arguments.reduced_rank, row, offsets);
+    if constexpr (Whole)
+        return load_whole<column_pack<T>>(source + offsets[0]);
+    else
+        return load_some<column_pack<T>>(source + offsets[0], 1, left);
+}
+
+// Rows begin, begin + step, .. below end, added to the states of a pack of outputs.
+template <bool Whole, typename Op, typename T, typename Arguments>
+TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* source, uint32_t begin, uint32_t end,
+                                      uint32_t step, uint32_t left, typename Op::State (&states)[column_pack<T>]) {
+    constexpr uint32_t length = column_pack<T>;
+    uint32_t row = begin;
+    for (; row + (column_rows - 1) * step < end; row += column_rows * step) {
+        Pack<T, length> loaded[column_rows];
+#pragma unroll
+        for (uint32_t r = 0; r < column_rows; ++r)
+            loaded[r] = load_row_of_columns<Whole>(arguments, source, row + r * step, left);
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            typename Op::State together = Op::element(loaded[0].values[i], row);
+#pragma unroll
+            for (uint32_t r = 1; r < column_rows; ++r)
+                together = Op::combine(together, Op::element(loaded[r].values[i], row + r * step));
+            states[i] = Op::combine(states[i], together);
+        }
+    }
+    for (; row < end; row += step) {
+        const Pack<T, length> loaded = load_row_of_columns<Whole>(arguments, source, row, left);
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            states[i] = Op::combine(states[i], Op::element(loaded.values[i], row));
+    }
+}
 
 // Threads across the outputs, which are dense in the innermost kept dim; the block's other threads share the rows out.
 // The dims count packs of outputs: `inner` is the size of the innermost kept dim in elements.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_columns(const Arguments& arguments) {
     using State = typename Op::State;
     constexpr uint32_t length = column_pack<T>;
-    constexpr uint32_t rows = column_rows<T>;
     __shared__ State shared[length][block_size];
     const uint32_t team = arguments.team;
     const uint32_t together = block_size / team;
     const uint32_t across = thread_index() % team;
     const uint32_t down = thread_index() / team;
     const uint32_t blocks_across = (arguments.packs + team - 1) / team;
+    bool even_rows = true;
+    for (uint32_t d = 0; d < arguments.reduced_rank; ++d)
+        even_rows = even_rows && arguments.strides[d] % length == 0;
     for (uint32_t block = block_index(); block < blocks_across * arguments.splits; block += grid_blocks()) {
         const uint32_t split = block / blocks_across;
         const uint32_t pack = (block - split * blocks_across) * team + across;
         const uint32_t begin = split * arguments.chunk;
         const uint32_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
-        State states[rows][length];
+        State states[length];
 #pragma unroll
-        for (uint32_t r = 0; r < rows; ++r)
-#pragma unroll
-            for (uint32_t i = 0; i < length; ++i)
-                states[r][i] = Op::identity();
+        for (uint32_t i = 0; i < length; ++i)
+            states[i] = Op::identity();
         uint64_t offsets[1];
         const uint32_t column =
             length * locate_between(arguments, arguments.reduced_rank, arguments.rank, pack, offsets);
         const uint32_t left = arguments.inner - column < length ? arguments.inner - column : length;
         if (pack < arguments.packs) {
             const T* const source = pointer_to<const T>(arguments.source) + offsets[0];
-            for (uint32_t row = begin + down; row < end; row += together * rows) {
-                Pack<T, length> loaded[rows];
-#pragma unroll
-                for (uint32_t r = 0; r < rows; ++r) {
-                    const uint32_t wanted = row + r * together;
-                    locate_between(arguments, 0, arguments.reduced_rank, wanted < end ? wanted : row, offsets);
-                    loaded[r] = load_some<length>(source + offsets[0], 1, left);
-                }
-#pragma unroll
-                for (uint32_t r = 0; r < rows; ++r)
-                    if (row + r * together < end)
-#pragma unroll
-                        for (uint32_t i = 0; i < length; ++i)
-                            states[r][i] =
-                                Op::combine(states[r][i], Op::element(loaded[r].values[i], row + r * together));
-            }
+            if (even_rows && left == length && is_aligned<length>(source))
+                reduce_column_pack<true, Op>(arguments, source, begin + down, end, together, left, states);
+            else
+                reduce_column_pack<false, Op>(arguments, source, begin + down, end, together, left, states);
         }
 #pragma unroll
-        for (uint32_t i = 0; i < length; ++i) {
-            State state = states[0][i];
-#pragma unroll
-            for (uint32_t r = 1; r < rows; ++r)
-                state = Op::combine(state, states[r][i]);
-            shared[i][thread_index()] = state;
-        }
+        for (uint32_t i = 0; i < length; ++i)
+            shared[i][thread_index()] = states[i];
         synchronize_block();
         for (uint32_t half = together / 2; half > 0; half /= 2) {
             if (down < half)

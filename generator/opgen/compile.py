@@ -1,0 +1,186 @@
+"""Code objects: which ones there are, which of them are out of date, and their compilation side by side."""
+
+import asyncio
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from opgen.compilers import Compiler, choose
+from opgen.model import Spec
+from opgen.process import run
+from opgen.resources import Usage, read_report, without_report
+from opgen.write import write_atomically
+
+_INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
+_CODE, _RECORD = ".co", ".json"
+
+
+class CompileError(Exception):
+    """Nothing can be compiled; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """The kernels of one family, compiled for one target."""
+
+    target: str
+    family: str
+    source: Path
+    sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"{self.target}/{self.family}"
+
+    @property
+    def file(self) -> Path:
+        """Where it is kept."""
+        return self.source.parent / "code" / self.target / f"{self.family}{_CODE}"
+
+    @property
+    def record(self) -> Path:
+        """What it was made of, and what its kernels take."""
+        return self.file.with_suffix(_RECORD)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a code object."""
+
+    object: CodeObject
+    status: str  # `compiled`, `up to date` or `failed`
+    usages: tuple[Usage, ...] = ()
+    messages: str = ""
+
+
+def code_objects(spec: Spec, root: Path) -> tuple[CodeObject, ...]:
+    """Every code object that the spec asks for; CompileError where a source is missing."""
+    folder = root / "generated" / spec.package.name / "kernels"
+    found = []
+    sources = {family.name: _checksums(folder / f"{family.name}.hip") for family in spec.kernels}
+    for backend in spec.backends:
+        for target in backend.code_objects.targets if backend.code_objects else ():
+            for family, checksums in sources.items():
+                found.append(CodeObject(target, family, folder / f"{family}.hip", checksums))
+    return tuple(found)
+
+
+def _checksums(source: Path) -> dict[str, str]:
+    if not source.is_file():
+        raise CompileError(f"{source} is missing; run 'opgen generate'")
+    found: dict[str, str] = {}
+    waiting = [source]
+    while waiting:
+        file = waiting.pop()
+        # A header that is missing is the compiler's to complain about.
+        if file.name not in found and file.is_file():
+            content = file.read_bytes()
+            found[file.name] = hashlib.sha256(content).hexdigest()
+            waiting.extend(source.parent / name.decode() for name in _INCLUDE.findall(content))
+    return dict(sorted(found.items()))
+
+
+def remove_orphans(every: Sequence[CodeObject]) -> None:
+    """Remove what is kept of targets and families that the spec no longer has, and what a killed run left."""
+    wanted = {file for code_object in every for file in (code_object.file, code_object.record)}
+    for folder in {code_object.file.parent.parent for code_object in every}:
+        for file in sorted(folder.rglob("*"), reverse=True):
+            if file.is_dir() and not any(file.iterdir()):
+                file.rmdir()
+            elif file.is_file() and file not in wanted:
+                file.unlink()
+
+
+def choose_compilers(
+    spec: Spec, objects: Iterable[CodeObject], build: Path, jobs: int
+) -> tuple[dict[str, Compiler], list[str]]:
+    """The compilers of the objects' targets, and for targets that have none what to install."""
+    wanted = {code_object.target for code_object in objects}
+    compilers: dict[str, Compiler] = {}
+    mends = []
+    for backend in spec.backends:
+        if backend.code_objects is None:
+            continue
+        targets = [target for target in backend.code_objects.targets if target in wanted]
+        compilers |= choose(backend.code_objects.toolchains, targets, build, jobs)
+        missing = [target for target in targets if target not in compilers]
+        if missing:
+            lines = [f"  {toolchain.name}: {toolchain.install}" for toolchain in backend.code_objects.toolchains]
+            mends.append("\n".join([f"no compiler here builds {', '.join(missing)}; install one that does:", *lines]))
+    return compilers, mends
+
+
+def compile_objects(
+    objects: Iterable[CodeObject], compilers: Mapping[str, Compiler], jobs: int, done: Callable[[Result], None]
+) -> list[Result]:
+    """Compile what is out of date, at most `jobs` at once, and call `done` after each.
+
+    An object that fails keeps what was there before, and does not stop the others.
+    """
+    with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
+        return asyncio.run(_compile_all(list(objects), compilers, Path(scratch), jobs, done))
+
+
+async def _compile_all(
+    objects: list[CodeObject],
+    compilers: Mapping[str, Compiler],
+    scratch: Path,
+    jobs: int,
+    done: Callable[[Result], None],
+) -> list[Result]:
+    limit = asyncio.Semaphore(jobs)
+
+    async def one(code_object: CodeObject) -> Result:
+        async with limit:
+            try:
+                result = await _compile(code_object, compilers[code_object.target], scratch)
+            except OSError as error:
+                result = Result(code_object, "failed", messages=f"{error.filename}: {error.strerror}")
+        done(result)
+        return result
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(code_object)) for code_object in objects]
+    return [task.result() for task in tasks]
+
+
+async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -> Result:
+    made_of = {
+        "sources": code_object.sources,
+        "target": code_object.target,
+        "flags": list(compiler.toolchain.flags),
+        "compiler": compiler.version,
+    }
+    usages = _recorded(code_object, made_of)
+    if usages is not None:
+        return Result(code_object, "up to date", usages)
+    output = scratch / f"{code_object.target}-{code_object.family}"
+    # What compilers put aside goes with the folder, even if they are killed.
+    environment = {**compiler.environment, "TMPDIR": str(scratch)}
+    answer = await run(compiler.command(code_object.target, code_object.source, output), environment)
+    if answer.code != 0 or not output.is_file():
+        messages = without_report(answer.errors + answer.output).strip()
+        return Result(code_object, "failed", messages=messages or f"{compiler.path} ended with code {answer.code}")
+    usages = read_report(answer.errors)
+    record = {**made_of, "kernels": [asdict(usage) for usage in usages]}
+    # No record may ever stand beside an object that it does not describe.
+    code_object.record.unlink(missing_ok=True)
+    write_atomically(code_object.file, output.read_bytes())
+    write_atomically(code_object.record, json.dumps(record).encode())
+    output.unlink()
+    return Result(code_object, "compiled", usages)
+
+
+def _recorded(code_object: CodeObject, made_of: Mapping[str, object]) -> tuple[Usage, ...] | None:
+    """What the kernels of an object take that is up to date; None where it is not."""
+    try:
+        record = json.loads(code_object.record.read_bytes())
+        kernels = tuple(Usage(**kernel) for kernel in record.pop("kernels"))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return kernels if record == made_of and code_object.file.is_file() else None

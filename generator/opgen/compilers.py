@@ -1,0 +1,144 @@
+"""Finds the compilers that are installed, and which of them builds which target."""
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opgen.process import run
+from opgen.toolchains import DeviceLibraries, Toolchain
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A toolchain's compiler on this machine."""
+
+    toolchain: Toolchain
+    path: str
+    version: str
+    environment: Mapping[str, str]
+    device_libraries: Path | None
+
+    def command(self, target: str, source: Path, output: Path) -> list[str]:
+        """What compiles `source` to a code object."""
+        flags = [flag.format(target=target, device_libraries=self.device_libraries) for flag in self.toolchain.flags]
+        return [self.path, *flags, str(source), "-o", str(output)]
+
+
+def choose(toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, jobs: int) -> dict[str, Compiler]:
+    """The compiler of each target that has one: the first toolchain that is installed and can build it.
+
+    Libraries that are made for compilers are kept below `build`. At most `jobs` compilers run at once.
+    """
+    if not targets:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
+        return asyncio.run(_choose(toolchains, targets, build, Path(scratch), jobs))
+
+
+async def _choose(
+    toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, scratch: Path, jobs: int
+) -> dict[str, Compiler]:
+    found = [compiler for toolchain in toolchains if (compiler := await _find(toolchain, targets[0], build))]
+    empty = scratch / "empty.hip"
+    empty.touch()
+    limit = asyncio.Semaphore(jobs)
+
+    async def first(target: str) -> Compiler | None:
+        async with limit:
+            for compiler in found:
+                command = compiler.command(target, empty, scratch / target)
+                if (await run(command, compiler.environment)).code == 0:
+                    return compiler
+        return None
+
+    async with asyncio.TaskGroup() as group:
+        tasks = {target: group.create_task(first(target)) for target in targets}
+    return {target: compiler for target, task in tasks.items() if (compiler := task.result())}
+
+
+async def _find(toolchain: Toolchain, target: str, build: Path) -> Compiler | None:
+    """The compiler of a toolchain if it, and the libraries that it wants, are installed."""
+    found = locate(toolchain.compilers, os.environ)
+    if found is None:
+        return None
+    path, misleading = found
+    environment = {name: value for name, value in os.environ.items() if name not in misleading}
+    environment.update(toolchain.environment)
+    # Some compilers look for a GPU when they are not told the target.
+    flags = [flag.format(target=target, device_libraries="") for flag in toolchain.flags]
+    answer = await run([path, *flags, "--version"], environment)
+    if answer.code != 0:
+        return None
+    libraries = None
+    if toolchain.device_libraries is not None:
+        folder = _library_folder(toolchain.device_libraries)
+        if folder is None:
+            return None
+        libraries = await _complete(toolchain.device_libraries, folder, build, [path, answer.output], environment)
+    return Compiler(toolchain, path, answer.output.strip(), environment, libraries)
+
+
+def locate(candidates: Iterable[str], environment: Mapping[str, str]) -> tuple[str, set[str]] | None:
+    """The first of `candidates` that is there, and the variables that led to nothing before it.
+
+    Such a variable must be kept from a compiler that was found elsewhere: it would look there for its own parts.
+    """
+    misleading: set[str] = set()
+    for candidate in candidates:
+        variable, path = _expanded(candidate, environment)
+        found = shutil.which(path, path=environment.get("PATH", os.defpath)) if path else None
+        if found is not None:
+            return found, misleading - {variable}
+        misleading.add(variable)
+    return None
+
+
+def _expanded(candidate: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that a path begins with, if any, and the path; no path where the variable is not set."""
+    if not candidate.startswith("$"):
+        return "", candidate
+    variable, _, rest = candidate[1:].partition("/")
+    folder = environment.get(variable)
+    return variable, str(Path(folder, rest)) if folder else ""
+
+
+def _library_folder(libraries: DeviceLibraries) -> Path | None:
+    paths = (_expanded(folder, os.environ)[1] for folder in libraries.folders)
+    return next((Path(path) for path in paths if path and Path(path).is_dir()), None)
+
+
+async def _complete(
+    libraries: DeviceLibraries, folder: Path, build: Path, compiler: list[str], environment: Mapping[str, str]
+) -> Path:
+    """`folder`, or where it lacks constants a folder below `build` that has them beside links to all the rest."""
+    missing = {name: number for name, number in libraries.constants.items() if not (folder / name).exists()}
+    if not missing:
+        return folder
+    path, version = compiler
+    made_of = repr((folder, sorted(missing.items()), libraries.text, libraries.flags, version))
+    target = build / "device_libraries" / hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".opgen-", dir=target.parent) as temporary:
+        made = Path(temporary, target.name)
+        made.mkdir()
+        for library in folder.iterdir():
+            (made / library.name).symlink_to(library)
+        for name, number in missing.items():
+            text = Path(temporary, f"{name}.ll")
+            text.write_text(libraries.text.format(constant=number) + "\n", encoding="utf-8")
+            answer = await run([path, *libraries.flags, str(text), "-o", str(made / name)], environment)
+            if answer.code != 0:
+                return folder  # which serves the targets that need no such constant
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another opgen has made it in the meantime
+                raise
+    return target

@@ -1,0 +1,36 @@
+"""Runs compilers, and leaves none of them behind."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command answered."""
+
+    code: int
+    output: str
+    errors: str
+
+
+async def run(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
+    """Run a command to its end. If that is cancelled, it is killed with every process that it has started.
+
+    A command that cannot be started raises OSError.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
+    )
+    try:
+        output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    return Finished(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))

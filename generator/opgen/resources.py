@@ -1,0 +1,73 @@
+"""What kernels take of a GPU, read from the remarks of the compiler (clang's kernel-resource-usage)."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+_REMARK = re.compile(r": remark: +([^:\n]+): (\S+) \[-Rpass-analysis=kernel-resource-usage\]$", re.MULTILINE)
+# A remark, and below it the line of the source and the mark under it.
+_PRINTED = re.compile(r"^[^\n]*: remark: [^\n]*\n(?:[^\n]*\n[ |]*\^[^\n]*\n)?", re.MULTILINE)
+_NAME = "Function Name"
+# Numbers that are named alike in one report are added up: kernels spill registers of two kinds.
+_NUMBERS = {
+    "VGPRs": "vgprs",
+    "AGPRs": "agprs",
+    "SGPRs": "sgprs",
+    "TotalSGPRs": "sgprs",
+    "VGPRs Spill": "spills",
+    "SGPRs Spill": "spills",
+    "ScratchSize [bytes/lane]": "scratch",
+    "LDS Size [bytes/block]": "lds",
+    "Occupancy [waves/SIMD]": "occupancy",
+}
+_TITLES = ("spills", "scratch", "occupancy", "vgprs", "agprs", "sgprs", "lds", "target", "kernel")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one kernel takes."""
+
+    kernel: str
+    vgprs: int = 0
+    agprs: int = 0
+    sgprs: int = 0
+    spills: int = 0  # registers
+    scratch: int = 0  # bytes of a lane
+    lds: int = 0  # bytes of a block
+    occupancy: int = 0  # waves of a SIMD
+
+
+def read_report(text: str) -> tuple[Usage, ...]:
+    """The kernels that a compiler reports."""
+    found: list[Usage] = []
+    for name, value in _REMARK.findall(text):
+        if name == _NAME:
+            found.append(Usage(value))
+        elif name in _NUMBERS and found:
+            field = _NUMBERS[name]
+            found[-1] = replace(found[-1], **{field: getattr(found[-1], field) + int(value)})
+    return tuple(found)
+
+
+def without_report(text: str) -> str:
+    """A compiler's messages without its remarks."""
+    return _PRINTED.sub("", text)
+
+
+def table(usages: Iterable[tuple[str, Usage]]) -> Iterator[str]:
+    """A title and a line for each kernel and its target, those that take most first."""
+    ranked = sorted(usages, key=_rank)
+    rows = [tuple(target if title == "target" else str(getattr(usage, title)) for title in _TITLES)
+            for target, usage in ranked]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(_TITLES, *rows, strict=True)]
+    for row in (_TITLES, *rows):
+        *numbers, target, kernel = (
+            text.ljust(width) if title == "target" else text.rjust(width)
+            for text, width, title in zip(row, widths, _TITLES, strict=True)
+        )
+        yield "  ".join([*numbers, target, kernel.strip()])
+
+
+def _rank(entry: tuple[str, Usage]) -> tuple[int | str, ...]:
+    target, usage = entry
+    return -usage.spills, -usage.scratch, usage.occupancy, -usage.vgprs, -usage.lds, usage.kernel, target

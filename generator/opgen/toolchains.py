@@ -1,0 +1,120 @@
+"""The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from opgen.fields import Fields, ScalarType
+from opgen.loader import Value
+from opgen.problem import Location, Problem, did_you_mean
+
+_PLACEHOLDER = re.compile(r"{(\w*)}")
+
+
+@dataclass(frozen=True)
+class DeviceLibraries:
+    """A folder of libraries that a compiler wants, and how the constants that an old one lacks are made."""
+
+    folders: tuple[str, ...]  # looked for in this order
+    constants: Mapping[str, int]  # by the name of the file that holds nothing but it
+    text: str  # such a file as the compiler's intermediate text, with its {constant}
+    flags: tuple[str, ...]  # turn that text into the file
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A kind of compiler that builds code objects."""
+
+    name: str
+    install: str  # what to install for it
+    compilers: tuple[str, ...]  # names or paths, looked for in this order; $NAME/ is a variable of the environment
+    environment: Mapping[str, str]
+    flags: tuple[str, ...]  # with {target} and {device_libraries}
+    device_libraries: DeviceLibraries | None
+
+
+@dataclass(frozen=True)
+class CodeObjects:
+    """The targets that a backend's kernels are compiled for. The first toolchain that can build one of them does."""
+
+    targets: Mapping[str, Location]
+    toolchains: tuple[Toolchain, ...]
+
+
+def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> CodeObjects:
+    """What the key `code_objects` of a backend holds."""
+    fields = Fields(value, f"'code_objects' of backend '{backend}'", problems)
+    targets: dict[str, Location] = {}
+    for target, location in _required_texts(fields, "targets"):
+        fields.check_name(target, location)
+        if target in targets:
+            fields.problem(location, f"{fields.what} lists target '{target}' twice; keep one")
+        targets[target] = location
+    flags = tuple(text for text, _ in fields.texts("flags"))
+    toolchains = tuple(_toolchain(name, inner, flags, problems) for name, inner in fields.mapping("toolchains").items())
+    fields.finish()
+    return CodeObjects(targets, toolchains)
+
+
+def _toolchain(name: str, value: Value, flags: tuple[str, ...], problems: list[Problem]) -> Toolchain:
+    fields = Fields(value, f"toolchain '{name}'", problems)
+    value_of_libraries = fields.optional("device_libraries")
+    libraries = _device_libraries(value_of_libraries, name, problems) if value_of_libraries is not None else None
+    toolchain = Toolchain(
+        name=name,
+        install=fields.text("install"),
+        compilers=_texts(fields, "compilers"),
+        environment=_scalars(fields, fields.optional("environment"), "environment", str),
+        flags=flags + _texts(fields, "flags"),
+        device_libraries=libraries,
+    )
+    known = ["target"] if libraries is None else ["target", "device_libraries"]
+    _check_placeholders(fields, "flags", toolchain.flags, known)
+    fields.finish()
+    return toolchain
+
+
+def _device_libraries(value: Value, toolchain: str, problems: list[Problem]) -> DeviceLibraries:
+    fields = Fields(value, f"'device_libraries' of toolchain '{toolchain}'", problems)
+    libraries = DeviceLibraries(
+        folders=_texts(fields, "folders"),
+        constants=_scalars(fields, fields.required("constants"), "constants", int),
+        text=fields.text("text"),
+        flags=_texts(fields, "flags"),
+    )
+    _check_placeholders(fields, "text", (libraries.text,), ["constant"])
+    fields.finish()
+    return libraries
+
+
+def _required_texts(fields: Fields, key: str) -> tuple[tuple[str, Location], ...]:
+    """A list of texts with their places, of which there must be one."""
+    value = fields.required(key)
+    if value is None:
+        return ()
+    if value.content == []:
+        fields.problem(value.location, f"'{key}' of {fields.what} is empty; write what it holds")
+    return fields.text_list(value, key)
+
+
+def _texts(fields: Fields, key: str) -> tuple[str, ...]:
+    return tuple(text for text, _ in _required_texts(fields, key))
+
+
+def _scalars(fields: Fields, value: Value | None, key: str, kind: type[ScalarType]) -> dict[str, ScalarType]:
+    """A mapping to scalars from texts, which need not be names."""
+    if value is None:
+        return {}
+    if not isinstance(value.content, dict):
+        fields.problem(value.location, f"'{key}' of {fields.what} must be a mapping, not {value.type_name}")
+        return {}
+    found = {name: fields.scalar(inner, kind, name) for name, inner in value.content.items()}
+    return {name: scalar for name, scalar in found.items() if scalar is not None}
+
+
+def _check_placeholders(fields: Fields, key: str, texts: tuple[str, ...], known: list[str]) -> None:
+    for text in texts:
+        for name in _PLACEHOLDER.findall(text):
+            if name not in known:
+                message = f"'{key}' of {fields.what} has an unknown placeholder '{name}'{did_you_mean(name, known)}"
+                fields.problem(fields.place(key), message)

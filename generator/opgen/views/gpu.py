@@ -1,0 +1,21 @@
+"""Views of the backends that share the templates of the gpu family."""
+
+from dataclasses import dataclass
+
+from opgen.model import Spec
+
+
+@dataclass(frozen=True)
+class GpuView:
+    """What one backend of the family is called."""
+
+    name: str
+    prefix: str
+    doc: str
+    extra: str
+
+
+def gpu_backend(spec: Spec, member: str | None) -> GpuView:
+    """The backend named `member`."""
+    backend = next(backend for backend in spec.backends if backend.name == member)
+    return GpuView(backend.name, backend.class_prefix, backend.doc, backend.extra or backend.name)

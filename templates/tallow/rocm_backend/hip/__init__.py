@@ -1,0 +1,30 @@
+"""An object layer over hip-python: what the backend stands on, usable by itself."""
+
+from .backend import HipBackend, synchronize_device
+from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
+from .error import HipClosed, HipError, check, require_runtime
+from .event import HipEvent
+from .memory import HipBuffer
+from .module import HipKernel, HipModule
+from .stream import HipPriorities, HipStream
+
+__all__ = [
+    "HipBackend",
+    "HipBuffer",
+    "HipClosed",
+    "HipDevice",
+    "HipDeviceProp",
+    "HipError",
+    "HipEvent",
+    "HipKernel",
+    "HipMemory",
+    "HipModule",
+    "HipPriorities",
+    "HipStream",
+    "check",
+    "device_count",
+    "hipUUID",
+    "require_runtime",
+    "runtime_version",
+    "synchronize_device",
+]

@@ -1,0 +1,172 @@
+"""Devices and their properties."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...error import BackendUnavailable, InvalidArgument
+from .error import check, failure, hip, require_runtime
+
+
+@dataclass(frozen=True, slots=True)
+class hipUUID:  # noqa: N801 - HIP's own name
+    """The 16 bytes by which a device is known across processes and across orders of enumeration."""
+
+    bytes: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.bytes) != 16:
+            raise InvalidArgument("hipUUID", f"a UUID has 16 bytes, not {len(self.bytes)}")
+
+    def __str__(self) -> str:
+        """As rocminfo prints it: `GPU-` and 16 hexadecimal digits, or `GPU-XX` for a device that has no UUID."""
+        # AMD's runtime stores the digits themselves, as ASCII, padded with zeros; other runtimes store raw bytes.
+        text = self.bytes.rstrip(b"\0")
+        if text and text.isalnum():
+            return f"GPU-{text.decode('ascii')}"
+        return f"GPU-{uuid.UUID(bytes=self.bytes)}"
+
+
+class HipMemory(NamedTuple):
+    """The memory of a device, in bytes."""
+
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class HipDeviceProp:
+    """What tallow uses of HIP's device properties; sizes in bytes, the memory's clock in kHz, its bus in bits."""
+
+    name: str
+    gcn_arch_name: str
+    uuid: hipUUID
+    pci: str
+    wave_size: int
+    multi_processor_count: int
+    max_threads_per_block: int
+    max_grid: tuple[int, int, int]
+    shared_memory_per_block: int
+    total_memory: int
+    l2_cache_size: int
+    memory_clock: int
+    memory_bus_width: int
+
+    @property
+    def target(self) -> str:
+        """The target without its feature suffix: "gfx90a" of "gfx90a:sramecc+:xnack-"."""
+        return self.gcn_arch_name.partition(":")[0]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The target's features: ("sramecc+", "xnack-") of "gfx90a:sramecc+:xnack-"."""
+        return tuple(self.gcn_arch_name.split(":")[1:])
+
+
+class HipDevice:
+    """A device by its ordinal; two of the same ordinal are equal.
+
+    Raises `BackendUnavailable` when there is no runtime or no GPU, `InvalidArgument` for an ordinal out of range.
+    """
+
+    __slots__ = ("ordinal",)
+
+    def __init__(self, ordinal: int = 0) -> None:
+        count = device_count()
+        if count == 0:
+            raise BackendUnavailable("rocm", "the HIP runtime finds no GPU; check that rocminfo lists one")
+        if not 0 <= ordinal < count:
+            raise InvalidArgument("HipDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
+        self.ordinal = ordinal
+
+    @property
+    def label(self) -> str:
+        """The device as errors name it: "rocm:0"."""
+        return f"rocm:{self.ordinal}"
+
+    @property
+    def properties(self) -> HipDeviceProp:
+        """The device's properties, read from the runtime at the first use."""
+        return _properties(self.ordinal)
+
+    def set_current(self) -> None:
+        """Make this the current device of the calling thread."""
+        check("hipSetDevice", hip.hipSetDevice(self.ordinal), self.label)
+
+    @contextlib.contextmanager
+    def activated(self) -> Iterator[None]:
+        """Make this the current device of the calling thread for the length of a `with` block."""
+        previous = check("hipGetDevice", hip.hipGetDevice())
+        if previous == self.ordinal:
+            yield
+            return
+        self.set_current()
+        try:
+            yield
+        finally:
+            check("hipSetDevice", hip.hipSetDevice(previous))
+
+    def memory(self) -> HipMemory:
+        """The device's free and total memory at this moment."""
+        with self.activated():
+            free, total = check("hipMemGetInfo", hip.hipMemGetInfo(), self.label)
+        return HipMemory(free, total)
+
+    def synchronize(self) -> None:
+        """Wait until everything enqueued on the device is done; errors of kernels come up here."""
+        with self.activated():
+            check("hipDeviceSynchronize", hip.hipDeviceSynchronize(), self.label)
+
+    def __eq__(self, other: object) -> bool:
+        return self.ordinal == other.ordinal if isinstance(other, HipDevice) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((HipDevice, self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"HipDevice({self.ordinal})"
+
+
+def device_count() -> int:
+    """The number of GPUs that the runtime shows to this process; `BackendUnavailable` when there is no runtime."""
+    require_runtime()
+    status, count = hip.hipGetDeviceCount()
+    if status.name == "hipErrorNoDevice":
+        hip.hipGetLastError()
+        return 0
+    if status:
+        raise failure("hipGetDeviceCount", status)
+    return int(count)
+
+
+def runtime_version() -> tuple[int, int, int]:
+    """The HIP runtime's major, minor and patch version; `BackendUnavailable` when there is no runtime."""
+    require_runtime()
+    version = int(check("hipRuntimeGetVersion", hip.hipRuntimeGetVersion()))
+    return version // 10_000_000, version // 100_000 % 100, version % 100_000
+
+
+@functools.cache
+def _properties(ordinal: int) -> HipDeviceProp:
+    found = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
+    grid_x, grid_y, grid_z = found.maxGridSize
+    return HipDeviceProp(
+        name=found.name,
+        gcn_arch_name=found.gcnArchName,
+        uuid=hipUUID(bytes(found.uuid.bytes)),
+        pci=f"{found.pciDomainID:04x}:{found.pciBusID:02x}:{found.pciDeviceID:02x}.0",
+        wave_size=found.warpSize,
+        multi_processor_count=found.multiProcessorCount,
+        max_threads_per_block=found.maxThreadsPerBlock,
+        max_grid=(grid_x, grid_y, grid_z),
+        shared_memory_per_block=found.sharedMemPerBlock,
+        total_memory=found.totalGlobalMem,
+        l2_cache_size=found.l2CacheSize,
+        memory_clock=found.memoryClockRate,
+        memory_bus_width=found.memoryBusWidth,
+    )

@@ -1,0 +1,141 @@
+"""Errors of HIP calls, and the one seam through which hip-python's untyped results enter typed code."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+from hip import hip as _binding
+
+from ...error import BackendUnavailable, TallowError
+
+# hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
+hip: Final[Any] = _binding
+
+# After one of these the device's queues are gone for the whole process, and every later call on the device fails too.
+_UNRECOVERABLE: Final = frozenset(
+    {
+        "hipErrorAssert",
+        "hipErrorContextIsDestroyed",
+        "hipErrorDeinitialized",
+        "hipErrorECCNotCorrectable",
+        "hipErrorIllegalAddress",
+        "hipErrorIllegalState",
+        "hipErrorLaunchFailure",
+        "hipErrorLaunchTimeOut",
+        "hipErrorPriorLaunchFailure",
+        "hipErrorUnknown",
+    }
+)
+
+# A runtime without one of these is too old: hip-python binds lazily and would fail in the middle of some later call.
+REQUIRED_FUNCTIONS: Final = (
+    "hipDeviceGetStreamPriorityRange",
+    "hipDeviceSynchronize",
+    "hipEventCreateWithFlags",
+    "hipEventDestroy",
+    "hipEventElapsedTime",
+    "hipEventQuery",
+    "hipEventRecord",
+    "hipEventSynchronize",
+    "hipFree",
+    "hipFuncGetAttribute",
+    "hipGetDevice",
+    "hipGetDeviceCount",
+    "hipGetDevicePropertiesR0600",
+    "hipGetLastError",
+    "hipMalloc",
+    "hipMemGetInfo",
+    "hipMemcpy2DAsync",
+    "hipMemcpyAsync",
+    "hipMemcpyPeerAsync",
+    "hipMemsetD16Async",
+    "hipMemsetD32Async",
+    "hipMemsetD8Async",
+    "hipModuleGetFunction",
+    "hipModuleLaunchKernel",
+    "hipModuleLoadData",
+    "hipModuleUnload",
+    "hipRuntimeGetVersion",
+    "hipSetDevice",
+    "hipStreamCreateWithPriority",
+    "hipStreamDestroy",
+    "hipStreamQuery",
+    "hipStreamSynchronize",
+    "hipStreamWaitEvent",
+)
+
+
+class HipError(TallowError, RuntimeError):
+    """A call of the HIP runtime failed.
+
+    `call` is the function, `name` and `code` are HIP's own ("hipErrorOutOfMemory", 2), `detail` says what the call was
+    about. `recoverable` tells whether the device can still be used by this process.
+    """
+
+    def __init__(self, call: str, name: str, code: int, detail: str = "") -> None:
+        super().__init__(call, name, code, detail)
+        self.call = call
+        self.name = name
+        self.code = code
+        self.detail = detail
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether later calls on the device can succeed."""
+        return self.name not in _UNRECOVERABLE
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the call failed for want of device memory."""
+        return self.name == "hipErrorOutOfMemory"
+
+    def __str__(self) -> str:
+        about = f" ({self.detail})" if self.detail else ""
+        advice = "" if self.recoverable else "; the device is lost to this process: start a new one"
+        return f"{self.call}{about}: {self.name}, code {self.code}{advice}"
+
+
+class HipClosed(TallowError, ValueError):
+    """Something was used after it was closed; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed; use it before close() or inside its with block"
+
+
+def failure(call: str, status: Any, detail: str = "") -> HipError:
+    """The error for a failed call, to be raised by the caller; `status` is its `hipError_t`."""
+    # HIP remembers the last error per thread; left there, the next library that asks for it would take it for its own.
+    hip.hipGetLastError()
+    return HipError(call, status.name, status.value, detail)
+
+
+def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
+    """Turn hip-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
+
+    Raises `HipError` for any status but hipSuccess.
+    """
+    if result[0]:
+        raise failure(call, result[0], detail)
+    if len(result) == 1:
+        return None
+    return result[1] if len(result) == 2 else result[1:]
+
+
+@functools.cache
+def require_runtime() -> None:
+    """Check once that the HIP runtime loads and has every function used here; `BackendUnavailable` otherwise."""
+    missing = [name for name in REQUIRED_FUNCTIONS if not hip.has_symbol(name)]
+    if len(missing) == len(REQUIRED_FUNCTIONS):
+        try:
+            hip.hipGetDeviceCount()
+        except RuntimeError as error:
+            reason = f"the HIP runtime does not load ({error}); install ROCm, or set ROCM_PATH to where it is"
+            raise BackendUnavailable("rocm", reason) from error
+    if missing:
+        reason = f"the HIP runtime lacks {', '.join(missing)}; install ROCm 6.0 or later"
+        raise BackendUnavailable("rocm", reason)

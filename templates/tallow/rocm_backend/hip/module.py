@@ -1,0 +1,243 @@
+"""Modules and kernels: code objects loaded on a device, and launches checked before the runtime sees them."""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from rocm.bindings import _hip_helpers
+
+from ...error import DeviceMismatch, InvalidArgument
+from .device import HipDevice
+from .error import check, failure, hip
+from .resource import HipResource
+from .stream import HipStream
+
+Dim3: TypeAlias = tuple[int, int, int]
+
+# HIP counts the threads of a launch in 32 bits, separately in each dim.
+_THREADS_PER_DIM: Final = 1 << 32
+
+_ELF_MAGIC: Final = b"\x7fELF"
+_ELF_HEADER: Final = struct.Struct("<40xQ10xHH2x")
+_BUNDLE_MAGIC: Final = b"__CLANG_OFFLOAD_BUNDLE__"
+_BUNDLE_ENTRY: Final = struct.Struct("<QQQ")
+
+_launch: Final[Any] = hip.hipModuleLaunchKernel
+# "No extra arguments", wrapped once: hip-python takes a microsecond to convert None at every call.
+_NO_EXTRA: Final[Any] = _hip_helpers.HipModuleLaunchKernel_extra(None)
+
+
+class HipModule(HipResource):
+    """A code object, loaded on a device.
+
+    `image` is an ELF or a bundle of them, as hipcc and hiprtc make it. `name` is how errors call it. Raises
+    `InvalidArgument` for an image that is empty or cut short, `HipError` for one that the device can't run.
+    """
+
+    __slots__ = ("_handle", "_image", "_kernels", "_lock", "device", "name")
+
+    def __init__(self, device: HipDevice, image: bytes, name: str = "module") -> None:
+        _check_complete(image, name)
+        about = f"{name} on {device.label}, a {device.properties.gcn_arch_name}"
+        with device.activated():
+            self._handle: Any = check("hipModuleLoadData", hip.hipModuleLoadData(image), about)
+        self.device = device
+        self.name = name
+        # The runtime is given no size and may read on from the image when a kernel is first asked for.
+        self._image = image
+        self._kernels: dict[str, HipKernel] = {}
+        self._lock = threading.Lock()
+        self._own(_unload, self._handle)
+
+    @classmethod
+    def from_file(cls, device: HipDevice, path: Path | str) -> HipModule:
+        """Load a file, whose name becomes the module's; `OSError` when it can't be read."""
+        path = Path(path)
+        return cls(device, path.read_bytes(), path.name)
+
+    def kernel(self, name: str, argument_size: int) -> HipKernel:
+        """The kernel of this name, looked up once; its arguments are one struct of `argument_size` bytes.
+
+        Raises `HipError` (hipErrorNotFound) when there is none, `InvalidArgument` when it was asked for before with
+        another size.
+        """
+        self.require_open()
+        with self._lock:
+            kernel = self._kernels.get(name)
+            if kernel is None:
+                # A kernel's attributes are those for the current device.
+                with self.device.activated():
+                    found = hip.hipModuleGetFunction(self._handle, name)
+                    function = check("hipModuleGetFunction", found, f"{name} of {self.name} on {self.device.label}")
+                    kernel = self._kernels[name] = HipKernel(self, name, argument_size, function)
+        if kernel.argument_size != argument_size:
+            reason = f"{name} takes {kernel.argument_size} bytes of arguments, not {argument_size}"
+            raise InvalidArgument("HipModule.kernel", reason)
+        return kernel
+
+    def __repr__(self) -> str:
+        return f"<HipModule {self.name} on {self.device.label}>"
+
+
+class HipKernel:
+    """A kernel of a loaded module, which it keeps loaded; `HipModule.kernel` makes it.
+
+    `max_threads` is the largest block that it was compiled for, `max_shared_memory` how many bytes of shared memory a
+    launch can give to each block on top of what the kernel declares.
+    """
+
+    __slots__ = (
+        "_function",
+        "_ordinal",
+        "argument_size",
+        "max_grid",
+        "max_shared_memory",
+        "max_threads",
+        "module",
+        "name",
+    )
+
+    def __init__(self, module: HipModule, name: str, argument_size: int, function: Any) -> None:
+        properties = module.device.properties
+        attributes = hip.hipFunction_attribute
+        self.module = module
+        self.name = name
+        self.argument_size = argument_size
+        compiled_for = _attribute(function, attributes.HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+        self.max_threads = min(compiled_for, properties.max_threads_per_block)
+        self.max_grid = properties.max_grid
+        shared_left = _attribute(function, attributes.HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
+        self.max_shared_memory = min(shared_left, properties.shared_memory_per_block)
+        self._function = function
+        self._ordinal = module.device.ordinal
+
+    def launch(self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int = 0) -> None:
+        """Enqueue `grid` blocks of `block` threads in `stream`.
+
+        `arguments` is the packed struct that the kernel takes; the call copies it. `shared_memory` is in bytes, for
+        each block on top of what the kernel declares. What the struct points to must live until the stream has passed.
+        Raises `InvalidArgument` for a launch that the device can't do, `DeviceMismatch` for a stream of another one.
+        """
+        grid_x, grid_y, grid_z = grid
+        block_x, block_y, block_z = block
+        max_x, max_y, max_z = self.max_grid
+        if not (
+            0 < grid_x <= max_x
+            and 0 < grid_y <= max_y
+            and 0 < grid_z <= max_z
+            and block_x > 0
+            and block_y > 0
+            and 0 < block_z * block_y * block_x <= self.max_threads
+            and grid_x * block_x < _THREADS_PER_DIM
+            and grid_y * block_y < _THREADS_PER_DIM
+            and grid_z * block_z < _THREADS_PER_DIM
+            and 0 <= shared_memory <= self.max_shared_memory
+            and len(arguments) == self.argument_size
+            and stream.device.ordinal == self._ordinal
+        ):
+            raise self._refusal(grid, block, arguments, stream, shared_memory)
+        self.module.require_open()
+        if stream.is_null:
+            status = self._launch_activated(grid, block, arguments, stream, shared_memory)
+        else:
+            # The one struct goes by address, as the only entry of kernelParams. A block of memory that launches share
+            # would save little and need a lock, because the call itself runs without Python's.
+            (status,) = _launch(
+                self._function,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                shared_memory,
+                stream.handle,
+                (arguments,),
+                _NO_EXTRA,
+            )
+            # HIP 7 refuses a stream that isn't of the current device. Trying first costs nothing where it is; making
+            # the device current for every launch would cost as much as the launch.
+            if status and check("hipGetDevice", hip.hipGetDevice()) != self._ordinal:
+                hip.hipGetLastError()
+                status = self._launch_activated(grid, block, arguments, stream, shared_memory)
+        if status:
+            raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
+
+    def _launch_activated(
+        self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int
+    ) -> Any:
+        with stream.device.activated():
+            return _launch(self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA)[0]
+
+    def _refusal(
+        self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int
+    ) -> InvalidArgument | DeviceMismatch:
+        """Why a launch is refused: the first of the checks of `launch` that fails."""
+        operation = f"launch of {self.name}"
+        if stream.device.ordinal != self._ordinal:
+            return DeviceMismatch(operation, (self.module.device.label, stream.device.label))
+        if len(arguments) != self.argument_size:
+            reason = f"its arguments are {self.argument_size} bytes, not {len(arguments)}"
+        elif not 0 <= shared_memory <= self.max_shared_memory:
+            reason = (
+                f"{shared_memory} bytes of shared memory per block; at most {self.max_shared_memory} are left for it"
+            )
+        elif min(*grid, *block) < 1:
+            reason = f"grid {grid} of blocks {block} is empty; launch nothing for no elements"
+        elif math.prod(block) > self.max_threads:
+            reason = f"blocks {block} have {math.prod(block)} threads; at most {self.max_threads} are possible"
+        elif any(size > limit for size, limit in zip(grid, self.max_grid, strict=True)):
+            reason = f"grid {grid} is too large; at most {self.max_grid} blocks are possible"
+        else:
+            reason = (
+                f"grid {grid} of blocks {block} has 2**32 threads or more in a dim; use fewer blocks, each in a loop"
+            )
+        return InvalidArgument(operation, reason)
+
+    def __repr__(self) -> str:
+        return f"<HipKernel {self.name} of {self.module.name} on {self.module.device.label}>"
+
+
+def _attribute(function: Any, attribute: Any) -> int:
+    return int(check("hipFuncGetAttribute", hip.hipFuncGetAttribute(attribute, function), attribute.name))
+
+
+def _unload(handle: Any) -> None:
+    check("hipModuleUnload", hip.hipModuleUnload(handle))
+
+
+def _check_complete(image: bytes, name: str) -> None:
+    """Refuse an image that ends before its own headers say; the runtime is told no size and would read past the end."""
+    needed = _elf_size(image) if image.startswith(_ELF_MAGIC) else _bundle_size(image)
+    if not image or len(image) < needed:
+        reason = f"{name} is cut short: it has {len(image)} of {max(needed, 1)} bytes; build it again"
+        raise InvalidArgument("HipModule", reason)
+
+
+def _elf_size(image: bytes) -> int:
+    """The size that an ELF's header claims: its section headers are what compilers write last."""
+    if len(image) < _ELF_HEADER.size:
+        return _ELF_HEADER.size
+    section_headers, entry_size, entries = _ELF_HEADER.unpack_from(image)
+    return int(section_headers + entry_size * entries)
+
+
+def _bundle_size(image: bytes) -> int:
+    """The size that a bundle's table claims, 0 for anything else."""
+    if not image.startswith(_BUNDLE_MAGIC):
+        return 0
+    start = len(_BUNDLE_MAGIC) + 8
+    if len(image) < start:
+        return start
+    needed = start
+    for _ in range(int.from_bytes(image[start - 8 : start], "little")):
+        if len(image) < start + _BUNDLE_ENTRY.size:
+            return start + _BUNDLE_ENTRY.size
+        offset, size, name_size = _BUNDLE_ENTRY.unpack_from(image, start)
+        start += _BUNDLE_ENTRY.size + name_size
+        needed = max(needed, start, offset + size)
+    return needed

@@ -1,0 +1,70 @@
+"""What every owner of a HIP handle shares: it gives the handle back exactly once, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from .error import HipClosed
+
+
+class HipResource:
+    """An owner of something that the HIP runtime handed out.
+
+    `close()` gives it back and may be called again; so do leaving a `with` block, garbage collection and the end of the
+    interpreter. `repr()` of a resource is how errors name it.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "_held")
+
+    def _own(self, release: Callable[..., None], *arguments: Any) -> None:
+        """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
+        # Whoever takes the entry out makes the call. It also tells a resource that the end of the interpreter released
+        # from one that is open, for finalisers that run even later.
+        self._held = [(release, arguments)]
+        self._finalizer = weakref.finalize(self, _release_quietly, os.getpid(), self._held)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the handle was given back."""
+        return not self._held
+
+    def close(self) -> None:
+        """Give the handle back; nothing happens when it is closed already. Raises `HipError` when the runtime does."""
+        self._finalizer.detach()
+        _release(self._held)
+
+    def require_open(self) -> None:
+        """Raise `HipClosed` after `close()`."""
+        if not self._held:
+            raise HipClosed(repr(self))
+
+    def __enter__(self) -> Self:
+        self.require_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+    # Two threads may close at the same time; taking out the entry is atomic where asking first would not be.
+    try:
+        release, arguments = held.pop()
+    except IndexError:
+        return
+    release(*arguments)
+
+
+def _release_quietly(process: int, held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+    """Release during garbage collection or at exit, where nobody could handle an error."""
+    # A forked child holds copies of its parent's handles; releasing those would pull them from under the parent.
+    if process == os.getpid():
+        with contextlib.suppress(Exception):
+            _release(held)

@@ -1,0 +1,45 @@
+"""What the vendors' libraries do for a GPU backend, each where it is there."""
+
+from typing import Protocol
+
+from ..conv import ParamsConv2D
+from ..dtype import DType
+from .matrices import Matrices
+
+
+class Blas(Protocol):
+    """Matrix products. `dtypes` are those that `multiply` takes."""
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        """The dtypes that the library multiplies."""
+
+    def multiply(
+        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+    ) -> None:
+        """Enqueue the products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
+
+        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32. Raises LibraryError.
+        """
+
+
+class Images(Protocol):
+    """Convolution and pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        """The dtypes that the library may take."""
+
+    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
+        """Enqueue a convolution of contiguous operands. Raises LibraryError."""
+
+    def avg_pool2d(
+        self,
+        dtype: DType,
+        dims: tuple[int, int, int, int],
+        kernel_size: tuple[int, int],
+        stride: tuple[int, int],
+        source: int,
+        result: int,
+    ) -> bool:
+        """Enqueue the means of the windows of a contiguous operand of `dims`. Raises LibraryError."""

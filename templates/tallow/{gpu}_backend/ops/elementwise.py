@@ -1,0 +1,142 @@
+"""One result for each element."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...dtype import DType
+from ...kernels import arguments
+from ...op import BinaryOp, CmpOp, UnaryOp
+from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from . import copy
+from .geometry import Dims, Part, merged, parts, strided_block, tiled
+from .operand import Operand
+from .scalar import element
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# The packs of 16 bytes that a thread of a contiguous kernel takes.
+_PACKS: Final = 2
+
+
+class Map(NamedTuple):
+    """A family of kernels that make one element of the result from one of each operand."""
+
+    family: str
+    contiguous: struct.Struct
+    strided: struct.Struct
+
+
+_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED)
+_BINARY: Final = Map("binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED)
+_COMPARE: Final = Map("cmp", arguments.COMPARE_CONTIGUOUS, arguments.COMPARE_STRIDED)
+_CAST: Final = Map("cast", arguments.CAST_CONTIGUOUS, arguments.CAST_STRIDED)
+_WHERE: Final = Map("where", arguments.WHERE_CONTIGUOUS, arguments.WHERE_STRIDED)
+_AFFINE: Final = Map("affine", arguments.AFFINE_CONTIGUOUS, arguments.AFFINE_STRIDED)
+_POWER: Final = Map("powf", arguments.POWER_CONTIGUOUS, arguments.POWER_STRIDED)
+_ELU: Final = Map("elu", arguments.ELU_CONTIGUOUS, arguments.ELU_STRIDED)
+
+
+def unary(op: UnaryOp, x: Operand) -> GpuStorage:
+    """`op` of every element."""
+    return _map(_UNARY, f"{op.value}_{x.dtype.value}", (x,), x.dtype)
+
+
+def binary(op: BinaryOp, x: Operand, y: Operand) -> GpuStorage:
+    """`op` of every pair of elements."""
+    name = f"{op.value}_{x.dtype.value}"
+    if not (x.layout.is_contiguous and y.layout.is_contiguous):
+        turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
+        if turned is not None:
+            return _binary_turned(name, x, y, *turned)
+    return _map(_BINARY, name, (x, y), x.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, Part] | None:
+    """Whether the second operand is the turned one, and the launch; None where neither is."""
+    for swapped, (turned, straight) in enumerate(((x, y), (y, x))):
+        # Dims of the result merge only where those of the operands do.
+        dims, steps = merged(shape, (copy.row_major(shape), turned, straight))
+        part = tiled(dims, steps, 1, itemsize)
+        if part is not None:
+            return bool(swapped), part
+    return None
+
+
+def _binary_turned(name: str, x: Operand, y: Operand, swapped: bool, part: Part) -> GpuStorage:
+    result = x.device.empty(x.dtype, x.layout.elem_count)
+    turned, straight = (y, x) if swapped else (x, y)
+    addresses = result.memory.address, turned.address, straight.address
+    packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields)
+    x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
+    return result
+
+
+def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
+    """`op` of every pair of elements as u8, 0 or 1."""
+    return _map(_COMPARE, f"{op.value}_{x.dtype.value}", (x, y), DType.U8)
+
+
+def cast(x: Operand, dtype: DType) -> GpuStorage:
+    """The elements converted to `dtype`."""
+    if x.dtype is dtype:
+        return copy.fresh(x)
+    return _map(_CAST, f"cast_{x.dtype.value}_{dtype.value}", (x,), dtype)
+
+
+def where(condition: Operand, on_true: Operand, on_false: Operand) -> GpuStorage:
+    """The element of `on_true` where the condition is not 0, else that of `on_false`."""
+    name = f"where_b{8 * on_true.itemsize}_b{8 * condition.itemsize}"
+    return _map(_WHERE, name, (condition, on_true, on_false), on_true.dtype)
+
+
+def affine(x: Operand, mul: float, add: float) -> GpuStorage:
+    """x * mul + add; on integers both are converted first."""
+    integers = (int(element(mul, x.dtype)), int(element(add, x.dtype))) if x.dtype.is_integer else (0, 0)
+    return _map(_AFFINE, f"affine_{x.dtype.value}", (x,), x.dtype, (mul, add, *integers))
+
+
+def power(x: Operand, alpha: float) -> GpuStorage:
+    """x to the power alpha."""
+    return _map(_POWER, f"powf_{x.dtype.value}", (x,), x.dtype, (alpha,))
+
+
+def elu(x: Operand, alpha: float) -> GpuStorage:
+    """x where x > 0, else alpha * expm1(x)."""
+    return _map(_ELU, f"elu_{x.dtype.value}", (x,), x.dtype, (alpha,))
+
+
+def _map(
+    kernels: Map, name: str, operands: tuple[Operand, ...], dtype: DType, parameters: tuple[float, ...] = ()
+) -> GpuStorage:
+    """A new storage with the kernel's function of every element of the operands, which have one shape."""
+    storage, layout = operands[0]
+    device = storage.device
+    count = layout.elem_count
+    result = device.empty(dtype, count)
+    if count == 0:
+        return result
+    launch = device.kernels.launch
+    widest = max(dtype.itemsize, *[operand.storage.dtype.itemsize for operand in operands])
+    addresses = [operand.address for operand in operands]
+    if all([operand.layout.is_contiguous for operand in operands]):
+        blocks = ceil_divide(count, BLOCK * _PACKS * (PACK_BYTES // widest))
+        packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
+        launch(kernels.family, f"{name}_contiguous", blocks, packed)
+        return result
+    name = f"{name}_strided"
+    strides = tuple([operand.layout.strides for operand in operands])
+    for blocks, first, offsets, fields in parts(strided_block(widest), layout.shape, strides):
+        places = [
+            address + offset * operand.itemsize
+            for address, offset, operand in zip(addresses, offsets, operands, strict=True)
+        ]
+        packed = kernels.strided.pack(
+            result.memory.address + first * dtype.itemsize, *places, *fields, *parameters
+        )  # fmt: skip
+        launch(kernels.family, name, blocks, packed)
+    return result

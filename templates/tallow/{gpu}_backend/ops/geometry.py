@@ -1,0 +1,146 @@
+"""Dims, strides and divisors as kernels take them.
+
+Everything here is worked out once for a combination of shapes and strides: a program repeats them, and working one out
+takes longer than a launch.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from ...error import InvalidArgument
+from ...layout import Layout, collapse
+from ...limits import MAX_RANK
+from ...shape import Shape
+from ..utils import BLOCK, PACK_BYTES, ceil_divide
+
+Dims = tuple[int, ...]
+
+# Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
+LIMIT: Final = 1 << 31
+# Where a part begins, whole accesses still fit.
+_PART_MULTIPLE: Final = 16
+# More elements side by side would cost a thread more registers than a wider access gains.
+_MOST_SIDE_BY_SIDE: Final = 8
+# The side of a tile by the bytes of an element: kernels/tile.hpp.
+_TILE_SIDES: Final = {1: 128, 2: 64, 4: 32, 8: 32}
+# A tile with less of its side in use does not pay.
+_LEAST_OF_SIDE: Final = 4
+
+
+class Part(NamedTuple):
+    """One launch: all elements of an op, or as many as 32 bits number."""
+
+    blocks: int
+    first: int
+    """The row-major number of the first element."""
+    offsets: Dims
+    """The first element of each operand."""
+    fields: Dims
+    """The arguments count (or tiles), rank, dims, multipliers, shifts and strides."""
+
+
+def strided_block(itemsize: int) -> int:
+    """How many elements a block of a strided kernel takes, by the bytes of the widest."""
+    return BLOCK * min(PACK_BYTES // itemsize, _MOST_SIDE_BY_SIDE)
+
+
+def divisor(size: int) -> tuple[int, int]:
+    """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
+    shift = (size - 1).bit_length()
+    return (1 << 32) * ((1 << shift) - size) // size + 1, shift
+
+
+def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Dims:
+    """The fields rank, dims, multipliers, shifts and strides, innermost first and filled up to the most dims.
+
+    No dims are one element.
+    """
+    inner = dims[::-1]
+    rest = (0,) * (MAX_RANK - len(dims))
+    multipliers, shifts = zip(*map(divisor, inner or (1,)), strict=True)
+    steps = [step for operand in strides for step in (*operand[::-1], *rest)]
+    if not inner:
+        return 0, 1, *rest[1:], 1, *rest[1:], 0, *rest[1:], *steps
+    return len(inner), *inner, *rest, *multipliers, *rest, *shifts, *rest, *steps
+
+
+def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:
+    """The fewest dims, and strides of each operand, that reach the same elements in the same order."""
+    shape = Shape.trusted(dims)
+    return collapse([Layout(shape, operand) for operand in strides])
+
+
+class Piece(NamedTuple):
+    """Some of the elements of dims and strides, and what was left out before them."""
+
+    first: int
+    offsets: Dims
+    dims: Dims
+
+
+def split(dims: Dims, strides: Sequence[Dims], limit: int = LIMIT) -> Iterator[Piece]:
+    """Cut into pieces of fewer than `limit` elements each, that follow each other in row-major order."""
+    if math.prod(dims) < limit:
+        yield Piece(0, (0,) * len(strides), dims)
+        return
+    size, *rest = dims
+    inner = math.prod(rest)
+    length = max((limit - 1) // inner, 1)
+    if length > _PART_MULTIPLE:
+        length -= length % _PART_MULTIPLE
+    for start in range(0, size, length):
+        below = (min(length, size - start), *rest) if length > 1 else tuple(rest)
+        steps = strides if length > 1 else [operand[1:] for operand in strides]
+        for piece in split(below, steps, limit):
+            offsets = [start * operand[0] + offset for operand, offset in zip(strides, piece.offsets, strict=True)]
+            ones = (1,) * (len(dims) - len(piece.dims))
+            yield Piece(start * inner + piece.first, tuple(offsets), (*ones, *piece.dims))
+
+
+@lru_cache(maxsize=4096)
+def parts(per_block: int, dims: Dims, strides: tuple[Dims, ...], limit: int = LIMIT) -> tuple[Part, ...]:
+    """The launches over elements numbered in row-major order, of which a block takes `per_block`; dims are merged."""
+    return tuple(_parts(per_block, *merged(dims, strides), limit))
+
+
+@lru_cache(maxsize=1024)
+def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], places: int) -> tuple[Part, ...]:
+    """Like `parts` with the dims as they are, where the first `places` operands are positions and no elements.
+
+    A position cannot begin elsewhere than at 0: InvalidArgument where that would take more than 32 bits.
+    """
+    found = tuple(_parts(per_block, dims, strides, LIMIT))
+    if any(any(part.offsets[:places]) for part in found):
+        raise InvalidArgument(op, f"one image has more than {LIMIT - 1} places; use smaller images")
+    return found
+
+
+def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> Iterator[Part]:
+    for piece in split(dims, strides, limit):
+        count = math.prod(piece.dims)
+        fields = (count, *packed_dims(piece.dims, strides))
+        yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, fields)
+
+
+def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> Part | None:
+    """The launch by tiles of merged dims in which operand 0 is dense in the last and operand `turned` in another one.
+
+    None where they do not lie like that, or where tiles would stay mostly empty.
+    """
+    side = _TILE_SIDES.get(itemsize)
+    if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[turned][-1] <= 1:
+        return None
+    least = side // _LEAST_OF_SIDE
+    along = next((dim for dim, step in enumerate(strides[turned]) if step == 1 and dims[dim] >= least), None)
+    if along is None or dims[-1] < least:
+        return None
+    last = len(dims) - 1
+    order = [*(dim for dim in range(last) if dim != along), along, last]
+    sizes = tuple(dims[dim] for dim in order)
+    tiles = ceil_divide(dims[along], side) * ceil_divide(dims[last], side) * math.prod(sizes[:-2])
+    if max(tiles, *sizes) >= LIMIT:
+        return None
+    steps = [tuple(operand[dim] for dim in order) for operand in strides]
+    return Part(tiles, 0, (0,) * len(strides), (tiles, *packed_dims(sizes, steps)))

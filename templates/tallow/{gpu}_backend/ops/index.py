@@ -1,0 +1,140 @@
+"""Elements chosen by an index: gathered and scattered. Sums of them are in `ops.sums`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...dtype import DType
+from ...kernels import arguments
+from ...layout import Layout
+from ...shape import Shape
+from ..index_errors import INDEX_OPS
+from ..utils import BLOCK, PACK_BYTES
+from . import copy
+from .geometry import Dims, Part, merged, parts, strided_block
+from .operand import Operand, shares_memory
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+# The number by which kernels know a dtype of indexes.
+_KINDS: Final = {dtype: kind for kind, dtype in enumerate((DType.U8, DType.U32, DType.I16, DType.I32, DType.I64))}
+# Of an entry in the table of winners, a u32.
+_WINNER_BYTES: Final = 4
+
+
+class Rows(NamedTuple):
+    """What indexes choose from: `size` rows, `stride` elements apart."""
+
+    op: str
+    indexes: Operand
+    size: int
+    stride: int
+
+    def fields(self, stride: int) -> tuple[int, ...]:
+        """The arguments errors, size, row_stride, op and index_kind, the stride in the elements of the kernel."""
+        errors = self.indexes.device.index_errors.address
+        return errors, self.size, stride, INDEX_OPS[self.op], _KINDS[self.indexes.dtype]
+
+
+def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
+    """Enqueue a kernel that reads indexes."""
+    device.kernels.launch("index", kernel, blocks, packed)
+    device.index_errors.expect()
+
+
+def without(strides: Dims, dim: int) -> Dims:
+    """The strides with that of `dim` 0."""
+    return (*strides[:dim], 0, *strides[dim + 1 :])
+
+
+def along(rank: int, dim: int, stride: int) -> Dims:
+    """Strides that are 0 but for that of `dim`."""
+    return (*(0,) * dim, stride, *(0,) * (rank - dim - 1))
+
+
+def index_select(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    shape = (*x.shape[:dim], *indexes.shape, *x.shape[dim + 1 :])
+    return _gather("index_select", x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
+
+
+def gather(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The element at each index along `dim`, in the shape of the indexes; 0 at a mark."""
+    return _gather("gather", x, indexes, indexes.shape, indexes.strides, dim)
+
+
+def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int) -> GpuStorage:
+    layout = Layout.contiguous(shape)
+    result = x.device.empty(x.dtype, layout.elem_count)
+    if result.length == 0:
+        return result
+    rows = Rows(op, indexes, x.shape[dim], x.strides[dim])
+    alignment = copy.alignment_of(x.address | rows.stride * x.itemsize)
+    plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment)
+    fields = rows.fields(rows.stride * x.itemsize // plan.width)
+    for blocks, first, (index_offset, offset), geometry in plan.parts:
+        packed = arguments.GATHER.pack(
+            result.memory.address + first * plan.width,
+            x.address + offset * plan.width,
+            indexes.address + index_offset * indexes.itemsize,
+            *fields,
+            *geometry,
+        )
+        launch(x.device, f"gather_b{8 * plan.width}", blocks, packed)
+    return result
+
+
+class _GatherPlan(NamedTuple):
+    """The bytes of the elements that are moved, and the launches."""
+
+    width: int
+    parts: tuple[Part, ...]
+
+
+@lru_cache(maxsize=4096)
+def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int) -> _GatherPlan:
+    dims, (source, indexes) = merged(shape, (source, indexes))
+    width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, PACK_BYTES)
+    return _GatherPlan(width, parts(strided_block(width), dims, (indexes, source)))
+
+
+def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
+    if indexes.layout.elem_count == 0:
+        return
+    indexes, source = apart(x, indexes), apart(x, source)
+    device, itemsize = x.device, x.itemsize
+    rows = Rows("scatter_set", indexes, x.shape[dim], x.strides[dim])
+    winners = device.allocate((x.layout.end - x.layout.start_offset) * _WINNER_BYTES if x.layout.end else 0)
+    strides = indexes.strides, without(x.strides, dim), source.strides
+    for blocks, _, offsets, geometry in parts(BLOCK, indexes.shape, strides):
+        if winners.nbytes:
+            device.driver.zero(winners.address, winners.nbytes)
+        packed = arguments.SCATTER.pack(
+            x.address + offsets[1] * itemsize,
+            source.address + offsets[2] * itemsize,
+            indexes.address + offsets[0] * indexes.itemsize,
+            winners.address + offsets[1] * _WINNER_BYTES,
+            *rows.fields(rows.stride),
+            *geometry,
+        )
+        launch(device, "scatter_mark", blocks, packed)
+        launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)
+
+
+def apart(target: Operand, operand: Operand) -> Operand:
+    """An operand that a kernel which writes to `target` may read: copied where they share elements."""
+    return dense_copy(operand) if shares_memory(target, operand) else operand
+
+
+def dense_copy(operand: Operand) -> Operand:
+    """The elements in row-major order in a new storage."""
+    return Operand(copy.fresh(operand), Layout.contiguous(operand.shape))
+
+
+def broadcast(indexes: Operand, shape: Shape, dim: int) -> Operand:
+    """A vector of indexes as one for each element of `shape` along `dim`."""
+    return indexes.relaid(shape, along(len(shape), dim, indexes.strides[0]))

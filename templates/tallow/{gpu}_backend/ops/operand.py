@@ -1,0 +1,69 @@
+"""What an op works on: a layout in a storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...dtype import DType
+from ...layout import Layout
+from ...shape import Shape
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+
+class Operand(NamedTuple):
+    """The elements that `layout` reaches in `storage`."""
+
+    storage: GpuStorage
+    layout: Layout
+
+    @property
+    def device(self) -> GpuDevice:
+        """The device of the storage."""
+        return self.storage.device
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self.storage.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.storage.dtype.itemsize
+
+    @property
+    def address(self) -> int:
+        """Where the first element is."""
+        storage = self.storage
+        return storage.memory.address + self.layout.start_offset * storage.dtype.itemsize
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the dims."""
+        return self.layout.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The step along each dim in elements."""
+        return self.layout.strides
+
+    def relaid(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
+        """The same storage from the same first element on, with other dims."""
+        return Operand(self.storage, Layout(Shape.trusted(shape), strides, self.layout.start_offset))
+
+
+def dense(storage: GpuStorage, shape: tuple[int, ...]) -> Operand:
+    """A whole storage in row-major order."""
+    return Operand(storage, Layout.contiguous(shape))
+
+
+def shares_memory(one: Operand, other: Operand) -> bool:
+    """Whether an element of one may be an element of the other: their storages are one, and their ranges meet."""
+    return (
+        one.storage.memory is other.storage.memory
+        and one.layout.start_offset < other.layout.end
+        and other.layout.start_offset < one.layout.end
+    )

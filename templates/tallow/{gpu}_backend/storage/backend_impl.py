@@ -1,0 +1,183 @@
+"""The storage methods on a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...backend import BackendStorage
+from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ...dtype import Array, DType
+from ...layout import Layout
+from ...op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+from ..ops import convolution, copy, elementwise, index, matmul, reduce, sums, window
+from ..ops.operand import Operand
+from .slice import Slice
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+
+
+class GpuStorage(BackendStorage):
+    """Elements in device memory; the methods are those of `tallow.storage.Storage`, which checks arguments.
+
+    Results are contiguous in new storages. Methods enqueue work and return; only `to_numpy` waits for it.
+    """
+
+    device: GpuDevice
+
+    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Slice) -> None:
+        """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
+        self.device = device
+        self.dtype = dtype
+        self.length = length
+        self.memory = memory
+
+    def to_numpy(self) -> Array:
+        array = np.empty(self.length, self.dtype.numpy)
+        self.device.read(array, self.memory.address)
+        return array
+
+    def try_clone(self, layout: Layout) -> GpuStorage:  # noqa: ARG002 - it only has to fit
+        return copy.fresh(Operand(self, Layout.contiguous((self.length,))))
+
+    def const_set(self, value: float, layout: Layout) -> None:
+        copy.fill(Operand(self, layout), value)
+
+    def copy_strided_src(self, dst: GpuStorage, dst_offset: int, src_layout: Layout) -> None:
+        copy.copy(Operand(self, src_layout), Operand(dst, Layout.contiguous(src_layout.shape, dst_offset)))
+
+    def copy2d(
+        self,
+        dst: GpuStorage,
+        d1: int,
+        d2: int,
+        src_stride: int,
+        dst_stride: int,
+        src_offset: int,
+        dst_offset: int,
+    ) -> None:
+        copy.copy_rows(self, dst, (d1, d2), (src_stride, dst_stride), (src_offset, dst_offset))
+
+    def affine(self, layout: Layout, mul: float, add: float) -> GpuStorage:
+        return elementwise.affine(Operand(self, layout), mul, add)
+
+    def powf(self, layout: Layout, alpha: float) -> GpuStorage:
+        return elementwise.power(Operand(self, layout), alpha)
+
+    def elu(self, layout: Layout, alpha: float) -> GpuStorage:
+        return elementwise.elu(Operand(self, layout), alpha)
+
+    def to_dtype(self, layout: Layout, dtype: DType) -> GpuStorage:
+        return elementwise.cast(Operand(self, layout), dtype)
+
+    def unary_impl(self, op: UnaryOp, layout: Layout) -> GpuStorage:
+        return elementwise.unary(op, Operand(self, layout))
+
+    def binary_impl(self, op: BinaryOp, rhs: GpuStorage, lhs_layout: Layout, rhs_layout: Layout) -> GpuStorage:
+        return elementwise.binary(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
+
+    def cmp(self, op: CmpOp, rhs: GpuStorage, lhs_layout: Layout, rhs_layout: Layout) -> GpuStorage:
+        return elementwise.compare(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
+
+    def where_cond(
+        self,
+        layout: Layout,
+        on_true: GpuStorage,
+        on_true_layout: Layout,
+        on_false: GpuStorage,
+        on_false_layout: Layout,
+    ) -> GpuStorage:
+        choices = Operand(on_true, on_true_layout), Operand(on_false, on_false_layout)
+        return elementwise.where(Operand(self, layout), *choices)
+
+    def reduce_op(self, op: ReduceOp, layout: Layout, dims: tuple[int, ...]) -> GpuStorage:
+        return reduce.reduce(op, Operand(self, layout), dims)
+
+    def gather(self, layout: Layout, indexes: GpuStorage, indexes_layout: Layout, dim: int) -> GpuStorage:
+        return index.gather(Operand(self, layout), Operand(indexes, indexes_layout), dim)
+
+    def index_select(self, indexes: GpuStorage, layout: Layout, indexes_layout: Layout, dim: int) -> GpuStorage:
+        return index.index_select(Operand(self, layout), Operand(indexes, indexes_layout), dim)
+
+    def scatter_set(
+        self,
+        layout: Layout,
+        indexes: GpuStorage,
+        indexes_layout: Layout,
+        source: GpuStorage,
+        source_layout: Layout,
+        dim: int,
+    ) -> None:
+        given = Operand(indexes, indexes_layout), Operand(source, source_layout)
+        index.scatter_set(Operand(self, layout), *given, dim)
+
+    def scatter_add(
+        self,
+        layout: Layout,
+        indexes: GpuStorage,
+        indexes_layout: Layout,
+        source: GpuStorage,
+        source_layout: Layout,
+        dim: int,
+    ) -> None:
+        given = Operand(indexes, indexes_layout), Operand(source, source_layout)
+        sums.scatter_add(Operand(self, layout), *given, dim)
+
+    def index_add(
+        self,
+        layout: Layout,
+        indexes: GpuStorage,
+        indexes_layout: Layout,
+        source: GpuStorage,
+        source_layout: Layout,
+        dim: int,
+    ) -> GpuStorage:
+        given = Operand(indexes, indexes_layout), Operand(source, source_layout)
+        return sums.index_add(Operand(self, layout), *given, dim)
+
+    def matmul(
+        self, rhs: GpuStorage, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout
+    ) -> GpuStorage:
+        return matmul.matmul(Operand(self, lhs_layout), Operand(rhs, rhs_layout), bmnk)
+
+    def conv1d(self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConv1D) -> GpuStorage:
+        return convolution.conv1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+
+    def conv_transpose1d(
+        self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConvTranspose1D
+    ) -> GpuStorage:
+        return convolution.conv_transpose1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+
+    def conv2d(self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConv2D) -> GpuStorage:
+        return convolution.conv2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+
+    def conv_transpose2d(
+        self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConvTranspose2D
+    ) -> GpuStorage:
+        return convolution.conv_transpose2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+
+    def avg_pool2d(self, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> GpuStorage:
+        return window.avg_pool2d(Operand(self, layout), kernel_size, stride)
+
+    def max_pool2d(self, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> GpuStorage:
+        return window.max_pool2d(Operand(self, layout), kernel_size, stride)
+
+    def upsample_nearest1d(self, layout: Layout, size: int) -> GpuStorage:
+        return window.upsample_nearest("upsample_nearest1d", Operand(self, layout), (size,))
+
+    def upsample_nearest2d(self, layout: Layout, height: int, width: int) -> GpuStorage:
+        return window.upsample_nearest("upsample_nearest2d", Operand(self, layout), (height, width))
+
+    def upsample_bilinear2d(
+        self,
+        layout: Layout,
+        height: int,
+        width: int,
+        align_corners: bool,
+        scale_h: float | None,
+        scale_w: float | None,
+    ) -> GpuStorage:
+        scales = scale_h, scale_w
+        return window.upsample_bilinear2d(Operand(self, layout), height, width, align_corners, *scales)

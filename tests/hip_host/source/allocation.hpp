@@ -1,0 +1,44 @@
+// Memory with guards. Every allocation ends at a page that cannot be touched and has one in front. Addresses are used
+// once: a freed allocation stays untouchable, so a use after free faults however late it comes.
+#pragma once
+
+#include "hip_host.hpp"
+
+#include <optional>
+
+namespace hip_host {
+
+// What memory holds before anything was written to it.
+constexpr unsigned char poison_byte = 0xCB;
+
+struct Allocation {
+    char* begin;
+    std::size_t bytes;
+    hipMemoryType type;
+    int device;
+    unsigned flags;
+    bool freed;
+    bool external; // a variable of a module: known here, but not owned
+
+    bool holds(const void* address, std::size_t count) const {
+        const auto* first = static_cast<const char*>(address);
+        return first >= begin && count <= bytes && static_cast<std::size_t>(first - begin) <= bytes - count;
+    }
+};
+
+hipError_t allocate(void** address, std::size_t bytes, hipMemoryType type, int device, unsigned flags);
+hipError_t release(void* address, hipMemoryType type);
+void release_device(int device);
+
+void register_external(void* address, std::size_t bytes, int device);
+void forget_external(void* address);
+
+// The live allocation that holds the address (its end counts as inside), if there is one.
+std::optional<Allocation> find_allocation(const void* address);
+
+// A sentence that says where the address lies relative to the nearest allocation. Empty where it is near none.
+std::string describe_address(const void* address);
+
+std::size_t allocated_bytes(int device);
+
+} // namespace hip_host

@@ -1,0 +1,280 @@
+// HIP's memory functions. Every range that claims to be device memory is looked up before it is touched.
+#include "allocation.hpp"
+#include "device.hpp"
+#include "stream.hpp"
+
+#include <cstring>
+#include <vector>
+
+using namespace hip_host;
+
+namespace {
+
+enum class Where { host, pinned, device };
+
+// Nothing of [address, address + bytes) may lie outside of the allocation that it begins in.
+hipError_t place(const void* address, std::size_t bytes, Where& where) {
+    if (!address)
+        return hipErrorInvalidValue;
+    const std::optional<Allocation> allocation = find_allocation(address);
+    if (!allocation) {
+        // Freed or guard memory is not the host's either.
+        where = Where::host;
+        return describe_address(address).empty() ? hipSuccess : hipErrorInvalidValue;
+    }
+    where = allocation->type == hipMemoryTypeDevice ? Where::device : Where::pinned;
+    return allocation->holds(address, bytes) ? hipSuccess : hipErrorInvalidValue;
+}
+
+bool fits(hipMemcpyKind kind, Where destination, Where source) {
+    const bool to_device = destination == Where::device, from_device = source == Where::device;
+    switch (kind) {
+    case hipMemcpyHostToHost:
+        return !to_device && !from_device;
+    case hipMemcpyHostToDevice:
+        return to_device && !from_device;
+    case hipMemcpyDeviceToHost:
+        return !to_device && from_device;
+    case hipMemcpyDeviceToDevice:
+        return to_device && from_device;
+    case hipMemcpyDefault:
+        return true;
+    }
+    return false;
+}
+
+struct Rows {
+    std::size_t width, height, destination_pitch, source_pitch;
+
+    std::size_t destination_bytes() const { return (height - 1) * destination_pitch + width; }
+    std::size_t source_bytes() const { return (height - 1) * source_pitch + width; }
+};
+
+void copy_rows(void* destination, const void* source, Rows rows) {
+    for (std::size_t row = 0; row < rows.height; ++row)
+        std::memmove(static_cast<char*>(destination) + row * rows.destination_pitch,
+                     static_cast<const char*>(source) + row * rows.source_pitch, rows.width);
+}
+
+enum class Wait { for_it, as_the_stream_does };
+
+hipError_t copy(void* destination, const void* source, Rows rows, hipMemcpyKind kind, Wait wait, hipStream_t stream) {
+    if (rows.width == 0 || rows.height == 0)
+        return stream_is_live(stream) ? hipSuccess : hipErrorInvalidHandle;
+    Where to, from;
+    if (rows.width > rows.destination_pitch || rows.width > rows.source_pitch ||
+        place(destination, rows.destination_bytes(), to) || place(source, rows.source_bytes(), from))
+        return hipErrorInvalidValue;
+    if (!fits(kind, to, from))
+        return hipErrorInvalidMemcpyDirection;
+    const auto work = [=] { return copy_rows(destination, source, rows), hipSuccess; };
+    if (wait == Wait::for_it)
+        return run_now(work);
+    if (!lazy())
+        return submit(stream, work);
+    if (from == Where::host) {
+        // HIP stages pageable memory before the call returns, so the host may reuse it at once.
+        const auto* begin = static_cast<const char*>(source);
+        std::vector<char> staged(begin, begin + rows.source_bytes());
+        return submit(stream, [=, staged = std::move(staged)] {
+            return copy_rows(destination, staged.data(), rows), hipSuccess;
+        });
+    }
+    const hipError_t error = submit(stream, work);
+    // To pageable memory the copy is done when the call returns.
+    return error == hipSuccess && to == Where::host ? finish_device(current_device()) : error;
+}
+
+hipError_t copy(void* destination, const void* source, std::size_t bytes, hipMemcpyKind kind, Wait wait,
+                hipStream_t stream) {
+    return copy(destination, source, Rows{bytes, 1, bytes, bytes}, kind, wait, stream);
+}
+
+template <class Value>
+hipError_t fill(void* destination, Value value, std::size_t count, Wait wait, hipStream_t stream) {
+    if (count == 0)
+        return stream_is_live(stream) ? hipSuccess : hipErrorInvalidHandle;
+    Where where;
+    if (place(destination, count * sizeof(Value), where) || where == Where::host)
+        return hipErrorInvalidValue;
+    const auto work = [=] {
+        for (std::size_t index = 0; index < count; ++index)
+            std::memcpy(static_cast<char*>(destination) + index * sizeof(Value), &value, sizeof(Value));
+        return hipSuccess;
+    };
+    return wait == Wait::for_it ? run_now(work) : submit(stream, work);
+}
+
+hipError_t allocate_for(const char* name, void** address, std::size_t bytes, hipMemoryType type, unsigned flags) {
+    return api(name, hipErrorOutOfMemory, [&] {
+        if (!address)
+            return hipErrorInvalidValue;
+        *address = nullptr;
+        if (!is_device(current_device()))
+            return hipErrorNoDevice;
+        const hipError_t error = bytes ? allocate(address, bytes, type, current_device(), flags) : hipSuccess;
+        LogLine(name).integer("bytes", static_cast<long long>(bytes)).address("address", *address);
+        return error;
+    });
+}
+
+hipError_t release_for(const char* name, void* address, hipMemoryType type) {
+    if (!address)
+        return hipSuccess;
+    LogLine(name).address("address", address);
+    return release(address, type);
+}
+
+constexpr auto wait_for_it = Wait::for_it;
+constexpr auto in_order = Wait::as_the_stream_does;
+
+} // namespace
+
+HIP_HOST_API hipError_t hipMalloc(void** address, std::size_t bytes) {
+    return allocate_for("hipMalloc", address, bytes, hipMemoryTypeDevice, 0);
+}
+
+HIP_HOST_API hipError_t hipMallocAsync(void** address, std::size_t bytes, hipStream_t stream) {
+    if (!stream_is_live(stream))
+        return remember(hipErrorInvalidHandle);
+    return allocate_for("hipMallocAsync", address, bytes, hipMemoryTypeDevice, 0);
+}
+
+HIP_HOST_API hipError_t hipHostMalloc(void** address, std::size_t bytes, unsigned flags) {
+    return allocate_for("hipHostMalloc", address, bytes, hipMemoryTypeHost, flags);
+}
+
+HIP_HOST_API hipError_t hipFree(void* address) {
+    return api("hipFree", hipErrorInvalidValue, [&] {
+        const hipError_t error = finish_device(current_device());
+        return error ? error : release_for("hipFree", address, hipMemoryTypeDevice);
+    });
+}
+
+HIP_HOST_API hipError_t hipFreeAsync(void* address, hipStream_t stream) {
+    return api("hipFreeAsync", hipErrorInvalidValue, [&] {
+        const std::optional<Allocation> allocation = find_allocation(address);
+        if (!allocation || allocation->begin != address)
+            return hipErrorInvalidValue;
+        return submit(stream, [=] { return release_for("hipFreeAsync", address, hipMemoryTypeDevice); });
+    });
+}
+
+HIP_HOST_API hipError_t hipHostFree(void* address) {
+    return api("hipHostFree", hipErrorInvalidValue, [&] {
+        const hipError_t error = finish_device(current_device());
+        return error ? error : release_for("hipHostFree", address, hipMemoryTypeHost);
+    });
+}
+
+HIP_HOST_API hipError_t hipMemGetInfo(std::size_t* available, std::size_t* total) {
+    return api("hipMemGetInfo", hipErrorInvalidValue, [&] {
+        if (!available || !total)
+            return hipErrorInvalidValue;
+        *total = memory_limit();
+        *available = *total - allocated_bytes(current_device());
+        return hipSuccess;
+    });
+}
+
+HIP_HOST_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* address) {
+    return api("hipPointerGetAttributes", hipErrorInvalidValue, [&] {
+        const std::optional<Allocation> allocation = find_allocation(address);
+        if (!attributes || !allocation)
+            return hipErrorInvalidValue;
+        void* pointer = const_cast<void*>(address);
+        const bool on_device = allocation->type == hipMemoryTypeDevice;
+        *attributes = {allocation->type, allocation->device, pointer, on_device ? nullptr : pointer, 0,
+                       allocation->flags};
+        return hipSuccess;
+    });
+}
+
+HIP_HOST_API hipError_t hipMemcpy(void* destination, const void* source, std::size_t bytes, hipMemcpyKind kind) {
+    return api("hipMemcpy", hipErrorInvalidValue,
+               [&] { return copy(destination, source, bytes, kind, wait_for_it, nullptr); });
+}
+
+HIP_HOST_API hipError_t hipMemcpyAsync(void* destination, const void* source, std::size_t bytes, hipMemcpyKind kind,
+                                       hipStream_t stream) {
+    return api("hipMemcpyAsync", hipErrorInvalidValue,
+               [&] { return copy(destination, source, bytes, kind, in_order, stream); });
+}
+
+HIP_HOST_API hipError_t hipMemcpyWithStream(void* destination, const void* source, std::size_t bytes,
+                                            hipMemcpyKind kind, hipStream_t stream) {
+    return api("hipMemcpyWithStream", hipErrorInvalidValue, [&] {
+        const hipError_t error = copy(destination, source, bytes, kind, in_order, stream);
+        return error ? error : finish_device(current_device());
+    });
+}
+
+HIP_HOST_API hipError_t hipMemcpyHtoD(void* destination, const void* source, std::size_t bytes) {
+    return hipMemcpy(destination, source, bytes, hipMemcpyHostToDevice);
+}
+HIP_HOST_API hipError_t hipMemcpyDtoH(void* destination, void* source, std::size_t bytes) {
+    return hipMemcpy(destination, source, bytes, hipMemcpyDeviceToHost);
+}
+HIP_HOST_API hipError_t hipMemcpyDtoD(void* destination, void* source, std::size_t bytes) {
+    return hipMemcpy(destination, source, bytes, hipMemcpyDeviceToDevice);
+}
+HIP_HOST_API hipError_t hipMemcpyHtoDAsync(void* destination, const void* source, std::size_t bytes,
+                                           hipStream_t stream) {
+    return hipMemcpyAsync(destination, source, bytes, hipMemcpyHostToDevice, stream);
+}
+HIP_HOST_API hipError_t hipMemcpyDtoHAsync(void* destination, void* source, std::size_t bytes, hipStream_t stream) {
+    return hipMemcpyAsync(destination, source, bytes, hipMemcpyDeviceToHost, stream);
+}
+HIP_HOST_API hipError_t hipMemcpyDtoDAsync(void* destination, void* source, std::size_t bytes, hipStream_t stream) {
+    return hipMemcpyAsync(destination, source, bytes, hipMemcpyDeviceToDevice, stream);
+}
+
+HIP_HOST_API hipError_t hipMemcpyPeerAsync(void* destination, int to_device, const void* source, int from_device,
+                                           std::size_t bytes, hipStream_t stream) {
+    return api("hipMemcpyPeer", hipErrorInvalidValue, [&] {
+        if (!is_device(to_device) || !is_device(from_device))
+            return hipErrorInvalidDevice;
+        const std::optional<Allocation> to = find_allocation(destination), from = find_allocation(source);
+        if (bytes && (!to || !from || to->device != to_device || from->device != from_device))
+            return hipErrorInvalidValue;
+        return copy(destination, source, bytes, hipMemcpyDeviceToDevice, in_order, stream);
+    });
+}
+
+HIP_HOST_API hipError_t hipMemcpyPeer(void* destination, int to_device, const void* source, int from_device,
+                                      std::size_t bytes) {
+    const hipError_t error = hipMemcpyPeerAsync(destination, to_device, source, from_device, bytes, nullptr);
+    return error ? error : finish_device(current_device());
+}
+
+HIP_HOST_API hipError_t hipMemcpy2D(void* destination, std::size_t destination_pitch, const void* source,
+                                    std::size_t source_pitch, std::size_t width, std::size_t height,
+                                    hipMemcpyKind kind) {
+    return api("hipMemcpy2D", hipErrorInvalidValue, [&] {
+        return copy(destination, source, Rows{width, height, destination_pitch, source_pitch}, kind, wait_for_it,
+                    nullptr);
+    });
+}
+
+HIP_HOST_API hipError_t hipMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,
+                                         std::size_t source_pitch, std::size_t width, std::size_t height,
+                                         hipMemcpyKind kind, hipStream_t stream) {
+    return api("hipMemcpy2DAsync", hipErrorInvalidValue, [&] {
+        return copy(destination, source, Rows{width, height, destination_pitch, source_pitch}, kind, in_order, stream);
+    });
+}
+
+#define HIP_HOST_FILL(name, Value, Given)                                                                              \
+    HIP_HOST_API hipError_t name(void* destination, Given value, std::size_t count) {                                  \
+        return api(#name, hipErrorInvalidValue,                                                                        \
+                   [&] { return fill(destination, static_cast<Value>(value), count, wait_for_it, nullptr); });         \
+    }                                                                                                                  \
+    HIP_HOST_API hipError_t name##Async(void* destination, Given value, std::size_t count, hipStream_t stream) {       \
+        return api(#name "Async", hipErrorInvalidValue,                                                                \
+                   [&] { return fill(destination, static_cast<Value>(value), count, in_order, stream); });             \
+    }
+
+HIP_HOST_FILL(hipMemset, unsigned char, int)
+HIP_HOST_FILL(hipMemsetD8, unsigned char, unsigned char)
+HIP_HOST_FILL(hipMemsetD16, unsigned short, unsigned short)
+HIP_HOST_FILL(hipMemsetD32, unsigned, int)

@@ -1,0 +1,384 @@
+"""The runtime, driven as tallow drives it: through hip-python."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hip import hip
+
+from hip_host_driver import TO_DEVICE, TO_HOST, Buffer, CallError, Module, check, compile_source, target
+
+SCALE = """
+struct Args { float* values; float factor; unsigned count; };
+extern "C" __global__ void __launch_bounds__(256) scale(Args args) {
+    const unsigned index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index < args.count)
+        args.values[index] *= args.factor;
+}
+"""
+
+
+def scale_arguments(address: int, factor: float, count: int) -> bytes:
+    return struct.pack("<QfI", address, factor, count)
+
+
+# ---- Devices
+
+
+def test_the_device_says_what_it_is(host):
+    assert check(hip.hipGetDeviceCount()) == 1
+    properties = check(hip.hipGetDeviceProperties(0))
+    assert properties.name == "HIP on the CPU"
+    assert properties.gcnArchName == "host64"
+    assert properties.warpSize == 64
+    assert properties.maxThreadsPerBlock == 1024
+    assert properties.sharedMemPerBlock == 65536
+    assert properties.pciBusID == 1
+    assert properties.isLargeBar == 0
+    attribute = hip.hipDeviceAttribute_t
+    assert check(hip.hipDeviceGetAttribute(attribute.hipDeviceAttributeWarpSize, 0)) == 64
+    assert check(hip.hipDeviceGetAttribute(attribute.hipDeviceAttributeMaxThreadsPerBlock, 0)) == 1024
+    assert check(hip.hipDeviceGetAttribute(attribute.hipDeviceAttributeMultiprocessorCount, 0)) >= 1
+    assert check(hip.hipDeviceGetAttribute(attribute.hipDeviceAttributeComputeCapabilityMajor, 0)) == 9
+    with pytest.raises(CallError, match="hipErrorInvalidDevice"):
+        check(hip.hipSetDevice(1))
+    assert check(hip.hipRuntimeGetVersion()) // 10_000_000 == 7
+
+
+def test_several_devices(run_script):
+    result = run_script(
+        """
+assert check(hip.hipGetDeviceCount()) == 2
+first = Buffer(np.arange(8.0))
+check(hip.hipSetDevice(1))
+second = Buffer(np.zeros(8))
+assert check(hip.hipDeviceCanAccessPeer(0, 1)) == 0
+check(hip.hipMemcpyPeer(second.pointer, 1, first.pointer, 0, 64))
+assert (second.read() == np.arange(8.0)).all()
+assert hip.hipMemcpyPeer(second.pointer, 0, first.pointer, 0, 64)[0].name == "hipErrorInvalidValue"
+""",
+        HIP_HOST_DEVICES="2",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_no_device(run_script):
+    result = run_script("print(hip.hipGetDeviceCount()[0].name)", HIP_HOST_DEVICES="0")
+    assert result.stdout == "hipErrorNoDevice\n"
+
+
+# ---- Memory
+
+
+def test_copies_and_fills():
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    with Buffer(values) as buffer, Buffer(np.zeros((4, 6), np.float32)) as other:
+        assert (buffer.read() == values).all()
+        check(hip.hipMemcpyDtoD(other.pointer, buffer.pointer, values.nbytes))
+        assert (other.read() == values).all()
+        check(hip.hipMemcpy2D(other.pointer, 24, buffer.address + 4, 24, 8, 4, hip.hipMemcpyKind.hipMemcpyDefault))
+        assert (other.read()[:, :2] == values[:, 1:3]).all()
+        check(hip.hipMemsetD32(other.pointer, 0x3F800000, 24))
+        assert (other.read() == 1).all()
+        check(hip.hipMemsetD8Async(other.pointer, 0, 96, None))
+        assert (other.read() == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["hipMemcpyDeviceToDevice", "hipMemcpyDeviceToHost", "hipMemcpyHostToHost"])
+def test_a_copy_in_the_wrong_direction_is_refused(kind):
+    with Buffer(np.zeros(4)) as buffer, pytest.raises(CallError, match="hipErrorInvalidMemcpyDirection"):
+        check(hip.hipMemcpy(buffer.pointer, np.zeros(4), 32, hip.hipMemcpyKind[kind]))
+
+
+def test_a_copy_past_the_end_is_refused():
+    with Buffer(np.zeros(4)) as buffer:
+        with pytest.raises(CallError, match="hipErrorInvalidValue"):
+            check(hip.hipMemcpy(buffer.pointer, np.zeros(5), 40, TO_DEVICE))
+        with pytest.raises(CallError, match="hipErrorInvalidValue"):
+            check(hip.hipMemcpy(buffer.address + 8, np.zeros(4), 32, TO_DEVICE))
+
+
+def test_fresh_memory_is_poisoned_and_freed_memory_is_gone():
+    pointer = check(hip.hipMalloc(10))
+    result = np.zeros(10, np.uint8)
+    check(hip.hipMemcpy(result, pointer, 10, TO_HOST))
+    assert (result == 0xCB).all()
+    check(hip.hipFree(pointer))
+    with pytest.raises(CallError, match="hipErrorInvalidValue"):
+        check(hip.hipMemcpy(result, int(pointer), 10, TO_HOST))
+    with pytest.raises(CallError, match="hipErrorInvalidValue"):
+        check(hip.hipFree(int(pointer)))
+
+
+def test_pointers_know_what_they_are():
+    with Buffer(np.zeros(4)) as buffer:
+        attributes = check(hip.hipPointerGetAttributes(buffer.pointer))
+        assert attributes.type == hip.hipMemoryType.hipMemoryTypeDevice
+        assert attributes.device == 0
+    assert hip.hipPointerGetAttributes(np.zeros(4))[0].name == "hipErrorInvalidValue"
+    pinned = check(hip.hipHostMalloc(64, 0))
+    assert check(hip.hipPointerGetAttributes(pinned)).type == hip.hipMemoryType.hipMemoryTypeHost
+    check(hip.hipHostFree(pinned))
+
+
+def test_memory_runs_out_and_comes_back(run_script):
+    result = run_script(
+        """
+first = check(hip.hipMalloc(700))
+assert check(hip.hipMemGetInfo()) == (300, 1000)
+assert hip.hipMalloc(301)[0].name == "hipErrorOutOfMemory"
+assert hip.hipGetLastError()[0].name == "hipErrorOutOfMemory"
+assert hip.hipGetLastError()[0].name == "hipSuccess"
+check(hip.hipFree(first))
+check(hip.hipMalloc(1000))
+""",
+        HIP_HOST_MEMORY="1000",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+FAULTS = {
+    "past the end": (13, "block (1, 0, 0), thread (1, 0, 0)", "0 bytes past the end of a live allocation of 64 bytes"),
+    "in front": (-1025, "block (0, 0, 0), thread (0, 0, 0)", "4100 bytes before a live allocation of 64 bytes"),
+}
+TOUCH = f"""
+module = Module('''{SCALE}'''.replace("args.values[index]", "args.values[int(index + args.factor)]"))
+buffer = Buffer(np.zeros(16, np.float32))
+"""
+
+
+@pytest.mark.parametrize("place", FAULTS)
+def test_a_kernel_that_leaves_its_memory_is_named(run_script, place):
+    offset, thread, words = FAULTS[place]
+    code = TOUCH + f"module.launch('scale', (3,), (2,), struct.pack('<QfI', buffer.address, {offset}, 4))"
+    result = run_script(code)
+    assert result.returncode == -11
+    assert f"kernel scale, {thread}" in result.stderr
+    assert words in result.stderr
+
+
+def test_use_after_free_is_named(run_script):
+    result = run_script(
+        TOUCH + "address = buffer.address; check(hip.hipFree(buffer.pointer))\n"
+        "module.launch('scale', (1,), (1,), struct.pack('<QfI', address, 0, 4))"
+    )
+    assert result.returncode == -11
+    assert "at offset 0 of a freed allocation of 64 bytes" in result.stderr
+
+
+def test_a_fault_can_be_an_error_that_stays(run_script):
+    result = run_script(
+        TOUCH
+        + """
+try:
+    module.launch('scale', (1,), (1,), struct.pack('<QfI', buffer.address, 100, 4))
+except CallError as error:
+    assert error.name == "hipErrorIllegalAddress"
+assert hip.hipMalloc(4)[0].name == "hipErrorIllegalAddress"
+assert hip.hipDeviceSynchronize()[0].name == "hipErrorIllegalAddress"
+check(hip.hipDeviceReset())
+buffer = Buffer(np.ones(16, np.float32))
+module.launch('scale', (1,), (1,), struct.pack('<QfI', buffer.address, 0, 4))
+assert buffer.read()[0] == 0
+""",
+        HIP_HOST_FAULT="error",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_bytes_beside_an_allocation_are_watched(run_script):
+    result = run_script(
+        """
+module = Module('struct A { char* p; }; extern "C" __global__ void touch(A a) { a.p[0] = 1; }')
+pointer = check(hip.hipMalloc(13))
+module.launch("touch", (1,), (1,), struct.pack("<Q", int(pointer) + 13))
+check(hip.hipFree(pointer))
+"""
+    )
+    assert result.returncode == -6
+    assert "bytes beside an allocation were overwritten" in result.stderr
+    assert "0 bytes past the end" in result.stderr
+
+
+# ---- Streams and events
+
+
+def test_streams_and_events(host):
+    streams, events = host.live("stream"), host.live("event")
+    stream = check(hip.hipStreamCreateWithFlags(1))
+    start, stop = check(hip.hipEventCreate()), check(hip.hipEventCreateWithFlags(0))
+    assert hip.hipEventElapsedTime(start, stop)[0].name == "hipErrorInvalidHandle"
+    check(hip.hipEventRecord(start, stream))
+    check(hip.hipEventRecord(stop, stream))
+    check(hip.hipStreamWaitEvent(stream, stop, 0))
+    check(hip.hipEventSynchronize(stop))
+    assert check(hip.hipEventElapsedTime(start, stop)) >= 0
+    check(hip.hipEventQuery(stop))
+    check(hip.hipStreamQuery(stream))
+    assert (host.live("stream"), host.live("event")) == (streams + 1, events + 2)
+    for event in (start, stop):
+        check(hip.hipEventDestroy(event))
+    check(hip.hipStreamDestroy(stream))
+    assert hip.hipStreamSynchronize(stream)[0].name == "hipErrorInvalidHandle"
+    assert (host.live("stream"), host.live("event")) == (streams, events)
+
+
+def test_lazy_streams_run_when_something_waits(run_script):
+    result = run_script(
+        """
+stream, other = check(hip.hipStreamCreateWithFlags(1)), check(hip.hipStreamCreateWithFlags(1))
+buffer = Buffer(np.zeros(4, np.uint8))
+pinned = check(hip.hipHostMalloc(4, 0))
+view = np.ctypeslib.as_array(ctypes.cast(int(pinned), ctypes.POINTER(ctypes.c_uint8)), (4,))
+view[:] = 7
+check(hip.hipMemcpyAsync(buffer.pointer, pinned, 4, TO_DEVICE, stream))
+event = check(hip.hipEventCreate())
+check(hip.hipEventRecord(event, stream))
+view[:] = 9  # too early: the copy has not run
+assert (buffer.read() == 0).all()
+check(hip.hipStreamWaitEvent(other, event, 0))
+check(hip.hipStreamSynchronize(other))
+assert (buffer.read() == 9).all()
+check(hip.hipMemsetAsync(buffer.pointer, 1, 4, stream))
+assert hip.hipStreamQuery(stream)[0].name == "hipErrorNotReady"
+assert hip.hipStreamQuery(stream)[0].name == "hipSuccess"
+assert (buffer.read() == 1).all()
+""",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+# ---- Modules
+
+
+def test_a_code_object_is_checked_before_it_is_loaded(tmp_path):
+    code = compile_source(SCALE)
+    wrong_target = code[:16] + b"host16".ljust(16, b"\0") + code[32:]
+    gpu = b"\x7fELF" + bytes(14) + b"\xe0\x00" + bytes(100)
+    cases = {
+        "hipErrorInvalidImage": [code[: len(code) // 2] + bytes(len(code)), b"no code object" + bytes(100)],
+        "hipErrorNoBinaryForGpu": [wrong_target, gpu, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(100)],
+    }
+    for name, images in cases.items():
+        for image in images:
+            assert hip.hipModuleLoadData(image)[0].name == name
+    path = tmp_path / "kernels.co"
+    for length in (0, 20, 1000, len(code) - 1):
+        path.write_bytes(code[:length])
+        assert hip.hipModuleLoad(bytes(path))[0].name == "hipErrorInvalidImage"
+    path.write_bytes(code)
+    module = check(hip.hipModuleLoad(bytes(path)))
+    assert hip.hipModuleGetFunction(module, b"missing")[0].name == "hipErrorNotFound"
+    check(hip.hipModuleUnload(module))
+    assert hip.hipModuleGetFunction(module, b"scale")[0].name == "hipErrorInvalidHandle"
+    assert hip.hipModuleLoad(bytes(tmp_path / "none"))[0].name == "hipErrorFileNotFound"
+
+
+def test_globals_are_device_memory():
+    source = '__device__ int table[4]; extern "C" __global__ void fill() { table[threadIdx.x] = threadIdx.x; }'
+    with Module(
+        source.replace("__device__", 'extern "C" { __device__', 1).replace("; extern", "; } extern", 1)
+    ) as module:
+        module.launch("fill", (1,), (4,), b"")
+        address, size = check(hip.hipModuleGetGlobal(module.handle, b"table"))
+        result = np.zeros(4, np.int32)
+        check(hip.hipMemcpy(result, address, size, TO_HOST))
+        assert result.tolist() == [0, 1, 2, 3]
+
+
+# ---- hiprtc
+
+
+def test_a_compile_error_has_the_name_and_line_of_the_source():
+    with pytest.raises(CallError) as failure:
+        compile_source('extern "C" __global__ void broken() {\n  undeclared = 1;\n}')
+    assert failure.value.name == "HIPRTC_ERROR_COMPILATION"
+    assert "test.hip:2:" in failure.value.log and "undeclared" in failure.value.log
+
+
+def test_an_unknown_target_or_option_is_an_error():
+    for option in ("--offload-arch=gfx90a", "--no-such-option"):
+        with pytest.raises(CallError, match="HIPRTC_ERROR_COMPILATION"):
+            compile_source(SCALE, option)
+    other = "host32" if target() == "host64" else "host64"
+    assert hip.hipModuleLoadData(compile_source(SCALE, f"--offload-arch={other}"))[0].name == "hipErrorNoBinaryForGpu"
+
+
+def test_options_reach_the_compiler(tmp_path):
+    (tmp_path / "factor.h").write_text("#define FACTOR GIVEN")
+    source = '#include "factor.h"\nextern "C" __global__ void fill(float* out) { *out = FACTOR + OPGEN_WAVE_SIZE; }'
+    options = ("-I", str(tmp_path), "-DGIVEN=0.5f", "-Wall", "-Werror", f"--offload-arch={target()}", "-mllvm", "-x")
+    with Module(source, *options) as module, Buffer(np.zeros(1, np.float32)) as out:
+        module.launch("fill", (1,), (1,), struct.pack("<Q", out.address))
+        assert out.read()[0] == 64.5
+
+
+# ---- Launches
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared", "name"),
+    [
+        ((0, 1, 1), (1, 1, 1), 0, "hipErrorInvalidConfiguration"),
+        ((1, 1, 1), (1, 0, 1), 0, "hipErrorInvalidConfiguration"),
+        ((1, 1, 1), (1025, 1, 1), 0, "hipErrorInvalidConfiguration"),
+        ((1 << 24, 1, 1), (256, 1, 1), 0, "hipErrorInvalidConfiguration"),
+        ((1, 1, 1), (512, 1, 1), 0, "hipErrorLaunchFailure"),
+        ((1, 1, 1), (1, 1, 1), 65537, "hipErrorInvalidValue"),
+    ],
+)
+def test_a_launch_outside_of_the_limits_is_refused(grid, block, shared, name):
+    with Module(SCALE) as module, Buffer(np.zeros(1)) as buffer, pytest.raises(CallError, match=name):
+        module.launch("scale", grid, block, scale_arguments(buffer.address, 1, 0), shared)
+
+
+def test_arguments_must_have_the_size_of_the_struct():
+    with Module(SCALE) as module, Buffer(np.ones(4, np.float32)) as buffer:
+        arguments = scale_arguments(buffer.address, 2, 4)
+        for wrong in (arguments[:-1], arguments + b"\0"):
+            with pytest.raises(CallError, match="hipErrorInvalidValue"):
+                module.launch("scale", (1,), (4,), wrong)
+        by_pointer = np.frombuffer(arguments, np.uint8).copy()
+        check(hip.hipModuleLaunchKernel(module.function("scale"), 1, 1, 1, 4, 1, 1, 0, None, [by_pointer], None))
+        assert buffer.read().tolist() == [2, 2, 2, 2]
+        assert hip.hipModuleLaunchKernel(module.function("scale"), 1, 1, 1, 4, 1, 1, 0, None, None, None)[0].value == 1
+
+
+# ---- What tests turn and look at
+
+
+def test_failures_are_injected(host, run_script):
+    host.fail("hipMalloc", 2)
+    first = check(hip.hipMalloc(8))
+    assert hip.hipMalloc(8)[0].name == "hipErrorOutOfMemory"
+    check(hip.hipFree(check(hip.hipMalloc(8))))
+    host.fail("hipMalloc", -1, 719)
+    assert [hip.hipMalloc(8)[0].name for _ in range(2)] == ["hipErrorLaunchFailure"] * 2
+    host.fail("hipMalloc", 0)
+    check(hip.hipFree(first))
+    code = "print([hip.hipInit(0)[0].value for _ in range(4)])"
+    assert run_script(code, HIP_HOST_FAIL="hipMalloc,hipInit:2:999").stdout == "[0, 999, 0, 0]\n"
+    assert run_script(code, HIP_HOST_FAIL="hipInit:3+").stdout == "[0, 0, 3, 3]\n"
+
+
+def test_launches_and_allocations_are_logged(host):
+    host.keep_log(True)
+    with Module(SCALE) as module, Buffer(np.zeros(4, np.float32)) as buffer:
+        module.launch("scale", (2, 1, 1), (2,), scale_arguments(buffer.address, 1, 4))
+    log = host.take_log()
+    assert [line["call"] for line in log] == ["hipMalloc", "hipModuleLaunchKernel", "hipFree"]
+    assert log[0]["bytes"] == 16 and log[0]["address"] == log[2]["address"] == buffer.address
+    assert log[1] == {"call": "hipModuleLaunchKernel", "kernel": "scale", "grid": [2, 1, 1], "block": [2, 1, 1],
+                      "shared": 0, "stream": 0}  # fmt: skip
+    assert host.take_log() == []
+
+
+def test_nothing_is_left(host):
+    kinds = ("device memory", "host memory", "stream", "event", "module", "function", "program")
+    before = [host.live(kind) for kind in kinds]
+    with Module(SCALE), Buffer(np.zeros(4)):
+        pass
+    assert [host.live(kind) for kind in kinds] == before

@@ -1,0 +1,219 @@
+"""The caching allocator, on memory that only counts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallow.error import InvalidArgument, OutOfMemory
+from tallow.rocm_backend.allocator import CachingAllocator, cache_limit, rounded_size
+from tallow.rocm_backend.storage.slice import Slice
+
+
+class Memory:
+    """A driver's memory: addresses are never used twice, and freeing what is not allocated is an error."""
+
+    def __init__(self, total: int = 1 << 30) -> None:
+        self.total = total
+        self.live: dict[int, int] = {}
+        self.calls = 0
+        self._next = 256
+
+    def allocate(self, nbytes: int) -> int:
+        self.calls += 1
+        if sum(self.live.values()) + nbytes > self.total:
+            raise OutOfMemory("rocm:0", nbytes)
+        address, self._next = self._next, self._next + nbytes
+        self.live[address] = nbytes
+        return address
+
+    def free(self, address: int) -> None:
+        del self.live[address]
+
+    def memory_info(self) -> tuple[int, int]:
+        return self.total - sum(self.live.values()), self.total
+
+
+@given(st.integers(1, 1 << 50))
+def test_sizes_are_rounded_up_by_an_eighth_at_most(nbytes):
+    size = rounded_size(nbytes)
+    assert nbytes <= size <= max(512, nbytes + nbytes // 8, nbytes + 511)
+    assert size % 512 == 0
+    assert rounded_size(size) == size
+
+
+@given(st.integers(1, 1 << 50), st.integers(1, 1 << 50))
+def test_larger_requests_get_no_smaller_blocks(first, second):
+    small, large = sorted((first, second))
+    assert rounded_size(small) <= rounded_size(large)
+
+
+def test_a_released_block_serves_the_next_request_of_its_size():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    first = allocator.allocate(5000)
+    allocator.release(*first)
+    assert allocator.allocate(4900) == first
+    assert memory.calls == 1
+
+
+def test_blocks_in_use_are_not_handed_out():
+    allocator = CachingAllocator(Memory())
+    first, second = allocator.allocate(100), allocator.allocate(100)
+    assert abs(first[0] - second[0]) >= 512
+
+
+def test_no_bytes_take_no_memory():
+    memory = Memory()
+    assert CachingAllocator(memory).allocate(0) == (0, 0)
+    assert memory.calls == 0
+
+
+def test_a_slice_gives_its_block_back():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    held = Slice(allocator, 1000)
+    assert (held.nbytes, allocator.statistics().allocated) == (1000, 1024)
+    del held
+    assert allocator.statistics() == (0, 1024, 1024)
+    empty = Slice(allocator, 0)
+    assert empty.address == 0
+    del empty
+    assert allocator.statistics() == (0, 1024, 1024)
+
+
+def test_a_slice_that_gets_no_memory_gives_nothing_back():
+    allocator = CachingAllocator(Memory(total=4096))
+    with pytest.raises(OutOfMemory):
+        Slice(allocator, 1 << 20)
+    assert allocator.statistics() == (0, 0, 0)
+
+
+def test_the_peak_is_what_was_held_at_once():
+    allocator = CachingAllocator(Memory())
+    blocks = [allocator.allocate(1024) for _ in range(3)]
+    for block in blocks:
+        allocator.release(*block)
+    allocator.allocate(1024)
+    assert allocator.statistics() == (1024, 2048, 3072)
+
+
+def test_the_cache_is_capped():
+    memory = Memory()
+    allocator = CachingAllocator(memory, limit=2048)
+    blocks = [allocator.allocate(1024) for _ in range(5)]
+    for block in blocks:
+        allocator.release(*block)
+    assert allocator.statistics() == (0, 2048, 5120)
+    assert len(memory.live) == 2
+
+
+def test_the_cache_is_emptied_on_demand():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    allocator.release(*allocator.allocate(1024))
+    allocator.empty_cache()
+    assert not memory.live
+    assert allocator.statistics() == (0, 0, 1024)
+
+
+def test_without_a_cache_sizes_are_exact():
+    memory = Memory()
+    allocator = CachingAllocator(memory, limit=0)
+    block = allocator.allocate(77)
+    assert memory.live == {block[0]: 77}
+    allocator.release(*block)
+    allocator.statistics()
+    assert not memory.live
+
+
+def test_a_failing_allocation_empties_the_cache_and_tries_again():
+    memory = Memory(total=8192)
+    allocator = CachingAllocator(memory, limit=8192)
+    kept = allocator.allocate(2048)
+    for block in [allocator.allocate(1024) for _ in range(6)]:
+        allocator.release(*block)
+    address, size = allocator.allocate(4096)
+    assert (size, memory.live[address], memory.live[kept[0]]) == (4096, 4096, 2048)
+    assert allocator.statistics().cached == 0
+
+
+def test_out_of_memory_leaves_everything_usable():
+    memory = Memory(total=4096)
+    allocator = CachingAllocator(memory)
+    kept = allocator.allocate(1024)
+    with pytest.raises(OutOfMemory, match=r"rocm:0: no memory for 1048576 bytes"):
+        allocator.allocate(1 << 20)
+    assert memory.live == {kept[0]: 1024}
+    assert allocator.allocate(1024)[1] == 1024
+    assert allocator.statistics() == (2048, 0, 2048)
+
+
+def test_the_limit_comes_from_the_environment(monkeypatch):
+    monkeypatch.delenv("TALLOW_MEMORY_CACHE", raising=False)
+    assert cache_limit(1000) == 500
+    monkeypatch.setenv("TALLOW_MEMORY_CACHE", "123")
+    assert cache_limit(1000) == 123
+    monkeypatch.setenv("TALLOW_MEMORY_CACHE", "1 GB")
+    with pytest.raises(InvalidArgument, match="'1 GB' is no number of bytes"):
+        cache_limit(1000)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=60), st.sampled_from([0, 8192, 1 << 30]))
+def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit):
+    memory = Memory(total=150_000)
+    allocator = CachingAllocator(memory, limit)
+    held: list[tuple[int, int]] = []
+    for is_release, number in steps:
+        if is_release and held:
+            allocator.release(*held.pop(number % len(held)))
+        else:
+            try:
+                block = allocator.allocate(number)
+            except OutOfMemory:
+                # What is held and what is asked for do not fit, though nothing is cached.
+                assert allocator.statistics().cached == 0
+                assert allocator.statistics().allocated + number > memory.total - 8192
+                continue
+            assert block[1] >= number
+            if block[1]:
+                held.append(block)
+    ranges = sorted((address, address + size) for address, size in held)
+    assert all(first[1] <= second[0] for first, second in zip(ranges, ranges[1:]))
+    allocated, cached, peak = allocator.statistics()
+    assert allocated == sum(size for _, size in held) <= peak
+    assert cached <= limit
+    assert allocated + cached == sum(memory.live.values())
+    for block in held:
+        allocator.release(*block)
+    allocator.empty_cache()
+    assert allocator.statistics()[:2] == (0, 0)
+    assert not memory.live
+
+
+def test_threads_share_an_allocator():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    owners: dict[int, int] = {}
+    clashes = []
+
+    def work(owner: int) -> None:
+        for turn in range(300):
+            block = allocator.allocate(512 * (1 + turn % 4))
+            if owners.setdefault(block[0], owner) != owner:
+                clashes.append(block)
+            del owners[block[0]]
+            allocator.release(*block)
+
+    threads = [threading.Thread(target=work, args=(owner,)) for owner in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not clashes
+    allocator.empty_cache()
+    assert not memory.live
+    assert allocator.statistics()[:2] == (0, 0)

@@ -1,0 +1,205 @@
+"""Where a kernel comes from: shipped, from the disk, or compiled."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("hip")
+
+from tallow.rocm_backend import kernels as kernels_module
+from tallow.rocm_backend.error import CompilationFailed, InvalidKernel
+from tallow.rocm_backend.kernels import Kernels, one_kernel
+from tallow.rocm_backend.utils import MOST_BLOCKS, blocks_for
+
+SOURCE = """// Doubles.
+#include "types.hpp"
+struct Doubling { uint64_t address; };
+extern "C" __global__ void __launch_bounds__(256) double_f32(Doubling arguments) {
+  twice<float>(arguments);
+}
+extern "C" __global__ void __launch_bounds__(256) double_f64(Doubling arguments) { twice<double>(arguments); }
+
+} // namespace tallow
+"""
+
+
+@dataclass
+class RecordingDriver:
+    """A driver whose code objects are their sources, and whose functions are (module, name) pairs."""
+
+    target: str = "gfx90a"
+    compile_options: tuple[str, ...] = ("-O3",)
+    compiler_version: str = "hiprtc 9.0"
+    compiled: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    launched: list[tuple] = field(default_factory=list)
+    error: Exception | None = None
+
+    def compile(self, source, name, headers):
+        if self.error is not None:
+            raise self.error
+        assert list(headers) == ["types.hpp"]
+        self.compiled.append(name)
+        return source.encode()
+
+    def load(self, code, name):
+        self.loaded.append(name)
+        return code
+
+    def function(self, module, name, argument_size):
+        assert name.encode() in module
+        return (module, name, argument_size)
+
+    def launch(self, function, blocks, block, arguments):
+        self.launched.append((function[1], blocks, block, arguments))
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The sources of a package with one family."""
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    (folder / "doubling.hip").write_text(SOURCE)
+    (folder / "types.hpp").write_text("#pragma once\n")
+    monkeypatch.setattr(kernels_module, "_SOURCES", folder)
+    monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
+    caches = (kernels_module._source, kernels_module._headers)
+    for cache in caches:
+        cache.cache_clear()
+    yield folder
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_one_kernel_of_a_family(package):
+    source = one_kernel("doubling", "double_f64")
+    assert "double_f32" not in source
+    assert SOURCE.replace(source.partition("} // namespace")[2], "").startswith("// Doubles.")
+    assert source.count("__global__") == 1
+    assert "struct Doubling" in source
+    assert source.endswith("} // namespace tallow\n")
+
+
+def test_a_kernel_is_compiled_alone_and_once(package):
+    driver = RecordingDriver()
+    kernels = Kernels(driver)
+    for _ in range(3):
+        kernels.launch("doubling", "double_f32", 7, b"12345678")
+    assert driver.compiled == driver.loaded == ["double_f32"]
+    assert driver.launched == [("double_f32", 7, 256, b"12345678")] * 3
+
+
+def test_no_blocks_launch_nothing(package):
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 0, b"")
+    assert not driver.compiled
+    assert not driver.launched
+
+
+def test_a_grid_stays_below_two_to_the_32_threads(package):
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1 << 40, b"")
+    assert driver.launched[0][1] == MOST_BLOCKS
+    assert MOST_BLOCKS * 256 < 1 << 32 <= (MOST_BLOCKS + 1) * 256
+
+
+@pytest.mark.parametrize(("count", "itemsize", "packs", "blocks"), [(0, 4, 1, 0), (1, 4, 1, 1), (1024, 4, 1, 1),
+                                                                    (1025, 4, 1, 2), (2048, 4, 2, 1), (4097, 1, 1, 2)])
+def test_blocks(count, itemsize, packs, blocks):
+    assert blocks_for(count, itemsize, packs) == blocks
+
+
+def test_the_disk_comes_before_the_compiler(package):
+    Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert (driver.compiled, driver.loaded) == ([], ["double_f32"])
+
+
+@pytest.mark.parametrize("change", [{"target": "gfx942", "compile_options": ("-O3", "gfx942")},
+                                    {"compile_options": ("-O2",)}, {"compiler_version": "hiprtc 10.0"}])
+def test_another_target_option_or_compiler_compiles_anew(package, change):
+    Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
+    driver = RecordingDriver(**change)
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == ["double_f32"]
+
+
+def test_another_source_or_header_compiles_anew(package):
+    for name in ("doubling.hip", "types.hpp"):
+        Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
+        (package / name).write_text("// changed\n" + (package / name).read_text())
+        kernels_module._source.cache_clear()
+        kernels_module._headers.cache_clear()
+        driver = RecordingDriver()
+        Kernels(driver).launch("doubling", "double_f32", 1, b"")
+        assert driver.compiled == ["double_f32"]
+
+
+def prebuild(package: Path, target: str) -> str:
+    path = package / "code" / target / "doubling.co"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"double_f32 double_f64")
+    return str(path)
+
+
+def test_what_was_shipped_for_the_target_comes_first(package):
+    Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
+    shipped = prebuild(package, "gfx90a")
+    driver = RecordingDriver()
+    kernels = Kernels(driver)
+    kernels.launch("doubling", "double_f32", 1, b"")
+    kernels.launch("doubling", "double_f64", 1, b"")
+    assert (driver.compiled, driver.loaded) == ([], [shipped])
+
+
+def test_what_was_shipped_for_another_target_is_not_used(package):
+    prebuild(package, "gfx942")
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == ["double_f32"]
+
+
+def test_threads_find_a_kernel_once(package):
+    driver = RecordingDriver()
+    kernels = Kernels(driver)
+    threads = [
+        threading.Thread(target=kernels.launch, args=("doubling", "double_f32", 1, b"")) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert driver.compiled == driver.loaded == ["double_f32"]
+    assert len(driver.launched) == 8
+
+
+def test_a_compilation_that_fails_is_tried_again(package):
+    driver = RecordingDriver(error=CompilationFailed("double_f32", "gfx90a", "hiprtc 9.0", "log"))
+    kernels = Kernels(driver)
+    with pytest.raises(CompilationFailed):
+        kernels.launch("doubling", "double_f32", 1, b"")
+    driver.error = None
+    kernels.launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == ["double_f32"]
+
+
+def test_a_kernel_or_a_family_that_is_not_there(package):
+    kernels = Kernels(RecordingDriver())
+    with pytest.raises(InvalidKernel, match=r"kernel double_i8: doubling\.hip of the package does not have it"):
+        kernels.launch("doubling", "double_i8", 1, b"")
+    with pytest.raises(InvalidKernel, match=r"tripling\.hip.*reinstall tallow"):
+        kernels.launch("tripling", "triple_f32", 1, b"")
+    kernels.launch("doubling", "double_f32", 1, b"")
+
+
+def test_every_kernel_of_the_package_is_found_in_its_source():
+    for path in kernels_module._SOURCES.glob("*.hip"):
+        text = path.read_text()
+        names = kernels_module._KERNEL.findall(text)
+        assert len(names) == len(set(names)) == text.count("__global__")
+        assert one_kernel(path.stem, names[-1]).count("__global__") == 1

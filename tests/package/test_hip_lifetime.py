@@ -1,0 +1,124 @@
+"""Whole processes: nothing leaks, and the end of the interpreter is quiet whatever is still open."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("hip")
+
+from tallow.error import BackendUnavailable
+from tallow.rocm_backend.hip import HipDevice
+
+MAKE = """
+import gc, os, sys
+from tallow.rocm_backend.hip import *
+
+def make():
+    device = HipDevice(0)
+    backend = HipBackend()
+    stream = HipStream(device)
+    buffer = HipBuffer(device, 1 << 16)
+    view = buffer.view(16)
+    buffer.fill(1, stream=stream)
+    return [device, backend, stream, buffer, view, HipEvent(device).record(stream), HipStream.null(device)]
+"""
+
+
+@pytest.fixture(autouse=True)
+def runtime():
+    try:
+        HipDevice(0)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+
+
+def run(script: str) -> str:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # Newer Pythons warn of every fork beside other threads, and a HIP runtime has threads.
+    warnings = ["-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning"]
+    command = [sys.executable, "-X", "dev", *warnings, "-c", MAKE + textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "kept = make()",
+        "sys.kept = make()",
+        "kept = make(); kept.append(kept)",
+        "import threading; local = threading.local(); local.kept = make()",
+        "class Late:\n    def __del__(self): [it.close() for it in self.kept[1:]]\nlate = Late(); late.kept = make()",
+        "import atexit; kept = make(); atexit.register(kept[2].synchronize)",
+        "kept = make(); [thing.close() for thing in kept[1:]]",
+        "make()",
+    ],
+)
+def test_the_end_of_the_interpreter_is_quiet(script):
+    run(script)
+
+
+def test_everything_is_given_back_at_exit():
+    run(
+        """
+        import atexit
+        from tallow.rocm_backend.hip import event, memory, stream
+        from hip import hip
+        counts = {}
+        def count(name, change):
+            original = getattr(hip, name)
+            def call(*arguments):
+                counts[change[1:]] = counts.get(change[1:], 0) + (1 if change[0] == "+" else -1)
+                return original(*arguments)
+            setattr(hip, name, call)
+        count("hipMalloc", "+memory"), count("hipFree", "-memory")
+        count("hipStreamCreateWithPriority", "+stream"), count("hipStreamDestroy", "-stream")
+        count("hipEventCreateWithFlags", "+event"), count("hipEventDestroy", "-event")
+        def verify():
+            if counts != {"memory": 0, "stream": 0, "event": 0}:
+                print(counts, file=sys.stderr)
+        atexit.register(verify)
+        kept = make()
+        assert counts == {"memory": 1, "stream": 2, "event": 1}, counts
+        """
+    )
+
+
+def test_nothing_is_left_in_a_loop():
+    run(
+        """
+        make()
+        gc.collect()
+        before = HipDevice(0).memory().free
+        for _ in range(50):
+            make()
+        gc.collect()
+        assert HipDevice(0).memory().free == before
+        """
+    )
+
+
+def test_a_forked_child_leaves_its_parents_handles():
+    said = run(
+        """
+        from hip import hip
+        def free(address):
+            print("freed in", "the child" if os.getpid() != parent else "the parent", flush=True)
+            return original(address)
+        parent, original = os.getpid(), hip.hipFree
+        kept = make()
+        hip.hipFree = free
+        child = os.fork()
+        if child == 0:
+            kept.clear()
+            gc.collect()
+            sys.exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert kept[3].to_bytes(stream=kept[2])[:3] == b"\\1\\1\\1"
+        """
+    )
+    assert said.splitlines() == ["freed in the parent"]
