@@ -223,10 +223,11 @@ def compile_kernels(
     start = time.monotonic()
     jobs = jobs or os.cpu_count() or 1
     spec = read_spec(root)
-    every = code_objects(spec, root)
+    kernels = root / "generated" / spec.package.name / "kernels"
+    every = code_objects(spec, kernels, kernels / "code")
     _check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
     _check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
-    remove_orphans(every)
+    remove_orphans(every, kernels / "code")
     wanted = [
         code_object
         for code_object in every

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,16 +31,12 @@ class CodeObject:
     family: str
     source: Path
     sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
+    file: Path
 
     @property
     def name(self) -> str:
         """What a person calls it."""
         return f"{self.target}/{self.family}"
-
-    @property
-    def file(self) -> Path:
-        """Where it is kept."""
-        return self.source.parent / "code" / self.target / f"{self.family}{_CODE}"
 
     @property
     def record(self) -> Path:
@@ -58,16 +54,20 @@ class Result:
     messages: str = ""
 
 
-def code_objects(spec: Spec, root: Path) -> tuple[CodeObject, ...]:
-    """Every code object that the spec asks for; CompileError where a source is missing."""
-    folder = root / "generated" / spec.package.name / "kernels"
-    found = []
-    sources = {family.name: _checksums(folder / f"{family.name}.hip") for family in spec.kernels}
-    for backend in spec.backends:
-        for target in backend.code_objects.targets if backend.code_objects else ():
-            for family, checksums in sources.items():
-                found.append(CodeObject(target, family, folder / f"{family}.hip", checksums))
-    return tuple(found)
+def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...]:
+    """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
+
+    CompileError where a source is missing.
+    """
+    sources = {family.name: kernels / f"{family.name}.hip" for family in spec.kernels}
+    checksums = {family: _checksums(source) for family, source in sources.items()}
+    return tuple(
+        CodeObject(target, family, source, checksums[family], code / target / f"{family}{_CODE}")
+        for backend in spec.backends
+        if backend.code_objects is not None
+        for target in backend.code_objects.targets
+        for family, source in sources.items()
+    )
 
 
 def _checksums(source: Path) -> dict[str, str]:
@@ -85,15 +85,14 @@ def _checksums(source: Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def remove_orphans(every: Sequence[CodeObject]) -> None:
-    """Remove what is kept of targets and families that the spec no longer has, and what a killed run left."""
+def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
+    """Remove from `code` what the spec no longer has, and what a killed run left."""
     wanted = {file for code_object in every for file in (code_object.file, code_object.record)}
-    for folder in {code_object.file.parent.parent for code_object in every}:
-        for file in sorted(folder.rglob("*"), reverse=True):
-            if file.is_dir() and not any(file.iterdir()):
-                file.rmdir()
-            elif file.is_file() and file not in wanted:
-                file.unlink()
+    for file in sorted(code.rglob("*"), reverse=True):
+        if file.is_dir() and not any(file.iterdir()):
+            file.rmdir()
+        elif file.is_file() and file not in wanted:
+            file.unlink()
 
 
 def choose_compilers(

@@ -5,7 +5,8 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,8 +26,16 @@ class Compiler:
 
     def command(self, target: str, source: Path, output: Path) -> list[str]:
         """What compiles `source` to a code object."""
-        flags = [flag.format(target=target, device_libraries=self.device_libraries) for flag in self.toolchain.flags]
+        flags = _filled(self.toolchain.flags, target=target, device_libraries=str(self.device_libraries))
         return [self.path, *flags, str(source), "-o", str(output)]
+
+
+def _filled(texts: Sequence[str], **values: str) -> list[str]:
+    """The texts with the value of each placeholder; other braces stay as they are."""
+    filled = list(texts)
+    for name, value in values.items():
+        filled = [text.replace(f"{{{name}}}", value) for text in filled]
+    return filled
 
 
 def choose(toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, jobs: int) -> dict[str, Compiler]:
@@ -43,7 +52,12 @@ def choose(toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path,
 async def _choose(
     toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, scratch: Path, jobs: int
 ) -> dict[str, Compiler]:
-    found = [compiler for toolchain in toolchains if (compiler := await _find(toolchain, targets[0], build))]
+    found = [
+        compiler
+        for toolchain in toolchains
+        for path, misleading in locate(toolchain.compilers, os.environ)
+        if (compiler := await _examine(toolchain, path, misleading, targets[0], build))
+    ]
     empty = scratch / "empty.hip"
     empty.touch()
     limit = asyncio.Semaphore(jobs)
@@ -61,16 +75,14 @@ async def _choose(
     return {target: compiler for target, task in tasks.items() if (compiler := task.result())}
 
 
-async def _find(toolchain: Toolchain, target: str, build: Path) -> Compiler | None:
-    """The compiler of a toolchain if it, and the libraries that it wants, are installed."""
-    found = locate(toolchain.compilers, os.environ)
-    if found is None:
-        return None
-    path, misleading = found
+async def _examine(
+    toolchain: Toolchain, path: str, misleading: AbstractSet[str], target: str, build: Path
+) -> Compiler | None:
+    """The compiler at `path` if it starts, and the libraries that it wants are installed."""
     environment = {name: value for name, value in os.environ.items() if name not in misleading}
     environment.update(toolchain.environment)
     # Some compilers look for a GPU when they are not told the target.
-    flags = [flag.format(target=target, device_libraries="") for flag in toolchain.flags]
+    flags = _filled(toolchain.flags, target=target, device_libraries="")
     answer = await run([path, *flags, "--version"], environment)
     if answer.code != 0:
         return None
@@ -83,19 +95,19 @@ async def _find(toolchain: Toolchain, target: str, build: Path) -> Compiler | No
     return Compiler(toolchain, path, answer.output.strip(), environment, libraries)
 
 
-def locate(candidates: Iterable[str], environment: Mapping[str, str]) -> tuple[str, set[str]] | None:
-    """The first of `candidates` that is there, and the variables that led to nothing before it.
+def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tuple[str, AbstractSet[str]]]:
+    """Those of `candidates` that are there, each with the variables that must be kept from it.
 
-    Such a variable must be kept from a compiler that was found elsewhere: it would look there for its own parts.
+    A variable leads a compiler to its own parts too, so one that was not found through it would look for them wrongly.
     """
-    misleading: set[str] = set()
+    found: dict[Path, tuple[str, AbstractSet[str]]] = {}
+    variables = {_expanded(candidate, environment)[0] for candidate in candidates} - {""}
     for candidate in candidates:
-        variable, path = _expanded(candidate, environment)
-        found = shutil.which(path, path=environment.get("PATH", os.defpath)) if path else None
-        if found is not None:
-            return found, misleading - {variable}
-        misleading.add(variable)
-    return None
+        variable, wanted = _expanded(candidate, environment)
+        path = shutil.which(wanted, path=environment.get("PATH", os.defpath)) if wanted else None
+        if path is not None:
+            found.setdefault(Path(path).resolve(), (path, variables - {variable}))
+    return list(found.values())
 
 
 def _expanded(candidate: str, environment: Mapping[str, str]) -> tuple[str, str]:
@@ -132,7 +144,8 @@ async def _complete(
             (made / library.name).symlink_to(library)
         for name, number in missing.items():
             text = Path(temporary, f"{name}.ll")
-            text.write_text(libraries.text.format(constant=number) + "\n", encoding="utf-8")
+            (filled,) = _filled([libraries.text], constant=str(number))
+            text.write_text(filled + "\n", encoding="utf-8")
             answer = await run([path, *libraries.flags, str(text), "-o", str(made / name)], environment)
             if answer.code != 0:
                 return folder  # which serves the targets that need no such constant

@@ -19,13 +19,13 @@ class Finished:
 
 
 async def run(command: Sequence[str], environment: Mapping[str, str]) -> Finished:
-    """Run a command to its end. If that is cancelled, it is killed with every process that it has started.
-
-    A command that cannot be started raises OSError.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
-    )
+    """Run a command to its end. If that is cancelled, it is killed with every process that it has started."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
+        )
+    except OSError as error:  # as a shell would say it
+        return Finished(127, "", f"{command[0]}: {error.strerror}")
     try:
         output, errors = await process.communicate()
     finally:

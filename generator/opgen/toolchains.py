@@ -51,6 +51,7 @@ def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> C
             fields.problem(location, f"{fields.what} lists target '{target}' twice; keep one")
         targets[target] = location
     flags = tuple(text for text, _ in fields.texts("flags"))
+    _check_placeholders(fields, "flags", flags, ["target"])
     toolchains = tuple(_toolchain(name, inner, flags, problems) for name, inner in fields.mapping("toolchains").items())
     fields.finish()
     return CodeObjects(targets, toolchains)
@@ -60,16 +61,16 @@ def _toolchain(name: str, value: Value, flags: tuple[str, ...], problems: list[P
     fields = Fields(value, f"toolchain '{name}'", problems)
     value_of_libraries = fields.optional("device_libraries")
     libraries = _device_libraries(value_of_libraries, name, problems) if value_of_libraries is not None else None
+    own_flags = _texts(fields, "flags")
+    _check_placeholders(fields, "flags", own_flags, ["target"] if libraries is None else ["target", "device_libraries"])
     toolchain = Toolchain(
         name=name,
         install=fields.text("install"),
         compilers=_texts(fields, "compilers"),
         environment=_scalars(fields, fields.optional("environment"), "environment", str),
-        flags=flags + _texts(fields, "flags"),
+        flags=flags + own_flags,
         device_libraries=libraries,
     )
-    known = ["target"] if libraries is None else ["target", "device_libraries"]
-    _check_placeholders(fields, "flags", toolchain.flags, known)
     fields.finish()
     return toolchain
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from .compilation import compilation as compilation
 from .project import REPOSITORY, SMALL, Project, copy_project
 
 

@@ -81,6 +81,6 @@ def copy_project(source: Path, target: Path) -> Project:
     """A project with the spec, the templates and, where there is one, the output of `source`."""
     for folder in ("spec", "templates", "generated"):
         if (source / folder).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "code")
             shutil.copytree(source / folder, target / folder, ignore=ignored)
     return Project(target)

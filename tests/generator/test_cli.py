@@ -14,7 +14,7 @@ from opgen.cli import main
 
 from .project import OPGEN, REPOSITORY, Project
 
-COMMANDS = ("generate", "check", "list", "matrix")
+COMMANDS = ("generate", "check", "list", "matrix", "compile")
 STORAGE_METHODS = (
     "try_clone device dtype const_set affine powf elu cmp reduce_op to_dtype apply_op1 apply_op2 apply_op3 "
     "inplace_op1 inplace_op2 inplace_op3 unary_impl binary_impl conv1d conv_transpose1d conv2d conv_transpose2d "

@@ -12,7 +12,7 @@ from .project import REPOSITORY, Project
 EMITTED = sorted(
     path
     for path in (REPOSITORY / "generated").rglob("*")
-    if path.is_file() and not {"__pycache__", "build"} & set(path.parts) and ".egg-info" not in str(path)
+    if path.is_file() and not {"__pycache__", "build", "code"} & set(path.parts) and ".egg-info" not in str(path)
 )
 
 

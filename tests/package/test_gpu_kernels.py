@@ -107,8 +107,10 @@ def test_a_grid_stays_below_two_to_the_32_threads(package):
     assert MOST_BLOCKS * 256 < 1 << 32 <= (MOST_BLOCKS + 1) * 256
 
 
-@pytest.mark.parametrize(("count", "itemsize", "packs", "blocks"), [(0, 4, 1, 0), (1, 4, 1, 1), (1024, 4, 1, 1),
-                                                                    (1025, 4, 1, 2), (2048, 4, 2, 1), (4097, 1, 1, 2)])
+@pytest.mark.parametrize(
+    ("count", "itemsize", "packs", "blocks"),
+    [(0, 4, 1, 0), (1, 4, 1, 1), (1024, 4, 1, 1), (1025, 4, 1, 2), (2048, 4, 2, 1), (4097, 1, 1, 2)],
+)
 def test_blocks(count, itemsize, packs, blocks):
     assert blocks_for(count, itemsize, packs) == blocks
 
@@ -120,8 +122,14 @@ def test_the_disk_comes_before_the_compiler(package):
     assert (driver.compiled, driver.loaded) == ([], ["double_f32"])
 
 
-@pytest.mark.parametrize("change", [{"target": "gfx942", "compile_options": ("-O3", "gfx942")},
-                                    {"compile_options": ("-O2",)}, {"compiler_version": "hiprtc 10.0"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": "gfx942", "compile_options": ("-O3", "gfx942")},
+        {"compile_options": ("-O2",)},
+        {"compiler_version": "hiprtc 10.0"},
+    ],
+)
 def test_another_target_option_or_compiler_compiles_anew(package, change):
     Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
     driver = RecordingDriver(**change)
@@ -167,9 +175,7 @@ def test_what_was_shipped_for_another_target_is_not_used(package):
 def test_threads_find_a_kernel_once(package):
     driver = RecordingDriver()
     kernels = Kernels(driver)
-    threads = [
-        threading.Thread(target=kernels.launch, args=("doubling", "double_f32", 1, b"")) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=kernels.launch, args=("doubling", "double_f32", 1, b"")) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,0 +1,416 @@
+"""Code objects: what is compiled when, by which compiler, and what stays when something goes wrong."""
+
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from opgen.compilers import locate
+from opgen.resources import Usage, read_report, table, without_report
+
+from .compilation import SETTINGS, Compilation
+from .project import OPGEN
+
+ALL = [f"{target}/{family}" for target in ("one", "three", "two") for family in ("scale", "shift")]
+REPORT = """\
+/there/scale.hip:37:1: remark: Function Name: {kernel} [-Rpass-analysis=kernel-resource-usage]
+extern "C" __global__ void scale_f32(Scale arguments) {{
+^
+/there/scale.hip:37:1: remark:     SGPRs: 18 [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     VGPRs: {vgprs} [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     ScratchSize [bytes/lane]: 0 [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     Dynamic Stack: False [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     Occupancy [waves/SIMD]: 8 [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     SGPRs Spill: {spills} [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     VGPRs Spill: {spills} [-Rpass-analysis=kernel-resource-usage]
+/there/scale.hip:37:1: remark:     LDS Size [bytes/block]: 4096 [-Rpass-analysis=kernel-resource-usage]
+"""
+
+
+def test_a_code_object_for_each_target_and_family(compilation: Compilation) -> None:
+    result = compilation.succeed()
+    assert compilation.built() == ALL
+    assert sorted(compilation.code()) == sorted(f"{name}{ending}" for name in ALL for ending in (".co", ".json"))
+    assert compilation.code()["two/shift.co"] == b'two\n#include "other.hpp"\n'
+    assert "6 code objects in" in result.stdout
+    assert result.stdout.endswith("6 compiled, 0 up to date, 0 failed\n")
+    record = compilation.record("two/scale")
+    assert list(record["sources"]) == ["common.hpp", "nested.hpp", "scale.hip"]
+    assert record["compiler"] == "first 1.0"
+
+
+def test_nothing_is_compiled_twice(compilation: Compilation) -> None:
+    compilation.succeed()
+    before = compilation.project.times()
+    compilation.log()
+    result = compilation.succeed()
+    assert compilation.built() == []
+    assert compilation.project.times() == before
+    assert result.stdout.endswith("0 compiled, 6 up to date, 0 failed\n")
+
+
+@pytest.mark.parametrize(("file", "family"), [("nested.hpp", "scale"), ("other.hpp", "shift"), ("shift.hip", "shift")])
+def test_only_what_includes_a_changed_file_is_compiled(compilation: Compilation, file: str, family: str) -> None:
+    compilation.succeed()
+    compilation.log()
+    compilation.source(file, "changed")
+    compilation.succeed()
+    assert compilation.built() == [f"{target}/{family}" for target in ("one", "three", "two")]
+
+
+@pytest.mark.parametrize("cause", ["flags", "version", "record", "torn record", "object", "strange record"])
+def test_what_is_out_of_date_is_compiled(compilation: Compilation, cause: str) -> None:
+    compilation.succeed()
+    compilation.log()
+    code = compilation.kernels / "code"
+    match cause:
+        case "flags":
+            compilation.settings(flags=["-O2", "--for={target}"])
+        case "version":
+            (compilation.tools / "version").write_text("1.1", encoding="utf-8")
+        case "record":
+            (code / "two/shift.json").unlink()
+        case "torn record":
+            (code / "two/shift.json").write_bytes((code / "two/shift.json").read_bytes()[:-9])
+        case "strange record":
+            (code / "two/shift.json").write_text("[1]", encoding="utf-8")
+        case "object":
+            (code / "two/shift.co").unlink()
+    compilation.succeed()
+    assert compilation.built() == (ALL if cause in ("flags", "version") else ["two/shift"])
+
+
+def test_targets_and_families_can_be_chosen(compilation: Compilation) -> None:
+    compilation.succeed("--target", "one", "--target", "two", "--family", "shift")
+    assert compilation.built() == ["one/shift", "two/shift"]
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "message"),
+    [
+        ("--target", "tow", "unknown target 'tow'; did you mean 'two'?"),
+        ("--family", "scall", "unknown family 'scall'; did you mean 'scale'?"),
+        ("--family", "xyz", "unknown family 'xyz'; known are scale, shift"),
+        ("--jobs", "0", "0 is not in the range x>=1"),
+    ],
+)
+def test_mistakes_on_the_command_line(compilation: Compilation, option: str, name: str, message: str) -> None:
+    result = compilation.run(option, name)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert compilation.code() == {}
+
+
+def test_what_the_spec_no_longer_has_is_removed(compilation: Compilation) -> None:
+    compilation.succeed()
+    (compilation.kernels / "code/one/.opgen-torn").touch()
+    compilation.settings(targets=["one", "two"])
+    (compilation.project.root / "spec/kernels/shift.yaml").unlink()
+    compilation.succeed("--target", "two")
+    assert sorted(compilation.code()) == ["one/scale.co", "one/scale.json", "two/scale.co", "two/scale.json"]
+    assert not (compilation.kernels / "code/three").exists()
+
+
+def test_a_failure_keeps_the_old_object_and_the_others_go_on(compilation: Compilation) -> None:
+    compilation.succeed()
+    old = compilation.code()
+    compilation.source("scale.hip", "broken")
+    compilation.source("shift.hip", "changed")
+    result = compilation.run("--target", "one", "--target", "two")
+    assert result.exit_code == 1
+    for target in ("one", "two"):
+        assert f"{target}/scale: {compilation.kernels}/scale.hip:3:1: error: it is broken\n" in result.stderr
+    assert result.stdout.endswith("2 compiled, 0 up to date, 2 failed\n")
+    new = compilation.code()
+    assert new.keys() == old.keys()
+    assert {name for name in new if new[name] != old[name]} == {
+        f"{target}/shift{ending}" for target in ("one", "two") for ending in (".co", ".json")
+    }
+    # It is not taken for up to date, and compiles once it is mended.
+    compilation.log()
+    assert compilation.run("--target", "one").exit_code == 1
+    assert compilation.built() == ["one/scale"]
+    (compilation.kernels / "scale.hip").write_text("", encoding="utf-8")
+    compilation.succeed("--target", "one")
+
+
+def test_a_folder_that_cannot_be_written_to(compilation: Compilation) -> None:
+    (compilation.kernels / "code").write_text("in the way", encoding="utf-8")
+    result = compilation.run("--family", "scale", "--target", "one")
+    assert result.exit_code == 1
+    assert f"one/scale: {compilation.kernels}/code" in result.stderr
+
+
+def test_a_source_that_is_missing(compilation: Compilation) -> None:
+    (compilation.kernels / "scale.hip").unlink()
+    result = compilation.run()
+    assert result.exit_code == 1
+    assert result.stderr == f"{compilation.kernels / 'scale.hip'} is missing; run 'opgen generate'\n"
+
+
+def test_a_project_without_targets(small_without_targets: Compilation) -> None:
+    assert "0 code objects in" in small_without_targets.succeed().stdout
+
+
+@pytest.fixture
+def small_without_targets(compilation: Compilation) -> Compilation:
+    path = compilation.project.root / "spec/backends/accelerator.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.partition("code_objects:")[0], encoding="utf-8")
+    return compilation
+
+
+def test_the_first_toolchain_that_can_build_a_target_does(compilation: Compilation) -> None:
+    (compilation.tools / "targets").unlink()
+    compilation.install("first", "one")
+    compilation.install("second-1", "one", "two", "three")
+    compilation.succeed("--family", "scale")
+    assert compilation.log() == [
+        "scale one first unset exact",
+        "scale three second-1 unset unset",
+        "scale two second-1 unset unset",
+    ]
+    # A newer one comes before it, and the version of another compiler makes another object.
+    compilation.install("second-2", "two")
+    compilation.install("second-1", "two", "three")
+    compilation.succeed("--family", "scale")
+    assert compilation.built() == ["two/scale"]
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/nowhere/sh\n"])
+def test_a_compiler_that_does_not_start_is_passed_over(compilation: Compilation, script: str) -> None:
+    (compilation.tools / "first").write_text(script, encoding="utf-8")
+    compilation.install("second-1", "one", "two", "three")
+    compilation.succeed("--family", "scale")
+    assert {line.split()[2] for line in compilation.log()} == {"second-1"}
+
+
+def test_a_variable_that_leads_nowhere_is_kept_from_the_compiler(
+    compilation: Compilation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOOLS", "/nowhere")
+    compilation.succeed("--target", "one", "--family", "scale")
+    assert compilation.log() == ["scale one first unset exact"]
+
+
+def test_a_variable_that_leads_to_the_compiler_is_passed_on(
+    compilation: Compilation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "named").mkdir()
+    compilation.tools.rename(tmp_path / "named/bin")
+    monkeypatch.setenv("TOOLS", str(tmp_path / "named"))
+    moved = Compilation(compilation.project, tmp_path / "named/bin")
+    moved.succeed("--target", "one", "--family", "scale")
+    assert moved.log() == [f"scale one first {tmp_path}/named exact"]
+
+
+def test_candidates_are_looked_for_in_order(tmp_path: Path) -> None:
+    tool, other, unusable = (tmp_path / name for name in ("tool", "other", "unusable"))
+    for path in (tool, other, unusable):
+        path.touch()
+    for path in (tool, other):
+        path.chmod(0o755)
+    environment = {"PATH": str(tmp_path), "HERE": str(tmp_path), "THERE": "/nowhere", "EMPTY": ""}
+    candidates = [
+        "$THERE/tool",
+        "$EMPTY/tool",
+        "$NONE/tool",
+        "$HERE/tool",
+        "/nowhere/tool",
+        "tool",
+        "unusable",
+        "other",
+    ]
+    assert locate(candidates, environment) == [
+        (str(tool), {"THERE", "EMPTY", "NONE"}),
+        (str(other), {"THERE", "EMPTY", "NONE", "HERE"}),
+    ]
+    assert locate([str(unusable), "nothing"], environment) == []
+
+
+def test_no_compiler_at_all(compilation: Compilation) -> None:
+    (compilation.tools / "first").unlink()
+    result = compilation.run()
+    assert result.exit_code == 1
+    assert result.stderr.endswith(
+        "no compiler here builds one, two, three; install one that does:\n"
+        "  first: the first, from its makers\n"
+        "  second: the second, from a shop\n"
+    )
+    assert compilation.code() == {}
+
+
+def test_no_compiler_for_one_target(compilation: Compilation) -> None:
+    """The others are built."""
+    (compilation.tools / "targets").write_text("first two\n", encoding="utf-8")
+    result = compilation.run()
+    assert result.exit_code == 1
+    assert "no compiler here builds one, three; install" in result.stderr
+    assert compilation.built() == ["two/scale", "two/shift"]
+    assert compilation.succeed("--target", "two").stderr == "compiling\n"
+
+
+@pytest.fixture
+def libraries(compilation: Compilation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of device libraries that the project's toolchain wants, with one of the two constants."""
+    folder = tmp_path / "share/libraries"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("TOOLS", str(tmp_path))
+    for name in ("math.bc", "version_one.bc"):
+        (folder / name).write_text(name, encoding="utf-8")
+    toolchain = {
+        **SETTINGS["toolchains"]["first"],
+        "flags": ["--libraries={device_libraries}"],
+        "device_libraries": {
+            "folders": ["$NOTHING/libraries", "/nowhere", "$TOOLS/share/libraries"],
+            "constants": {"version_one.bc": 1, "version_two.bc": 2},
+            "text": "the constant {constant}",
+            "flags": ["-assemble"],
+        },
+    }
+    compilation.settings(toolchains={"first": toolchain})
+    return folder
+
+
+def test_constants_that_the_libraries_lack_are_made(compilation: Compilation, libraries: Path) -> None:
+    compilation.succeed("--target", "two")
+    assert compilation.log() == ["constant first", "scale two first unset exact", "shift two first unset exact"]
+    (made,) = (compilation.project.root / "build/device_libraries").iterdir()
+    assert {file.name: file.read_text(encoding="utf-8") for file in made.iterdir()} == {
+        "math.bc": "math.bc",
+        "version_one.bc": "version_one.bc",
+        "version_two.bc": "the constant 2\n",
+    }
+    assert (made / "math.bc").readlink() == libraries / "math.bc"
+    compilation.succeed()
+    assert "constant first" not in compilation.log()
+
+
+def test_libraries_that_lack_nothing_are_used_as_they_are(compilation: Compilation, libraries: Path) -> None:
+    (libraries / "version_two.bc").touch()
+    compilation.succeed("--target", "two", "--family", "scale")
+    assert compilation.log() == ["scale two first unset exact"]
+    assert not (compilation.project.root / "build").exists()
+
+
+def test_a_toolchain_without_its_libraries_is_none(compilation: Compilation, libraries: Path) -> None:
+    for file in libraries.iterdir():
+        file.unlink()
+    libraries.rmdir()
+    result = compilation.run("--target", "two")
+    assert result.exit_code == 1
+    assert "no compiler here builds two; install one that does:\n  first: the first, from its makers" in result.stderr
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_so_many_at_once(compilation: Compilation, jobs: int) -> None:
+    for family in ("scale", "shift"):
+        compilation.source(f"{family}.hip", "slow")
+    compilation.succeed("--jobs", str(jobs))
+    running = most = 0
+    for line in (compilation.tools / "log").read_text(encoding="utf-8").splitlines():
+        running += 1 if line.startswith("start") else -1
+        most = max(most, running)
+    assert (running, most) == (0, jobs)
+
+
+def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:
+    """Nothing half-written stays, nor a compiler."""
+    compilation.succeed()
+    old = compilation.code()
+    for family in ("scale", "shift"):
+        compilation.source(f"{family}.hip", "wait")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [OPGEN, "compile", "--root", compilation.project.root, "--jobs", "2"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    waiting = compilation.tools / "waiting"
+    deadline = time.monotonic() + 60
+    while not waiting.is_file() or len(waiting.read_text().split()) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert output == ""
+    assert errors.split() == ["compiling", "Aborted!"]
+    for number in waiting.read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(number), 0)
+    assert compilation.code() == old
+    assert list(temporary.iterdir()) == []
+
+
+def test_progress_on_a_terminal(compilation: Compilation) -> None:
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [OPGEN, "compile", "--root", compilation.project.root],
+        stdout=end,
+        stderr=end,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "120"},
+    )
+    process.wait()
+    os.close(end)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    assert process.returncode == 0, shown
+    assert "100%" in shown
+    assert "/shift" in shown
+    assert "6 compiled" in shown
+
+
+def test_stats(compilation: Compilation) -> None:
+    report = REPORT.format(kernel="small", vgprs=8, spills=0) + REPORT.format(kernel="large", vgprs=100, spills=0)
+    (compilation.tools / "report").write_text(report, encoding="utf-8")
+    compilation.succeed("--target", "one", "--target", "two", "--family", "scale")
+    # What was compiled before is reported as well.
+    result = compilation.succeed("--target", "one", "--target", "two", "--family", "scale", "--stats")
+    assert result.stdout.splitlines() == [
+        "spills  scratch  occupancy  vgprs  agprs  sgprs   lds  target  kernel",
+        "     0        0          8    100      0     18  4096  one     large",
+        "     0        0          8    100      0     18  4096  two     large",
+        "     0        0          8      8      0     18  4096  one     small",
+        "     0        0          8      8      0     18  4096  two     small",
+    ]
+    assert "0 compiled, 2 up to date, 0 failed" in result.stderr
+
+
+def test_stats_fail_where_a_kernel_spills(compilation: Compilation) -> None:
+    report = REPORT.format(kernel="small", vgprs=8, spills=2) + REPORT.format(kernel="large", vgprs=100, spills=0)
+    (compilation.tools / "report").write_text(report, encoding="utf-8")
+    compilation.succeed("--target", "one", "--family", "scale")
+    result = compilation.run("--target", "one", "--family", "scale", "--stats")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split() == ["4", "0", "8", "8", "0", "18", "4096", "one", "small"]
+    assert "1 kernels spill registers" in result.stderr
+
+
+def test_reports_of_older_and_newer_compilers() -> None:
+    old = REPORT.format(kernel="old", vgprs=9, spills=1).replace(
+        "/there/scale.hip:37:1: remark:     Dynamic Stack: False [-Rpass-analysis=kernel-resource-usage]\n", ""
+    )
+    new = REPORT.format(kernel="new", vgprs=9, spills=0).replace(" SGPRs: 18", " TotalSGPRs: 20")
+    first, second = read_report(old + new)
+    assert first == Usage("old", vgprs=9, sgprs=18, spills=2, lds=4096, occupancy=8)
+    assert second == Usage("new", vgprs=9, sgprs=20, lds=4096, occupancy=8)
+    assert read_report("nothing of the kind") == ()
+    assert list(table([])) == ["spills  scratch  occupancy  vgprs  agprs  sgprs  lds  target  kernel"]
+
+
+def test_messages_are_shown_without_the_report() -> None:
+    newer = (
+        "/there/scale.hip:4:1: remark: Function Name: scale [-Rpass-analysis=kernel-resource-usage]\n"
+        '    4 | extern "C" __global__ void scale(Scale arguments) {\n'
+        "      | ^\n"
+    )
+    error = "/there/scale.hip:5:9: error: unused variable\n    5 | int x;\n      |     ^\n1 error generated.\n"
+    assert without_report(REPORT.format(kernel="a", vgprs=1, spills=0) + error + newer) == error

@@ -1,0 +1,92 @@
+"""The compilers of this machine, and kernels compiled with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+from opgen.cli import read_spec
+from opgen.compile import CodeObject, choose_compilers, code_objects
+from opgen.compilers import Compiler
+
+REPOSITORY = Path(__file__).parent.parent.parent
+KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"
+# A kernel of an emitted source, and its name.
+KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(\w+)\(\w+ \w+\) \{[^{}]*\}\n', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What a compiler made of some kernels, and its messages."""
+
+    file: Path
+    messages: str
+
+
+class Machine:
+    """What is installed here. A target that nothing here builds is skipped, or fails in continuous integration."""
+
+    @cached_property
+    def objects(self) -> dict[tuple[str, str], CodeObject]:
+        """Every code object by its target and family, kept from one run of the tests to the next."""
+        objects = code_objects(read_spec(REPOSITORY), KERNELS, REPOSITORY / "build" / "code_objects")
+        return {(code_object.target, code_object.family): code_object for code_object in objects}
+
+    @cached_property
+    def _compilers(self) -> tuple[dict[str, Compiler], list[str]]:
+        return choose_compilers(read_spec(REPOSITORY), self.objects.values(), REPOSITORY / "build", jobs=2)
+
+    def compiler(self, target: str) -> Compiler:
+        """The compiler of a target."""
+        compilers, mends = self._compilers
+        if target not in compilers:
+            absent("\n".join(mends))
+        return compilers[target]
+
+    def compile(self, target: str, source: Path, folder: Path) -> Compilation:
+        """Compile a source, which must succeed, to a file in `folder`."""
+        compiler = self.compiler(target)
+        output = folder / f"{source.stem}-{target}.co"
+        command = compiler.command(target, source, output)
+        result = subprocess.run(command, env=compiler.environment, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return Compilation(output, result.stderr)
+
+
+def absent(what: str) -> None:
+    """Skip the test, or fail where everything has to be installed."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+def names(family: str) -> list[str]:
+    """The kernels of a family."""
+    return KERNEL.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="session")
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def reduced(tmp_path: Path) -> Callable[[str, Iterable[str]], Path]:
+    """Makes the source of a family with only some of its kernels."""
+
+    def make(family: str, kept: Iterable[str]) -> Path:
+        wanted = set(kept)
+        for header in KERNELS.glob("*.hpp"):
+            (tmp_path / header.name).symlink_to(header)
+        text = (KERNELS / f"{family}.hip").read_text(encoding="utf-8")
+        source = tmp_path / f"{family}.hip"
+        source.write_text(KERNEL.sub(lambda match: match[0] if match[1] in wanted else "", text), encoding="utf-8")
+        return source
+
+    return make

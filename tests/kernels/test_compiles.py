@@ -1,0 +1,45 @@
+"""Every kernel compiles for every target without a warning, and spills no register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+
+import pytest
+from opgen.cli import read_spec
+from opgen.compile import compile_objects
+from opgen.resources import Usage, read_report
+
+from .conftest import REPOSITORY, Machine, names
+
+SPEC = read_spec(REPOSITORY)
+TARGETS = [target for backend in SPEC.backends if backend.code_objects for target in backend.code_objects.targets]
+FAMILIES = [family.name for family in SPEC.kernels]
+# Without --full, one kernel of so many is compiled, another one for each target.
+SAMPLE = 16
+
+
+def check(usages: Iterable[Usage], kernels: Iterable[str]) -> None:
+    by_name = {usage.kernel: usage for usage in usages}
+    assert sorted(by_name) == sorted(kernels)
+    assert [usage for usage in by_name.values() if usage.spills or usage.scratch] == []
+
+
+@pytest.mark.parametrize(("target", "family"), list(product(TARGETS, FAMILIES)))
+def test_a_sample_compiles(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str, family: str
+) -> None:
+    every = names(family)
+    sample = every[TARGETS.index(target) % len(every) :: SAMPLE]
+    made = machine.compile(target, reduced(family, sample), tmp_path)
+    check(read_report(made.messages), sample)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("target", "family"), list(product(TARGETS, FAMILIES)))
+def test_a_family_compiles(machine: Machine, target: str, family: str) -> None:
+    compilers = {target: machine.compiler(target)}
+    (result,) = compile_objects([machine.objects[target, family]], compilers, 1, lambda result: None)
+    assert result.status != "failed", result.messages
+    check(result.usages, names(family))

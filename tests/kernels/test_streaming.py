@@ -1,0 +1,68 @@
+"""Kernels that stream through memory move 16 bytes at a time, as their machine code shows."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable
+from itertools import product
+from pathlib import Path
+
+import pytest
+from opgen.cli import read_spec
+
+from .conftest import REPOSITORY, Machine, absent, names
+
+BYTES = {dtype.name: dtype.bytes for dtype in read_spec(REPOSITORY).dtypes}
+DISASSEMBLERS = (*(f"llvm-objdump-{version}" for version in (22, 21, 20, 19)), "/opt/rocm/llvm/bin/llvm-objdump")
+# Without --full, one kernel of so many is looked at.
+SAMPLE = {"unary": 12, "binary": 12, "cast": 6, "fill": 1}
+FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:\n((?:[ \t].*\n|\n)*)", re.MULTILINE)
+# 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
+WHOLE = r"(?:dwordx4|b128)\b"
+
+
+def machine_code(file: Path) -> dict[str, str]:
+    """The instructions of each function in a code object."""
+    tool = next(filter(None, map(shutil.which, DISASSEMBLERS)), None)
+    if tool is None:
+        absent(f"no disassembler: none of {', '.join(DISASSEMBLERS)}; in Debian 'apt-get install llvm-19'")
+    command = [str(tool), "--disassemble", "--no-show-raw-insn", str(file)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return dict(FUNCTION.findall(text))
+
+
+def widths(kernel: str) -> tuple[int, int]:
+    """The bytes of an element that a kernel loads, 0 for none, and of one that it stores."""
+    first, *rest = kernel.split("_")
+    if first == "fill":
+        return 0, int(rest[0].removeprefix("b")) // 8
+    if first == "cast":
+        return BYTES[rest[0]], BYTES[rest[1]]
+    return (BYTES[rest[-2]],) * 2
+
+
+@pytest.mark.parametrize(("target", "family"), list(product(("gfx90a", "gfx1100"), SAMPLE)))
+def test_whole_packs_are_moved(
+    machine: Machine,
+    reduced: Callable[[str, Iterable[str]], Path],
+    tmp_path: Path,
+    full: bool,
+    target: str,
+    family: str,
+) -> None:
+    contiguous = [name for name in names(family) if name.endswith("_contiguous")]
+    kernels = contiguous[:: 1 if full else SAMPLE[family]]
+    made = machine.compile(target, reduced(family, kernels), tmp_path)
+    code = machine_code(made.file)
+    assert set(kernels) <= code.keys()
+    for kernel in kernels:
+        loaded, stored = widths(kernel)
+        # The narrower side of a conversion has as many elements, and so fewer bytes.
+        if loaded >= stored:
+            assert re.search(rf"\bglobal_load_{WHOLE}", code[kernel]), kernel
+        if stored >= loaded:
+            assert re.search(rf"\bglobal_store_{WHOLE}", code[kernel]), kernel
+        # Addresses are known to be in global memory, which is faster.
+        assert not re.search(r"\bflat_(?:load|store)", code[kernel]), kernel
