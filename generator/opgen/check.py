@@ -42,6 +42,9 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
         if len(same) > 1:
             message = f"class_prefix '{backend.class_prefix}' is used by more than one backend; choose another"
             problems.append(Problem(backend.place("class_prefix"), message))
+        if sum(other.preference == backend.preference for other in spec.backends) > 1:
+            message = f"preference {backend.preference} is used by more than one backend; choose another"
+            problems.append(Problem(backend.place("preference"), message))
     for name in FUNCTOR_KINDS:
         if name not in spec.functors:
             problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))
