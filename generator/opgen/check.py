@@ -33,6 +33,8 @@ def _dtype_names(spec: Spec) -> list[str]:
 
 def _check_names(spec: Spec, problems: list[Problem]) -> None:
     counts = Counter(method.name for method in spec.storage_methods())
+    # A file with a mistake of its own may not say what it means to.
+    torn = {problem.location.path for problem in problems}
     for method in spec.storage_methods():
         if counts[method.name] > 1:
             message = f"storage method '{method.name}' stands in more than one family; keep one"
@@ -42,6 +44,12 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
         if len(same) > 1:
             message = f"class_prefix '{backend.class_prefix}' is used by more than one backend; choose another"
             problems.append(Problem(backend.place("class_prefix"), message))
+        if backend.path not in torn and any(
+            other is not backend and other.path not in torn and other.preference == backend.preference
+            for other in spec.backends
+        ):
+            message = f"preference {backend.preference} is used by more than one backend; choose another"
+            problems.append(Problem(backend.place("preference"), message))
     owners: dict[str, str] = {}
     for backend in spec.backends:
         for target, location in backend.code_objects.targets.items() if backend.code_objects else ():

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 import jinja2
 
 from opgen.plan import Output
+from opgen.problem import Location, Problem, SpecError
 
 # How a file of each kind holds a comment of one line.
 _COMMENTS = {
@@ -41,6 +42,10 @@ def render(outputs: Iterable[Output], templates: Path) -> dict[PurePosixPath, st
 
 
 def _banner(output: Output, body: str) -> str:
+    if output.path.suffix not in _COMMENTS:
+        known = ", ".join(_COMMENTS)
+        message = f"its output '{output.path.name}' has no known comment for the banner; let it end in one of {known}"
+        raise SpecError([Problem(Location(Path("templates", output.template)), message)])
     opening, closing = _COMMENTS[output.path.suffix]
     return f"{opening}{_BANNER}{output.template} and spec/. Do not edit. {digest(body)}{closing}\n"
 

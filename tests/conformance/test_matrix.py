@@ -41,7 +41,7 @@ def test_every_method_has_a_handler():
     assert {cell.method for cell in tallow.support()} <= set(HANDLERS)
 
 
-def test_the_mission_counts():
+def test_the_counts():
     assert len(matrix.STORAGE_METHODS) == len(set(matrix.STORAGE_METHODS)) == 36
     assert len(matrix.DEVICE_METHODS) == 10
     assert {dtype.value for dtype in DType} == set(matrix.DTYPES)
