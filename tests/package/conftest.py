@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tallow.error import BackendUnavailable
 
 
@@ -70,7 +69,8 @@ def run_python(rocm) -> Callable[..., str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert not done.stderr, done.stderr
+        assert done.returncode == 0
         return done.stdout
 
     return run

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tallow.error import InvalidArgument, OutOfMemory
 from tallow.rocm_backend.allocator import CachingAllocator, cache_limit, rounded_size
 from tallow.rocm_backend.storage.slice import Slice
@@ -182,7 +182,7 @@ def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit):
             if block[1]:
                 held.append(block)
     ranges = sorted((address, address + size) for address, size in held)
-    assert all(first[1] <= second[0] for first, second in zip(ranges, ranges[1:]))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(ranges))
     allocated, cached, peak = allocator.statistics()
     assert allocated == sum(size for _, size in held) <= peak
     assert cached <= limit

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import pytest
-
 from tallow.rocm_backend.code_cache import CodeCache, cache_folder
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")

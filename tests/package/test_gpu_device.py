@@ -9,7 +9,6 @@ import threading
 
 import numpy as np
 import pytest
-
 from tallow.cpu_backend import CpuDevice
 from tallow.dtype import ALL, FLOAT, DType
 from tallow.error import BackendUnavailable, InvalidArgument
@@ -132,7 +131,7 @@ def test_normal_numbers_are_within_4_ulp_of_the_cpu(rocm, dtype):
     for device in (rocm, cpu):
         device.set_seed(77)
     on_gpu, on_cpu = (device.rand_normal_f64(0.0, 1.0, Shape((20_001,)), dtype).to_numpy() for device in (rocm, cpu))
-    # The bits of one sign are in the order of the numbers; a result as small as a rounding error may have either.
+    # Numbers of one sign are in the order of their bits.
     steps = np.abs(on_gpu.view(f"i{dtype.itemsize}").astype(np.int64) - on_cpu.view(f"i{dtype.itemsize}"))
     assert steps.max() <= (4 if dtype.itemsize > 2 else 1)
 

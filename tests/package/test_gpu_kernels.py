@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256) double_f64(Doubling arguments)
 
 @dataclass
 class RecordingDriver:
-    """A driver whose code objects are their sources, and whose functions are (module, name) pairs."""
+    """A driver whose code objects are their sources, and whose functions record their launches."""
 
     target: str = "gfx90a"
     compile_options: tuple[str, ...] = ("-O3",)
@@ -50,12 +50,9 @@ class RecordingDriver:
         self.loaded.append(name)
         return code
 
-    def function(self, module, name, argument_size):
+    def function(self, module, name, block, argument_size):
         assert name.encode() in module
-        return (module, name, argument_size)
-
-    def launch(self, function, blocks, block, arguments):
-        self.launched.append((function[1], blocks, block, arguments))
+        return lambda blocks, arguments: self.launched.append((name, blocks, block, arguments))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
 from opgen.model import Spec
+from opgen.views.python import comment
 
 # Threads of a block, for every kernel.
 _BLOCK = 256
@@ -130,7 +131,7 @@ class PackerRow:
     """The packer of a struct."""
 
     name: str
-    doc: str
+    comment: str
     format: str
 
 
@@ -155,4 +156,4 @@ def _packer(struct: Struct) -> PackerRow:
         end = offset + field.size * (field.length or 1)
     text += "x" * (offsets[-1] - end)
     constant = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in struct.name).lstrip("_")
-    return PackerRow(constant.upper(), ", ".join(field.name for field in struct.fields), text)
+    return PackerRow(constant.upper(), comment(", ".join(field.name for field in struct.fields)), text)

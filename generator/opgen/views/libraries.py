@@ -4,24 +4,15 @@ from dataclasses import dataclass
 
 from opgen.libraries import C_TYPES, Library
 from opgen.model import Spec
-
-
-@dataclass(frozen=True)
-class FunctionRow:
-    """A function: its name and its types."""
-
-    name: str
-    arguments: str  # what is between the parentheses of a Python tuple
-    result: str
+from opgen.views.python import wrapped
 
 
 @dataclass(frozen=True)
 class FunctionsView:
     """A library's table of functions."""
 
-    library: str
-    types: tuple[str, ...]  # of ctypes, those that are used
-    functions: tuple[FunctionRow, ...]
+    types: str  # of ctypes, those that are used
+    rows: tuple[str, ...]
 
 
 def miopen_functions(spec: Spec, _: str | None) -> FunctionsView:
@@ -33,8 +24,7 @@ def _functions(library: Library) -> FunctionsView:
     rows = []
     used: set[str] = set()
     for function in library.functions:
-        arguments = [C_TYPES[type] for type in function.arguments]
-        used.update(arguments, [C_TYPES[function.result]])
-        comma = "," if len(arguments) == 1 else ""
-        rows.append(FunctionRow(function.name, ", ".join(arguments) + comma, C_TYPES[function.result]))
-    return FunctionsView(library.name, tuple(sorted(used)), tuple(rows))
+        types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
+        used.update(types)
+        rows.append(wrapped(f'"{function.name}": (', types, "),", 4))
+    return FunctionsView(", ".join(sorted(used)), tuple(rows))

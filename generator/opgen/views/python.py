@@ -46,6 +46,11 @@ def docstring(text: str, indent: int) -> str:
     return '"""' + "\n\n".join(filled).lstrip() + f'\n{margin}"""'
 
 
+def comment(text: str) -> str:
+    """A comment of `text` at the left margin, filled to the line length."""
+    return textwrap.fill(text, LINE_LENGTH, initial_indent="# ", subsequent_indent="# ", break_long_words=False)
+
+
 def quoted(text: str) -> str:
     """A Python string literal with the quotes that ruff chooses."""
     return "'" + text + "'" if '"' in text and "'" not in text else '"' + text.replace('"', '\\"') + '"'

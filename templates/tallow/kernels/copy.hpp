@@ -56,7 +56,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
     const T* const source = pointer_to<const T>(arguments.source);
     const uint32_t step = grid_blocks() * block_size * elements_per_thread;
     for (uint32_t base = block_index() * block_size * elements_per_thread; base < arguments.count; base += step) {
-        T values[elements_per_thread];
+        Pack<T, 1> values[elements_per_thread];
         uint64_t places[elements_per_thread];
 #pragma unroll
         for (uint32_t i = 0; i < elements_per_thread; ++i) {
@@ -64,12 +64,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
             uint64_t offsets[2];
             locate(arguments, index < arguments.count ? index : arguments.count - 1, offsets);
             places[i] = offsets[0];
-            values[i] = source[offsets[1]];
+            values[i] = load_whole<1>(source + offsets[1]);
         }
 #pragma unroll
         for (uint32_t i = 0; i < elements_per_thread; ++i)
             if (base + i * block_size + thread_index() < arguments.count)
-                result[places[i]] = values[i];
+                store_whole(result + places[i], values[i]);
     }
 }
 

@@ -58,7 +58,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void matmul(const Argume
                              arguments.n - tile_n, arguments.k - k);
             synchronize_block();
             Value partial[matmul_part][matmul_part] = {};
-#pragma unroll
+#pragma unroll 4
             for (uint32_t step = 0; step < matmul_depth; ++step) {
                 Value x[matmul_part];
                 Value y[matmul_part];

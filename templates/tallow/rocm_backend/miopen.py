@@ -65,7 +65,7 @@ def _load() -> ctypes.CDLL | None:
         return None
     if not all(hasattr(library, name) for name in FUNCTIONS):
         return None
-    for name, (result, arguments) in FUNCTIONS.items():
+    for name, (result, *arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library
@@ -74,9 +74,7 @@ def _load() -> ctypes.CDLL | None:
 class Miopen(HipResource):
     """A handle of MIOpen, of one device and stream: see `libraries.Images`. Raises LibraryError."""
 
-    def __init__(
-        self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator
-    ) -> None:
+    def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
         self._library = library
         self._device = device
         self._allocator = allocator
@@ -121,9 +119,8 @@ class Miopen(HipResource):
             x, y = self._tensor(opened, dtype, dims), self._tensor(opened, dtype, result_dims)
             pooling = self._create(opened, "PoolingDescriptor")
             self._call("miopenSet2dPoolingDescriptor", pooling, _AVERAGE, *kernel_size, 0, 0, *stride)
-            self._call(
-                "miopenPoolingForward", self._handle, pooling, *_scaled(x, source), *_unscaled(y, result), False, None, 0
-            )
+            operands = (*_scaled(x, source), *_unscaled(y, result))
+            self._call("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
 
         return self._attempt((dims, kernel_size, stride), enqueue)
 
@@ -144,9 +141,7 @@ class Miopen(HipResource):
                 return False
         return True
 
-    def _convolve(
-        self, opened: ExitStack, dtype: DType, params: ParamsConv2D, addresses: tuple[int, int, int]
-    ) -> None:
+    def _convolve(self, opened: ExitStack, dtype: DType, params: ParamsConv2D, addresses: tuple[int, int, int]) -> None:
         source, kernel, result = addresses
         x = self._tensor(opened, dtype, params.input_dims)
         w = self._tensor(opened, dtype, params.kernel_dims)

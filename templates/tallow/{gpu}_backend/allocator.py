@@ -2,6 +2,8 @@
 
 import os
 import threading
+from collections import defaultdict
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from ..error import InvalidArgument, OutOfMemory
@@ -36,6 +38,7 @@ class AllocatorStatistics(NamedTuple):
     peak: int
 
 
+@lru_cache(maxsize=4096)
 def rounded_size(nbytes: int) -> int:
     """The size of the block that serves a request of `nbytes` > 0."""
     if nbytes <= _SMALLEST:
@@ -65,7 +68,7 @@ class CachingAllocator:
     def __init__(self, memory: Memory, limit: int | None = None) -> None:
         self._memory = memory
         self._lock = threading.Lock()
-        self._free: dict[int, list[int]] = {}
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._limit = cache_limit(memory.memory_info()[1]) if limit is None else limit
         # Blocks whose storages are gone. Finalisers only append here, since they may run while the lock is held.
         self._released: list[tuple[int, int]] = []
@@ -85,7 +88,7 @@ class CachingAllocator:
         with self._lock:
             if self._released:
                 self._collect()
-            blocks = self._free.get(size)
+            blocks = self._free[size]
             if blocks:
                 address = blocks.pop()
                 self._cached -= size
@@ -124,7 +127,7 @@ class CachingAllocator:
             address, size = self._released.pop()
             self._allocated -= size
             if self._cached + size <= self._limit:
-                self._free.setdefault(size, []).append(address)
+                self._free[size].append(address)
                 self._cached += size
             else:
                 self._memory.free(address)

@@ -10,9 +10,9 @@ from ..error import InvalidIndex
 if TYPE_CHECKING:
     from .driver import Driver
 
-INDEX_OPS: Final = {name: number for number, name in enumerate(
-    ("gather", "scatter_set", "scatter_add", "index_add", "index_select")
-)}
+INDEX_OPS: Final = {
+    name: number for number, name in enumerate(("gather", "scatter_set", "scatter_add", "index_add", "index_select"))
+}
 """The number by which kernels know an op."""
 
 # IndexError of kernels/index.hpp: state, op, index, size. The state is 0 while there is none.
@@ -43,7 +43,7 @@ class IndexErrors:
         self._expected = False
         record = np.empty(_RECORD.size, np.uint8)
         self._driver.copy_to_host(record, self.address)
-        state, op, index, size = _RECORD.unpack(record)
+        state, op, index, size = _RECORD.unpack(record.tobytes())
         if state:
             self._driver.zero(self.address, _RECORD.size)
             raise InvalidIndex(_NAMES[op], index, size)

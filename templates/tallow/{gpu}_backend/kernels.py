@@ -37,7 +37,7 @@ class Kernels:
         function = self._functions.get(name)
         if function is None:
             function = self._find(family, name, len(arguments))
-        self._driver.launch(function, min(blocks, MOST_BLOCKS), BLOCK, arguments)
+        function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
     def _find(self, family: str, name: str, argument_size: int) -> Function:
         with self._lock:
@@ -46,7 +46,7 @@ class Kernels:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._driver.load(self._compiled(family, name), name)
-                function = self._functions[name] = self._driver.function(module, name, argument_size)
+                function = self._functions[name] = self._driver.function(module, name, BLOCK, argument_size)
         return function
 
     def _prebuilt_module(self, family: str) -> Module | None:

@@ -51,6 +51,23 @@ def contiguous(source: Operand) -> Operand:
     return source if source.layout.is_contiguous else dense(fresh(source), source.shape)
 
 
+# Smaller operands stay in caches, where turning costs a launch and saves little.
+_LEAST_TURNED: Final = 1 << 16
+
+
+def straightened(source: Operand) -> Operand:
+    """The elements in row-major order if reading them so from where they are would be slow, else where they are."""
+    is_slow = source.layout.elem_count >= _LEAST_TURNED and is_turned(source.shape, source.strides, source.itemsize)
+    return dense(fresh(source), source.shape) if is_slow else source
+
+
+@lru_cache(maxsize=4096)
+def is_turned(shape: Dims, strides: Dims, itemsize: int) -> bool:
+    """Whether neighbours in the innermost dim are far apart, others next to each other, and none repeated."""
+    dims, steps = merged(shape, (row_major(shape), strides))
+    return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
+
+
 def copy(source: Operand, target: Operand) -> None:
     """Move elements between two operands of one shape and dtype; they may overlap."""
     count = source.layout.elem_count

@@ -49,6 +49,9 @@ def binary(op: BinaryOp, x: Operand, y: Operand) -> GpuStorage:
     """`op` of every pair of elements."""
     name = f"{op.value}_{x.dtype.value}"
     if not (x.layout.is_contiguous and y.layout.is_contiguous):
+        # Tiles turn one operand; a copy turns the other one.
+        if copy.is_turned(x.shape, x.strides, x.itemsize):
+            y = copy.straightened(y)
         turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
         if turned is not None:
             return _binary_turned(name, x, y, *turned)
@@ -121,13 +124,20 @@ def _map(
     if count == 0:
         return result
     launch = device.kernels.launch
-    widest = max(dtype.itemsize, *[operand.storage.dtype.itemsize for operand in operands])
-    addresses = [operand.address for operand in operands]
-    if all([operand.layout.is_contiguous for operand in operands]):
+    widest, is_contiguous, addresses = dtype.itemsize, True, []
+    for source, source_layout in operands:
+        itemsize = source.dtype.itemsize
+        widest = max(widest, itemsize)
+        is_contiguous = is_contiguous and source_layout.is_contiguous
+        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
+    if is_contiguous:
         blocks = ceil_divide(count, BLOCK * _PACKS * (PACK_BYTES // widest))
         packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
+    straight = tuple([copy.straightened(operand) for operand in operands])
+    if straight != operands:
+        return _map(kernels, name, straight, dtype, parameters)
     name = f"{name}_strided"
     strides = tuple([operand.layout.strides for operand in operands])
     for blocks, first, offsets, fields in parts(strided_block(widest), layout.shape, strides):

@@ -25,8 +25,8 @@ _PART_MULTIPLE: Final = 16
 _MOST_SIDE_BY_SIDE: Final = 8
 # The side of a tile by the bytes of an element: kernels/tile.hpp.
 _TILE_SIDES: Final = {1: 128, 2: 64, 4: 32, 8: 32}
-# A tile with less of its side in use does not pay.
-_LEAST_OF_SIDE: Final = 4
+# With fewer elements along a side, tiles stay too empty to pay.
+_LEAST_SIDE: Final = 16
 
 
 class Part(NamedTuple):
@@ -132,9 +132,9 @@ def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> Pa
     side = _TILE_SIDES.get(itemsize)
     if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[turned][-1] <= 1:
         return None
-    least = side // _LEAST_OF_SIDE
-    along = next((dim for dim, step in enumerate(strides[turned]) if step == 1 and dims[dim] >= least), None)
-    if along is None or dims[-1] < least:
+    long = [dim for dim, size in enumerate(dims) if size >= _LEAST_SIDE]
+    along = next((dim for dim in long if strides[turned][dim] == 1), None)
+    if along is None or dims[-1] < _LEAST_SIDE:
         return None
     last = len(dims) - 1
     order = [*(dim for dim in range(last) if dim != along), along, last]

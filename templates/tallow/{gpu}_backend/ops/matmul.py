@@ -67,7 +67,7 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
     _, m, n, k = bmnk
     tiles = ceil_divide(m, _SIDE) * ceil_divide(n, _SIDE)
     if max(m, n, k, tiles) >= LIMIT:
-        raise InvalidArgument("matmul", f"the sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
+        raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
     itemsize = lhs.itemsize
     strides = lhs.strides[:-2], rhs.strides[:-2]
     # Tiles are numbered too.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,14 +21,18 @@ if TYPE_CHECKING:
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4
 _MOST_SPLITS: Final = 1024
-# What a thread reads at least of a split, so that the second pass stays small.
+# The accesses that a thread has in flight. It makes so many at least of a split, so that the second pass stays small,
+# and so many at most, so that rounding errors of sums do.
+_IN_FLIGHT: Final = 4
 _LEAST_ACCESSES: Final = 4
-# Teams of the rows kernel are so many threads at most, or a whole block where a row has so many accesses.
+_MOST_ACCESSES: Final = 1024
+# Teams of the rows kernel are so many threads at most, or a whole block for more than so many accesses.
 _WAVE_TEAM: Final = 32
-_BLOCK_TEAM_ACCESSES: Final = 512
-# By the bytes of an element, how many outputs a thread of the columns kernel keeps, and how many rows it has in flight.
+_WAVE_ACCESSES: Final = 128
+# By the bytes of an element, how many outputs side by side a thread of the columns kernel keeps.
 _COLUMN_PACKS: Final = {1: 8, 2: 8, 4: 4, 8: 2}
-_COLUMN_ROWS: Final = {1: 2, 2: 2, 4: 4, 8: 4}
+# What the rows kernel numbers where a row is dense.
+_MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
 
 
 class _Elements(NamedTuple):
@@ -49,7 +52,7 @@ class _Axes(NamedTuple):
     strides: Dims
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many elements they are."""
         return math.prod(self.dims)
 
@@ -111,8 +114,8 @@ def _innermost(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> tuple[Op
     order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
     moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
     last = tuple(range(len(order) - len(dims), len(order)))
-    if math.prod(moved.shape[last[0] :]) >= 2 * LIMIT:
-        raise InvalidArgument(op.value, f"u32 cannot number {2 * LIMIT} elements or more; reduce fewer dims at once")
+    if math.prod(moved.shape[last[0] :]) > _MOST_IN_ROW:
+        raise InvalidArgument(op.value, f"at most {_MOST_IN_ROW} elements are numbered; reduce fewer dims at once")
     return copy.contiguous(moved), last
 
 
@@ -155,7 +158,7 @@ def _axes(shape: Dims, strides: Dims, dims: list[int]) -> _Axes:
 
 def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted: int) -> _Plan:
     outputs = _Axes(piece.dims, kept.strides)
-    # Too many elements for one launch become splits of several. Where order matters they are dense, and fit all the same.
+    # Too many elements for one launch become splits of several; where order matters they are dense, which fits anyway.
     launches = [Piece(0, (0,), reduced.dims)]
     if not elements.is_ordered:
         launches = list(split(reduced.dims, [reduced.strides]))
@@ -167,12 +170,12 @@ def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted
         first = _columns if is_column else _rows
         offset = piece.offsets[0] + launch.offsets[0]
         passes.append(first(elements.itemsize, axes, outputs, offset, wanted, least))
-    return _Plan(piece.first, outputs.count, tuple(passes), sum(first.splits for first in passes))
+    return _Plan(piece.first, outputs.size, tuple(passes), sum(first.splits for first in passes))
 
 
 def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for each output and split."""
-    outputs, length = kept.count, reduced.count
+    outputs, length = kept.size, reduced.size
     unit = PACK_BYTES // itemsize if reduced.is_dense else 1
     team = _team(ceil_divide(length, unit))
     blocks = ceil_divide(outputs * team, BLOCK)
@@ -185,23 +188,23 @@ def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, 
 
 def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for outputs side by side; the other threads of the block share out the rows."""
-    length, inner = reduced.count, kept.dims[-1]
+    length, inner = reduced.size, kept.dims[-1]
     pack = _COLUMN_PACKS[itemsize]
     per_row = ceil_divide(inner, pack)
-    packs = kept.count // inner * per_row
+    packs = kept.size // inner * per_row
     team = min(_WAVE_TEAM, _power_of_two(packs))
     while team < min(BLOCK, packs) and BLOCK // team > length:
         team *= 2
     across = ceil_divide(packs, team)
-    splits, chunk = _splits(length, wanted // across, BLOCK // team * _COLUMN_ROWS[itemsize], least)
+    splits, chunk = _splits(length, wanted // across, BLOCK // team * _IN_FLIGHT, least)
     sizes = (*kept.dims[:-1], per_row, *reduced.dims)
     strides = (*kept.strides[:-1], pack, *reduced.strides)
-    counts = kept.count, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
+    counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
     return _Pass("columns", across * splits, offset, splits, (*counts, *packed_dims(sizes, [strides])))
 
 
 def _team(accesses: int) -> int:
-    return BLOCK if accesses >= _BLOCK_TEAM_ACCESSES else min(_WAVE_TEAM, _power_of_two(accesses))
+    return BLOCK if accesses > _WAVE_ACCESSES else min(_WAVE_TEAM, _power_of_two(ceil_divide(accesses, _IN_FLIGHT)))
 
 
 def _power_of_two(number: int) -> int:
@@ -212,6 +215,7 @@ def _power_of_two(number: int) -> int:
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
     """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
     splits = min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS)
+    splits = max(splits, ceil_divide(length, _MOST_ACCESSES * unit))
     if splits <= least:
         return least, ceil_divide(length, least)
     chunk = ceil_divide(ceil_divide(length, splits), unit) * unit

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...kernels import arguments
-from ...layout import Layout
 from ..utils import BLOCK, ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, parts, strided_block
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from ..storage.slice import Slice
 
 # Where so many lines are walked at once, or lines are so short, walking is quicker than sorting.
-_MANY_LINES: Final = 4096
+_MANY_LINES: Final = 1 << 15
 _SHORT_LINE: Final = 32
 # A block of the sort takes so many keys, and counts so many digits of so many bits each.
 _SORT_TILE: Final = 4096

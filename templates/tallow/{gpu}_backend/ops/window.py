@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...kernels import arguments
 from . import copy
-from .geometry import parts, plane_parts, strided_block
+from .geometry import LIMIT, parts, plane_parts, strided_block
 from .operand import Operand
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def max_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
 
 def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int, int]:
     b, c, *sizes = x.shape
-    height, width = [
-        (size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True)
-    ]
+    height, width = [(size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True)]
     return b, c, height, width
 
 
@@ -65,7 +63,9 @@ def upsample_nearest(op: str, x: Operand, sizes: tuple[int, ...]) -> GpuStorage:
         (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
         x = x.relaid((b, c, 1, length), (stride_b, stride_c, 0, stride))
         sizes = (1, *sizes)
-    return _resample(op, name, arguments.NEAREST, x, sizes, (), ())
+    # The kernel divides the product of a place and an old size, through a product only where that is small.
+    is_wide = max(size * old for size, old in zip(sizes, x.shape[2:], strict=True)) >= LIMIT
+    return _resample(op, name, arguments.NEAREST, x, sizes, (), is_wide)
 
 
 def upsample_bilinear2d(
@@ -77,7 +77,7 @@ def upsample_bilinear2d(
     old_h, old_w = x.shape[2:]
     scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
     name = f"upsample_bilinear2d_{x.dtype.value}"
-    return _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, (height, width), scales, (align_corners,))
+    return _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, (height, width), scales, align_corners)
 
 
 def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> float:
@@ -94,7 +94,7 @@ def _resample(
     x: Operand,
     sizes: tuple[int, ...],
     scales: tuple[float, ...],
-    flags: tuple[bool, ...],
+    flag: bool,
 ) -> GpuStorage:
     (b, c, old_h, old_w), (stride_b, stride_c, stride_h, stride_w) = x.shape, x.strides
     shape = (b, c, *sizes)
@@ -106,6 +106,6 @@ def _resample(
     strides = ((0, 0, 0, 1), (0, 0, 1, 0), (stride_b, stride_c, 0, 0))
     for blocks, first, (*_, offset), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
         to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
-        packed = packer.pack(to, source, stride_h, stride_w, *scales, old_h, old_w, *flags, *fields)
+        packed = packer.pack(to, source, stride_h, stride_w, *scales, old_h, old_w, flag, *fields)
         x.device.kernels.launch("upsample", kernel, blocks, packed)
     return result

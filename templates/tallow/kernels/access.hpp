@@ -1,0 +1,190 @@
+// Packs of elements that move in one access.
+#pragma once
+
+#include "types.hpp"
+
+namespace tallow {
+
+// The most bytes that a thread moves in one access.
+constexpr uint32_t access_bytes = 16;
+
+template <uint32_t First, uint32_t... Rest>
+constexpr uint32_t largest = First > largest<Rest...> ? First : largest<Rest...>;
+template <uint32_t First> constexpr uint32_t largest<First> = First;
+
+// How many elements of each of these types a thread takes at once: 16 bytes of the widest.
+template <typename... Elements>
+constexpr uint32_t pack_length = access_bytes / largest<static_cast<uint32_t>(sizeof(Elements))...>;
+
+template <typename T, uint32_t N> struct alignas(sizeof(T) * N > access_bytes ? access_bytes : sizeof(T) * N) Pack {
+    T values[N];
+};
+
+template <uint32_t N, typename T> TALLOW_INLINE bool is_aligned(const T* pointer) {
+    return reinterpret_cast<uint64_t>(pointer) % alignof(Pack<T, N>) == 0;
+}
+
+// An unsigned value of so many bytes. Compilers keep one access whole when it has one of these types, where they would
+// split that of a struct and join its parts with accesses on other paths.
+#if defined(TALLOW_NVIDIA)
+#define TALLOW_MAY_ALIAS
+#else
+#define TALLOW_MAY_ALIAS __attribute__((may_alias))
+#endif
+template <uint32_t Bytes> struct Word;
+template <> struct Word<1> {
+    using type TALLOW_MAY_ALIAS = uint8_t;
+};
+template <> struct Word<2> {
+    using type TALLOW_MAY_ALIAS = uint16_t;
+};
+template <> struct Word<4> {
+    using type TALLOW_MAY_ALIAS = uint32_t;
+};
+template <> struct Word<8> {
+    using type TALLOW_MAY_ALIAS = uint64_t;
+};
+template <> struct Word<16> {
+#if defined(TALLOW_NVIDIA)
+    using type = uint4;
+#else
+    using type TALLOW_MAY_ALIAS = uint32_t __attribute__((vector_size(16)));
+#endif
+};
+
+// The bytes of an access in registers, from which elements are cut by shifts: a struct laid over them could end up in
+// memory.
+template <uint32_t Bytes> struct Registers {
+    uint32_t values[(Bytes + 3) / 4];
+};
+
+template <uint32_t Bytes> TALLOW_INLINE Registers<Bytes> load_registers(const void* pointer) {
+    const auto word = *static_cast<const typename Word<Bytes>::type*>(pointer);
+    if constexpr (Bytes == 16) {
+#if defined(TALLOW_NVIDIA)
+        return {{word.x, word.y, word.z, word.w}};
+#else
+        return {{word[0], word[1], word[2], word[3]}};
+#endif
+    } else if constexpr (Bytes == 8) {
+        return {{static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)}};
+    } else {
+        return {{word}};
+    }
+}
+
+template <uint32_t Bytes> TALLOW_INLINE void store_registers(void* pointer, const Registers<Bytes>& registers) {
+    using Access = typename Word<Bytes>::type;
+    auto& word = *static_cast<Access*>(pointer);
+    if constexpr (Bytes == 16)
+        word = Access{registers.values[0], registers.values[1], registers.values[2], registers.values[3]};
+    else if constexpr (Bytes == 8)
+        word = registers.values[0] | uint64_t{registers.values[1]} << 32;
+    else
+        word = static_cast<Access>(registers.values[0]);
+}
+
+// Element i of such an access, and back.
+template <typename T, uint32_t Bytes> TALLOW_INLINE T take_element(const Registers<Bytes>& registers, uint32_t i) {
+    constexpr uint32_t size = sizeof(T);
+    const uint32_t* const words = registers.values + i * size / 4;
+    if constexpr (size < 4)
+        return bit_cast<T>(static_cast<typename Word<size>::type>(words[0] >> i * size % 4 * 8));
+    else if constexpr (size == 4)
+        return bit_cast<T>(words[0]);
+    else if constexpr (size == 8)
+        return bit_cast<T>(words[0] | uint64_t{words[1]} << 32);
+    else
+        return {words[0] | uint64_t{words[1]} << 32, words[2] | uint64_t{words[3]} << 32};
+}
+
+template <typename T, uint32_t Bytes>
+TALLOW_INLINE void put_element(Registers<Bytes>& registers, uint32_t i, T element) {
+    constexpr uint32_t size = sizeof(T);
+    uint32_t* const words = registers.values + i * size / 4;
+    if constexpr (size < 4) {
+        words[0] |= static_cast<uint32_t>(bit_cast<typename Word<size>::type>(element)) << i * size % 4 * 8;
+    } else if constexpr (size == 4) {
+        words[0] = bit_cast<uint32_t>(element);
+    } else if constexpr (size == 8) {
+        const uint64_t bits = bit_cast<uint64_t>(element);
+        words[0] = static_cast<uint32_t>(bits);
+        words[1] = static_cast<uint32_t>(bits >> 32);
+    } else {
+        words[0] = static_cast<uint32_t>(element.low);
+        words[1] = static_cast<uint32_t>(element.low >> 32);
+        words[2] = static_cast<uint32_t>(element.high);
+        words[3] = static_cast<uint32_t>(element.high >> 32);
+    }
+}
+
+// N elements in one access, which the pointer must be aligned for.
+template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_whole(const T* pointer) {
+    const Registers<sizeof(T) * N> registers = load_registers<sizeof(T) * N>(pointer);
+    Pack<T, N> pack;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        pack.values[i] = take_element<T>(registers, i);
+    return pack;
+}
+template <uint32_t N, typename T> TALLOW_INLINE void store_whole(T* pointer, const Pack<T, N>& pack) {
+    Registers<sizeof(T) * N> registers{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        put_element(registers, i, pack.values[i]);
+    store_registers(pointer, registers);
+}
+
+// Elements first .. first + N of a contiguous tensor, those from `count` on left at zero and never touched.
+template <uint32_t N, typename T>
+TALLOW_INLINE Pack<T, N> load_guarded(const T* pointer, uint64_t first, uint64_t count) {
+    Pack<T, N> pack{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        if (first + i < count)
+            pack.values[i] = pointer[first + i];
+    return pack;
+}
+template <uint32_t N, typename T>
+TALLOW_INLINE void store_guarded(T* pointer, uint64_t first, uint64_t count, const Pack<T, N>& pack) {
+    if (first + N <= count && is_aligned<N>(pointer)) {
+        store_whole(pointer + first, pack);
+    } else {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            if (first + i < count)
+                pointer[first + i] = pack.values[i];
+    }
+}
+
+// N elements `stride` apart. The innermost stride is 0 for a broadcast operand and 1 for a dense one.
+template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_run(const T* pointer, uint64_t stride) {
+    Pack<T, N> pack;
+    if (stride == 1 && is_aligned<N>(pointer)) {
+        pack = load_whole<N>(pointer);
+    } else if (stride == 0) {
+        const T value = *pointer;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            pack.values[i] = value;
+    } else {
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            pack.values[i] = pointer[i * stride];
+    }
+    return pack;
+}
+
+// Up to N elements `stride` apart, of which `left` exist.
+template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_some(const T* pointer, uint64_t stride, uint32_t left) {
+    if (left >= N)
+        return load_run<N>(pointer, stride);
+    Pack<T, N> pack{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        if (i < left)
+            pack.values[i] = pointer[i * stride];
+    return pack;
+}
+
+} // namespace tallow

@@ -1,0 +1,125 @@
+"""What a process leaves behind on a device: nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hip")
+
+USE = """
+import ctypes, gc, os, sys
+import numpy as np
+import tallow
+from tallow import DType, Shape
+from tallow.conv import ParamsConv2D
+from tallow.rocm_backend import RocmDevice
+from tallow.rocm_backend.matrices import Matrices
+
+library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
+library.hip_host_live.restype = ctypes.c_long
+KINDS = ("device memory", "host memory", "stream", "event", "module", "program", "hipblas handle", "miopen handle",
+         "tensor descriptor", "convolution descriptor", "pooling descriptor")
+live = lambda: {kind: count for kind in KINDS if (count := library.hip_host_live(kind.encode()))}
+
+def use(device):
+    numbers = device.rand_uniform_f64(0.0, 1.0, Shape((64,)), DType.F32)
+    result = device.zeros(Shape((64,)), DType.F32)
+    square = Matrices(numbers.memory.address, False, 8, 64)
+    device.blas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)
+    params = ParamsConv2D(
+        b_size=1, i_h=8, i_w=8, k_h=1, k_w=1, c_out=1, c_in=1, padding=0, stride=1, dilation=1
+    )
+    addresses = numbers.memory.address, numbers.memory.address, result.memory.address
+    assert device.images.conv2d(DType.F32, params, *addresses)
+    result.to_numpy()
+    return [numbers, result]
+"""
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(host):
+    """These count what only the runtime for the CPU counts."""
+
+
+def test_nothing_is_left_at_the_end(run_python):
+    run_python(
+        USE
+        + """
+import atexit
+atexit.register(lambda: os._exit(1) if live() else None)
+held = use(RocmDevice(0))
+before = live()
+assert before["device memory"] == 4, before
+assert {kind: before[kind] for kind in before if kind != "device memory"} == {
+    "stream": 1, "module": 1, "hipblas handle": 1, "miopen handle": 1
+}, before
+"""
+    )
+
+
+def test_work_in_a_loop_leaves_nothing(run_python):
+    run_python(
+        USE
+        + """
+device = RocmDevice(0)
+use(device)
+device.allocator.empty_cache()
+before = live(), device.allocator.statistics()[:2]
+for _ in range(20):
+    use(device)
+device.allocator.empty_cache()
+assert (live(), device.allocator.statistics()[:2]) == before
+assert before[0]["device memory"] == 1, "the record of index errors"
+"""
+    )
+
+
+def test_storages_that_outlive_everything_are_quiet(run_python):
+    run_python(USE + "sys.held = use(RocmDevice(0)); sys.held.append(sys.held)")
+    run_python(
+        USE + "class Late:\n    def __del__(self): self.held.clear()\nlate = Late(); late.held = use(RocmDevice(0))"
+    )
+
+
+def test_without_a_cache_every_storage_is_an_allocation(run_python):
+    run_python(
+        USE
+        + """
+device = RocmDevice(0)
+held = use(device)
+assert device.allocator.statistics()[:2] == (512, 0)
+assert live()["device memory"] == 3, live()
+held.clear()
+assert device.allocator.statistics()[:2] == (0, 0)
+assert live()["device memory"] == 1
+""",
+        TALLOW_MEMORY_CACHE="0",
+    )
+
+
+def test_a_second_process_compiles_nothing(run_python, tmp_path):
+    first = USE + "use(RocmDevice(0)); device = RocmDevice(0)"
+    run_python(first, TALLOW_CACHE=str(tmp_path))
+    run_python(USE + "use(RocmDevice(0))", TALLOW_CACHE=str(tmp_path), HIP_HOST_FAIL="hiprtcCreateProgram:1+")
+
+
+def test_two_devices_work_side_by_side(run_python):
+    run_python(
+        USE
+        + """
+import threading
+devices = [RocmDevice(0), RocmDevice(1)]
+assert devices[0] != devices[1] and devices[0].driver is not devices[1].driver
+for _ in range(3):
+    for device in devices:
+        device.set_seed(5)
+    first, second = (use(device)[0].to_numpy() for device in devices)
+    assert (first == second).all()
+    assert devices[1].blas is not devices[0].blas
+threads = [threading.Thread(target=use, args=(device,)) for device in devices * 2]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+for device in devices: device.synchronize()
+""",
+        HIP_HOST_DEVICES="2",
+    )

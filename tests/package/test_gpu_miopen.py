@@ -1,0 +1,221 @@
+"""Convolution and pooling by MIOpen: what is passed to it, what comes out, and what it leaves behind."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("hip")
+
+from tallow.conv import ParamsConv2D
+from tallow.dtype import DType
+from tallow.error import OutOfMemory
+from tallow.rocm_backend import miopen
+from tallow.rocm_backend.error import LibraryError
+from tallow.rocm_backend.hip import HipClosed
+from tallow.rocm_backend.miopen import open_miopen
+
+DTYPES = [DType.BF16, DType.F16, DType.F32]
+KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")
+
+
+@pytest.fixture
+def images(rocm):
+    """MIOpen as a device has it, with nothing found yet."""
+    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    if images is None:
+        pytest.skip("no MIOpen")
+    yield images
+    images.close()
+
+
+@pytest.fixture(autouse=True)
+def descriptors_are_destroyed(host):
+    before = [host.live(kind) for kind in (*KINDS, "miopen handle")]
+    yield
+    assert [host.live(kind) for kind in (*KINDS, "miopen handle")] == before
+
+
+def random(dtype: DType, *shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(dtype.numpy)
+
+
+def expected(x: np.ndarray, w: np.ndarray, params: ParamsConv2D) -> np.ndarray:
+    x, w = x.astype(float), w.astype(float)
+    pad = params.padding
+    x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    result = np.zeros(params.out_dims)
+    for row, column in itertools.product(range(params.k_h), range(params.k_w)):
+        top, left = row * params.dilation, column * params.dilation
+        bottom = top + (params.out_h - 1) * params.stride + 1
+        right = left + (params.out_w - 1) * params.stride + 1
+        window = x[:, :, top : bottom : params.stride, left : right : params.stride]
+        result += np.einsum("bchw,oc->bohw", window, w[:, :, row, column])
+    return result
+
+
+def convolve(rocm, images, dtype: DType, params: ParamsConv2D) -> np.ndarray | None:
+    """The result, found right; None where MIOpen refused."""
+    x, w = random(dtype, *params.input_dims), random(dtype, *params.kernel_dims)
+    source, kernel = rocm.storage(x), rocm.storage(w)
+    result = rocm.empty(dtype, int(np.prod(params.out_dims)))
+    addresses = (source.memory.address, kernel.memory.address, result.memory.address)
+    if not images.conv2d(dtype, params, *addresses):
+        return None
+    numbers = result.to_numpy().astype(float).reshape(params.out_dims)
+    assert (numbers == expected(x, w, params).astype(dtype.numpy).astype(float)).all()
+    return numbers
+
+
+PARAMS = ParamsConv2D(
+    b_size=2, i_h=9, i_w=11, k_h=3, k_w=2, c_out=4, c_in=3, padding=1, stride=2, dilation=2
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
+def test_a_convolution(rocm, host, images, dtype):
+    assert dtype in images.dtypes
+    host.take_log()
+    assert convolve(rocm, images, dtype, PARAMS) is not None
+    find, forward = (call for call in host.take_log() if "Convolution" in call["call"])
+    assert (find["call"], forward["call"]) == ("miopenFindConvolutionForwardAlgorithm", "miopenConvolutionForward")
+    for call in (find, forward):
+        assert {call["x"], call["w"], call["y"]} == {dtype.value}
+        assert call["x_dims"] == [2, 3, 9, 11]
+        assert call["x_strides"] == [297, 99, 11, 1]
+        assert call["w_dims"] == [4, 3, 3, 2]
+        assert call["y_dims"] == [2, 4, 4, 6]
+        assert (call["pad"], call["stride"], call["dilation"]) == ([1, 1], [2, 2], [2, 2])
+        assert call["groups"] == 1
+    assert forward["workspace"] > 0
+
+
+def test_an_algorithm_is_found_once_for_a_problem(rocm, host, images):
+    host.take_log()
+    for dtype in (DType.F32, DType.F32, DType.F16, DType.F32):
+        convolve(rocm, images, dtype, PARAMS)
+    calls = [call["call"] for call in host.take_log()]
+    assert calls.count("miopenFindConvolutionForwardAlgorithm") == 2
+    assert calls.count("miopenConvolutionForward") == 4
+
+
+@pytest.mark.parametrize("change", [{"b_size": 0}, {"c_in": 0}, {"c_out": 0}, {"b_size": 1 << 20, "c_out": 1 << 12}])
+def test_what_miopen_cannot_count_is_left_to_the_kernels(rocm, images, host, change):
+    fields = {name: getattr(PARAMS, name) for name in PARAMS.__dataclass_fields__ if name != "op"} | change
+    host.take_log()
+    assert not images.conv2d(DType.F32, ParamsConv2D(**fields), 1, 1, 1)
+    assert not host.take_log()
+
+
+def test_what_miopen_has_no_algorithm_for_is_left_to_the_kernels(rocm, host, images):
+    host.fail("miopenFindConvolutionForwardAlgorithm", 1, 6)
+    assert convolve(rocm, images, DType.F32, PARAMS) is None
+    host.take_log()
+    assert convolve(rocm, images, DType.F32, PARAMS) is None
+    assert not [call for call in host.take_log() if call["call"].startswith("miopen")]
+    assert convolve(rocm, images, DType.F16, PARAMS) is not None
+
+
+def test_a_workspace_that_there_is_no_room_for(rocm, host, images, monkeypatch):
+    def fails(nbytes: int) -> tuple[int, int]:
+        raise OutOfMemory("rocm:0", nbytes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(images._allocator, "allocate", fails)
+        assert not images.conv2d(DType.F32, PARAMS, 1, 1, 1)
+    assert convolve(rocm, images, DType.F32, PARAMS) is not None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "miopenCreateTensorDescriptor",
+        "miopenSet4dTensorDescriptor",
+        "miopenCreateConvolutionDescriptor",
+        "miopenInitConvolutionDescriptor",
+        "miopenConvolutionForwardGetWorkSpaceSize",
+        "miopenFindConvolutionForwardAlgorithm",
+        "miopenConvolutionForward",
+    ],
+)
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_call_that_fails_says_so_and_the_next_one_works(rocm, host, images, call, nth):
+    if nth == 2 and call.startswith(("miopenConvolutionForward", "miopenFind", "miopenInit", "miopenCreateConv")):
+        convolve(rocm, images, DType.F32, PARAMS)
+        nth = 1
+        if call in ("miopenConvolutionForwardGetWorkSpaceSize", "miopenFindConvolutionForwardAlgorithm"):
+            return
+    host.fail(call, nth)
+    with pytest.raises(LibraryError, match=f"{call}: miopenStatusInternalError; tallow needs a MIOpen 3"):
+        convolve(rocm, images, DType.F32, PARAMS)
+    assert convolve(rocm, images, DType.F32, PARAMS) is not None
+
+
+@pytest.mark.parametrize(("kernel_size", "stride"), [((2, 3), (1, 2)), ((1, 1), (1, 1)), ((5, 7), (3, 3))])
+def test_means_of_windows(rocm, host, images, kernel_size, stride):
+    x = random(DType.F32, 2, 3, 9, 11)
+    source = rocm.storage(x)
+    windows = np.lib.stride_tricks.sliding_window_view(x, kernel_size, (2, 3))[:, :, :: stride[0], :: stride[1]]
+    means = windows.astype(float).mean((4, 5))
+    result = rocm.empty(DType.F32, means.size)
+    host.take_log()
+    addresses = (source.memory.address, result.memory.address)
+    assert images.avg_pool2d(DType.F32, x.shape, kernel_size, stride, *addresses)
+    (call,) = (call for call in host.take_log() if call["call"] == "miopenPoolingForward")
+    assert (call["x_dims"], call["y_dims"], call["mode"]) == ([2, 3, 9, 11], list(means.shape), 1)
+    assert (call["window"], call["stride"], call["pad"]) == (list(kernel_size), list(stride), [0, 0])
+    assert np.allclose(result.to_numpy().reshape(means.shape), means, rtol=1e-6, atol=1e-6)
+
+
+def test_means_that_miopen_does_not_take(rocm, host, images):
+    host.take_log()
+    for dtype in (DType.BF16, DType.F16):
+        assert not images.avg_pool2d(dtype, (1, 1, 4, 4), (2, 2), (2, 2), 1, 1)
+    assert not images.avg_pool2d(DType.F32, (0, 1, 4, 4), (2, 2), (2, 2), 1, 1)
+    assert not host.take_log()
+
+
+def test_pooling_that_fails_says_so(rocm, host, images):
+    source, result = rocm.storage(random(DType.F32, 1, 1, 4, 4)), rocm.empty(DType.F32, 4)
+    arguments = (DType.F32, (1, 1, 4, 4), (2, 2), (2, 2), source.memory.address, result.memory.address)
+    host.fail("miopenPoolingForward")
+    with pytest.raises(LibraryError, match="miopenPoolingForward"):
+        images.avg_pool2d(*arguments)
+    host.fail("miopenPoolingForward", 1, 8)
+    assert not images.avg_pool2d(*arguments)
+
+
+def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
+    handles = host.live("miopen handle")
+    host.take_log()
+    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    (created,) = host.take_log()
+    assert created["stream"] == rocm.driver._stream.address
+    images.close()
+    images.close()
+    assert host.live("miopen handle") == handles
+    with pytest.raises(HipClosed, match="Miopen on rocm:0"):
+        images.conv2d(DType.F32, PARAMS, 1, 1, 1)
+
+
+def test_a_handle_that_fails(rocm, host):
+    host.fail("miopenCreate")
+    with pytest.raises(LibraryError, match="miopenCreateWithStream"):
+        open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+
+
+def test_without_the_library_there_is_none(rocm, monkeypatch):
+    assert miopen.available()
+    with monkeypatch.context() as patch:
+        patch.setitem(miopen.FUNCTIONS, "miopenOfTheFuture", (None,))
+        assert not miopen.available()
+    monkeypatch.setattr(miopen, "get_library_path", lambda name: b"/nowhere/libMIOpen.so")
+    monkeypatch.setattr(miopen.ctypes, "CDLL", raise_os_error)
+    assert not miopen.available()
+    assert open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator) is None
+
+
+def raise_os_error(path: str) -> None:
+    raise OSError(f"{path}: cannot open shared object file")
