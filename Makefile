@@ -2,21 +2,36 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+# A HIP runtime that runs kernels on the CPU, so that the rocm backend is tested where there is no GPU.
+HIP_HOST := $(CURDIR)/build/hip_host
+ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build test test-full generate check lint bench clean help
+.PHONY: build test test-full hip-host compile generate check lint bench clean help
 
 build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
 
-test: check $(VENV)/tallow.stamp  ## what every change must pass
-	@$(BIN)/pytest -n auto
+test: check hip-host  ## what every change must pass
+	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/pytest -n auto tests/conformance/test_cells.py --device rocm --sample 1/8
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance/test_cells.py --device rocm --sample 5/8
 
-test-full: check $(VENV)/tallow.stamp  ## the same with the slow sweeps
-	@$(BIN)/pytest -n auto --full
+test-full: check hip-host  ## the same with the slow sweeps, and every cell of the rocm backend in both wave sizes
+	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto --full
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/pytest -n auto tests/conformance --device rocm
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm
+
+hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
+	@tests/hip_host/build.sh build/hip_host
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/python tests/hip_host/precompile.py
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/python tests/hip_host/precompile.py
+
+compile: generate  ## compile the kernels for every target whose compiler is installed
+	@$(BIN)/opgen compile
 
 generate: $(VENV)/opgen.stamp  ## write generated/ from spec/ and templates/
 	@$(BIN)/opgen generate
@@ -33,7 +48,7 @@ bench: $(VENV)/tallow.stamp  ## the CPU backend beside plain NumPy
 	@$(BIN)/python benchmarks/cpu.py
 
 clean:  ## remove the virtual environment, what was built and all caches
-	rm -rf $(VENV) build generated/build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -prune -exec rm -rf {} +
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
 
@@ -139,9 +142,11 @@ def shipped(rocm, tmp_path, monkeypatch):
     for path in kernels_module._SOURCES.glob("*.h*p"):
         (sources / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(kernels_module, "_SOURCES", sources)
-    path = sources / "code" / rocm.driver.target / "fill.co"
-    path.parent.mkdir(parents=True)
-    return path
+    code = sources / "code" / rocm.driver.target / "fill.co"
+    code.parent.mkdir(parents=True)
+    checksum = hashlib.sha256((sources / "fill.hip").read_bytes()).hexdigest()
+    code.with_suffix(".json").write_text(json.dumps({"sources": {"fill.hip": checksum}}))
+    return code
 
 
 def test_a_shipped_code_object_is_used(rocm, host, shipped):

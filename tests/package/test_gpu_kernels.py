@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,6 +151,10 @@ def prebuild(package: Path, target: str) -> str:
     path = package / "code" / target / "doubling.co"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"double_f32 double_f64")
+    sources = {
+        name: hashlib.sha256((package / name).read_bytes()).hexdigest() for name in ("doubling.hip", "types.hpp")
+    }
+    path.with_suffix(".json").write_text(json.dumps({"sources": sources}))
     return str(path)
 
 
@@ -164,6 +170,24 @@ def test_what_was_shipped_for_the_target_comes_first(package):
 
 def test_what_was_shipped_for_another_target_is_not_used(package):
     prebuild(package, "gfx942")
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == ["double_f32"]
+
+
+@pytest.mark.parametrize("file", ["doubling.hip", "types.hpp"])
+def test_what_was_shipped_of_older_sources_is_not_used(package, file):
+    prebuild(package, "gfx90a")
+    (package / file).write_text((package / file).read_text() + "// newer\n")
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == ["double_f32"]
+
+
+@pytest.mark.parametrize("record", [None, "", "{}", "[]", '{"sources": 1}', '{"sources": {"gone.hpp": ""}}'])
+def test_what_was_shipped_without_a_good_record_is_not_used(package, record):
+    path = Path(prebuild(package, "gfx90a")).with_suffix(".json")
+    path.unlink() if record is None else path.write_text(record)
     driver = RecordingDriver()
     Kernels(driver).launch("doubling", "double_f32", 1, b"")
     assert driver.compiled == ["double_f32"]

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
+
 from tallow.error import BackendUnavailable, TallowError
 from tallow.rocm_backend.hip import HipClosed, HipError, check
 from tallow.rocm_backend.hip import error as error_module

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
+
 from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
 

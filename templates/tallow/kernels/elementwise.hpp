@@ -5,8 +5,9 @@
 
 namespace tallow {
 
-// How many packs a thread has in flight on the contiguous path.
-constexpr uint32_t packs_per_thread = 2;
+// How many packs a thread has in flight on the contiguous path: two of 4 or 8 elements. More elements, or doubles, are
+// enough work for the registers in one pack.
+template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? 2 : 1;
 
 template <typename Result, uint32_t N, typename Function, typename... Sources>
 TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N>&... sources) {
@@ -22,6 +23,7 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
 template <typename Result, typename Function, typename... Sources>
 TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* result, const Sources*... sources) {
     constexpr uint32_t length = pack_length<Result, Sources...>;
+    constexpr uint32_t packs_per_thread = packs_in_flight<length>;
     constexpr uint64_t step = uint64_t{block_size} * packs_per_thread * length;
     const bool aligned = (is_aligned<length>(sources) && ...);
     for (uint64_t base = block_index() * step; base < count; base += grid_blocks() * step) {

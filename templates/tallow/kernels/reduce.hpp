@@ -135,19 +135,18 @@ template <typename Op, typename State> TALLOW_INLINE State reduce_team(State sta
     return state;
 }
 
-// A pack joined as a tree, which for sums is both short and accurate.
+// Elements First .. First + Count of a pack joined as a tree, which for sums is both short and accurate.
+template <typename Op, uint32_t First, uint32_t Count, uint32_t N, typename T>
+TALLOW_INLINE typename Op::State reduce_part(const Pack<T, N>& pack, uint32_t index) {
+    if constexpr (Count == 1)
+        return Op::element(pack.values[First], index + First);
+    else
+        return Op::combine(reduce_part<Op, First, Count / 2>(pack, index),
+                           reduce_part<Op, First + Count / 2, Count / 2>(pack, index));
+}
 template <typename Op, uint32_t N, typename T>
 TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t index) {
-    typename Op::State states[N];
-#pragma unroll
-    for (uint32_t i = 0; i < N; ++i)
-        states[i] = Op::element(pack.values[i], index + i);
-#pragma unroll
-    for (uint32_t half = N / 2; half > 0; half /= 2)
-#pragma unroll
-        for (uint32_t i = 0; i < half; ++i)
-            states[i] = Op::combine(states[i], states[i + half]);
-    return states[0];
+    return reduce_part<Op, 0, N>(pack, index);
 }
 
 // Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends.

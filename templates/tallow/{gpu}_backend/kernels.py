@@ -1,5 +1,7 @@
 """Finds kernels by name and launches them: prebuilt code objects where the target has them, else compiled here."""
 
+import hashlib
+import json
 import re
 import threading
 from functools import cache
@@ -52,7 +54,7 @@ class Kernels:
     def _prebuilt_module(self, family: str) -> Module | None:
         if family not in self._prebuilt:
             path = _SOURCES / "code" / self._driver.target / f"{family}.co"
-            self._prebuilt[family] = self._driver.load(path.read_bytes(), str(path)) if path.is_file() else None
+            self._prebuilt[family] = self._driver.load(path.read_bytes(), str(path)) if _is_current(path) else None
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str) -> bytes:
@@ -60,6 +62,20 @@ class Kernels:
         driver = self._driver
         made_of = (source, *_headers().values(), *driver.compile_options, driver.compiler_version)
         return self._cache.get(made_of, lambda: driver.compile(source, name, _headers()))
+
+
+def _is_current(code: Path) -> bool:
+    """Whether a code object is there and was made of the sources that are there, as the record beside it says.
+
+    Kernels of older sources may take other structs.
+    """
+    try:
+        sources = json.loads(code.with_suffix(".json").read_bytes())["sources"]
+        return code.is_file() and all(
+            hashlib.sha256((_SOURCES / name).read_bytes()).hexdigest() == checksum for name, checksum in sources.items()
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return False
 
 
 def one_kernel(family: str, name: str) -> str:

@@ -51,9 +51,9 @@ StaticShared find_static_shared(void* library, char* (*anchor)()) {
     return {++modules_loaded, anchor, address - static_cast<char*>(begin), search.bytes > 1 ? search.bytes : 0};
 }
 
-// A path of an open file that no other call gives. dlopen takes a library for one that is loaded when they share a name,
-// and the number of a closed file is used again: so the count of calls is written into the path, "/." for each bit that
-// is 1 and "/" for each that is 0, which mean nothing there.
+// A path of an open file that no other call gives. dlopen takes a library for one that is loaded when they share a
+// name, and the number of a closed file is used again: so the count of calls is written into the path, "/." for each
+// bit that is 1 and "/" for each that is 0, which mean nothing there.
 std::string unique_path(int file) {
     static std::atomic<unsigned long> calls{0};
     std::string path = "/proc/self/fd";

@@ -49,12 +49,11 @@ def binary(op: BinaryOp, x: Operand, y: Operand) -> GpuStorage:
     """`op` of every pair of elements."""
     name = f"{op.value}_{x.dtype.value}"
     if not (x.layout.is_contiguous and y.layout.is_contiguous):
-        # Tiles turn one operand; a copy turns the other one.
-        if copy.is_turned(x.shape, x.strides, x.itemsize):
-            y = copy.straightened(y)
         turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
         if turned is not None:
-            return _binary_turned(name, x, y, *turned)
+            # Tiles turn one operand; a copy turns the other one if need be.
+            straight = y if turned[0] else copy.straightened(y)
+            return _binary_turned(name, x, y, *turned) if straight is y else binary(op, x, straight)
     return _map(_BINARY, name, (x, y), x.dtype)
 
 

@@ -1,0 +1,422 @@
+"""What the ops of the GPU backends launch: which kernels, on how many blocks, with which arguments. No GPU needed."""
+
+import math
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tallow.conv import ParamsConv2D
+from tallow.dtype import DType
+from tallow.error import InvalidArgument
+from tallow.kernels import arguments
+from tallow.layout import Layout
+from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+from tallow.rocm_backend.ops import copy, reduce
+from tallow.rocm_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
+from tallow.rocm_backend.storage import GpuStorage
+from tallow.shape import Shape
+
+RANK = 8
+
+
+class Recorder:
+    """A device that notes what it is told to do. Its memory is addresses only, so that storages may be of any size."""
+
+    def __init__(self, blas=None, images=None):
+        self.launches = []
+        self.copies = []
+        self.zeroed = []
+        self.filled = []
+        self.looks = 0
+        self.kernels = SimpleNamespace(launch=lambda *launch: self.launches.append(launch))
+        self.driver = SimpleNamespace(
+            multiprocessors=4,
+            copy=lambda *arguments: self.copies.append(arguments),
+            zero=lambda *arguments: self.zeroed.append(arguments),
+            fill_bytes=lambda *arguments: self.filled.append(arguments),
+        )
+        self.index_errors = SimpleNamespace(address=64, expect=self._expect)
+        self.blas = blas
+        self.images = images
+        self._next = 1 << 20
+
+    def _expect(self):
+        self.looks += 1
+
+    def allocate(self, nbytes):
+        address, self._next = self._next, self._next + -(-nbytes // 256) * 256
+        return SimpleNamespace(address=address if nbytes else 0, nbytes=nbytes)
+
+    def empty(self, dtype, count):
+        return GpuStorage(self, dtype, count, self.allocate(count * dtype.itemsize))
+
+    @property
+    def names(self):
+        return [name for _, name, _, _ in self.launches]
+
+
+@pytest.fixture
+def device():
+    return Recorder()
+
+
+def layout(shape, strides=None, offset=0):
+    return Layout(Shape(shape), strides, offset) if strides is not None else Layout.contiguous(shape, offset)
+
+
+def places(dims, strides):
+    """Where each element is, in row-major order."""
+    return [sum(map(math.prod, zip(index, strides, strict=True))) for index in np.ndindex(*dims)]
+
+
+def located(fields, operands):
+    """What kernels make of the fields count, rank, dims, multipliers, shifts and strides: each element's places."""
+    count, rank, *rest = fields
+    dims, multipliers, shifts = (rest[start : start + RANK] for start in (0, RANK, 2 * RANK))
+    strides = [rest[start : start + RANK] for start in range(3 * RANK, (3 + operands) * RANK, RANK)]
+    for element in range(count):
+        found, index = [0] * operands, element
+        for dim in range(rank):
+            quotient = ((index * multipliers[dim] >> 32) + index) >> shifts[dim]
+            for operand in range(operands):
+                found[operand] += (index - quotient * dims[dim]) * strides[operand][dim]
+            index = quotient
+        yield tuple(found)
+
+
+shapes = st.lists(st.integers(1, 5), max_size=5).map(tuple)
+
+
+@st.composite
+def strided(draw, operands=2):
+    """A shape and the strides of operands, which may broadcast, be permuted or skip."""
+    shape = draw(shapes)
+    strides = []
+    for _ in range(operands):
+        steps, step = [0] * len(shape), draw(st.sampled_from((1, 1, 1, 2)))
+        for dim in draw(st.permutations(range(len(shape)))) if draw(st.booleans()) else reversed(range(len(shape))):
+            steps[dim] = 0 if draw(st.integers(0, 5)) == 0 else step
+            step *= shape[dim] * draw(st.sampled_from((1, 1, 1, 1, 2)))
+        strides.append(tuple(steps))
+    return shape, tuple(strides)
+
+
+@given(st.integers(1, LIMIT - 1), st.integers(0, LIMIT - 1))
+def test_a_product_divides(size, index):
+    multiplier, shift = divisor(size)
+    assert multiplier < 1 << 32
+    assert ((index * multiplier >> 32) + index) >> shift == index // size
+
+
+@given(strided(), st.integers(2, 40))
+def test_parts_reach_every_element_in_order(drawn, limit):
+    shape, strides = drawn
+    found = []
+    for part in parts(7, shape, strides, limit):
+        count = part.fields[0]
+        assert part.first == len(found)
+        assert 0 < count < limit
+        assert part.blocks == -(-count // 7)
+        offsets = part.offsets
+        found += [tuple(map(sum, zip(offsets, place, strict=True))) for place in located(part.fields, 2)]
+    assert found == list(zip(*(places(shape, operand) for operand in strides), strict=True))
+
+
+def test_a_part_begins_where_whole_accesses_fit():
+    pieces = list(split((2 * LIMIT + 5,), [(1,)]))
+    assert [piece.first % 16 for piece in pieces] == [0, 0, 0]
+    assert sum(math.prod(piece.dims) for piece in pieces) == 2 * LIMIT + 5
+
+
+@given(strided(operands=1), st.sampled_from((1, 2, 4, 8)), st.integers(16, 70), st.integers(16, 70))
+def test_tiles_turn_every_element_once(drawn, itemsize, lines, columns):
+    outer, (steps,) = drawn
+    assume(len(outer) <= 3)
+    dims = (*outer, lines, columns)
+    strides = [copy.row_major(dims), (*(step * lines * columns for step in steps), 1, lines)]
+    part = tiled(dims, strides, 1, itemsize)
+    assert part is not None
+    tiles, rank, *_ = part.fields
+    side = {1: 128, 2: 64, 4: 32, 8: 32}[itemsize]
+    assert part.blocks == tiles == math.prod(outer) * -(-lines // side) * -(-columns // side)
+    count = math.prod(dims)
+    assert part.fields[2:4] == (columns, lines)
+    assert sorted(located((count, rank, *part.fields[2:]), 2)) == sorted(
+        zip(*(places(dims, operand) for operand in strides), strict=True)
+    )
+
+
+@given(strided(), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 4, 8, 16)), st.sampled_from((1, 4, 16)))
+def test_copies_move_the_same_bytes_in_wide_elements(drawn, itemsize, alignment, inner):
+    shape, (_, source) = drawn
+    alignment = max(alignment, itemsize)
+    shape, source = (*shape, inner), (*(step * inner for step in source), 1)
+    target = copy.row_major(shape)
+    plan = copy._copy_plan(shape, target, source, itemsize, alignment)
+    assert plan.kernel == f"copy_b{8 * plan.width}_strided"
+    assert alignment % plan.width == 0
+    moved = set()
+    for part in plan.parts:
+        for places_of in located(part.fields, 2):
+            bytes_of = [(place + offset) * plan.width for place, offset in zip(places_of, part.offsets, strict=True)]
+            moved |= {tuple(begin + byte for begin in bytes_of) for byte in range(plan.width)}
+    both = zip(places(shape, target), places(shape, source), strict=True)
+    assert moved == {(to * itemsize + i, from_ * itemsize + i) for to, from_ in both for i in range(itemsize)}
+
+
+@given(strided(operands=1), st.sampled_from((1, 2, 4, 8)))
+def test_fills_reach_what_the_layout_reaches(drawn, itemsize):
+    shape, (strides,) = drawn
+    plan = copy._fill_plan(shape, strides, itemsize, 16)
+    assert plan.width <= 8
+    written = {place * plan.width + byte for part in plan.parts for (place,) in located(part.fields, 1)
+               for byte in range(plan.width)}  # fmt: skip
+    assert written == {place * itemsize + byte for place in places(shape, strides) for byte in range(itemsize)}
+
+
+def reduced(plan, elements, is_ordered):
+    """Which (place, position) each output is made of, in a model of the two kernels of the first pass."""
+    sums = [[] for _ in range(plan.outputs)]
+    for kernel, _, offset, splits, fields in plan.passes:
+        if kernel == "rows":
+            outputs, length, _, chunk, _, dense, reduced_rank, rank, *rest = fields
+            pack, inner = 1, 1
+        else:
+            outputs, length, _, chunk, _, packs, per_row, inner, reduced_rank, rank, *rest = fields
+            pack, dense = {1: 8, 2: 8, 4: 4, 8: 2}[elements.itemsize], False
+        dims, strides = rest[:RANK], rest[3 * RANK :]
+        kept = [places(dims[reduced_rank:rank][::-1], strides[reduced_rank:rank][::-1])]
+        rows = range(length) if dense else places(dims[:reduced_rank][::-1], strides[:reduced_rank][::-1])
+        assert splits * chunk >= length
+        for number, place in enumerate(kept[0]):
+            column = 0 if kernel == "rows" else number % per_row * pack
+            for i in range(pack if kernel == "rows" else min(pack, inner - column)):
+                output = number if kernel == "rows" else number // per_row * inner + column + i
+                sums[output] += [(offset + place + i + row, position) for position, row in enumerate(rows)]
+        if kernel == "columns":
+            assert len(kept[0]) == packs
+        assert outputs == plan.outputs
+    return [sorted(places_of) if is_ordered else sorted(place for place, _ in places_of) for places_of in sums]
+
+
+@given(strided(operands=1), st.data(), st.sampled_from((1, 2, 4, 8)), st.booleans())
+def test_reductions_take_every_element_of_an_output_once(drawn, data, itemsize, is_ordered):
+    shape, (strides,) = drawn
+    dims = tuple(data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))) if shape else ()
+    elements = reduce._Elements(itemsize, 8, is_ordered)
+    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    found = []
+    for plan in reduce._plans(elements, shape, strides, dims, 4):
+        assert plan.first == len(found)
+        found += reduced(plan, elements, is_ordered)
+    expected = []
+    for index in product(*(range(shape[dim]) for dim in kept)):
+        begin = sum(i * strides[dim] for i, dim in zip(index, kept, strict=True))
+        inner = places([shape[dim] for dim in sorted(dims)], [strides[dim] for dim in sorted(dims)])
+        terms = [(begin + place, position) for position, place in enumerate(inner)]
+        expected.append(sorted(terms) if is_ordered else sorted(place for place, _ in terms))
+    assert found == expected
+
+
+def test_long_sums_are_split_and_joined(device):
+    x = device.empty(DType.F32, 1 << 22)
+    x.reduce_op(ReduceOp.SUM, layout((1 << 22,)), (0,))
+    (_, first, blocks, packed), (_, last, _, finish) = device.launches
+    assert (first, last) == ("sum_f32_rows", "sum_f32_finish")
+    _, _, outputs, length, splits, chunk, team, dense, *_ = arguments.REDUCE_ROWS.unpack(packed)
+    assert (outputs, length, team, dense, blocks) == (1, 1 << 22, 256, 1, splits)
+    assert splits == -(-length // chunk) > 1
+    assert arguments.REDUCE_FINISH.unpack(finish)[1:4] == (arguments.REDUCE_ROWS.unpack(packed)[0], 1, splits)
+
+
+def test_more_elements_than_32_bits_number_become_splits_of_several_launches(device):
+    x = device.empty(DType.F16, 16)
+    x.reduce_op(ReduceOp.SUM, layout((3, LIMIT, 2), (1, 0, 3)), (1,))
+    assert device.names == ["sum_f16_rows"] * 2 + ["sum_f16_finish"]
+    begins = [arguments.REDUCE_ROWS.unpack(packed) for _, name, _, packed in device.launches if name.endswith("rows")]
+    assert sum(fields[3] for fields in begins) == LIMIT
+    assert begins[1][0] - begins[0][0] == begins[0][4] * 6 * 4
+    assert arguments.REDUCE_FINISH.unpack(device.launches[-1][3])[3] == begins[0][4] + begins[1][4]
+
+
+def test_positions_are_counted_over_one_dense_row(device):
+    x = device.empty(DType.U8, 2)
+    x.reduce_op(ReduceOp.ARGMAX, layout((LIMIT, 2), (0, 1)), (0,))
+    assert device.names[0] == "copy_b8_strided"
+    rows = next(packed for _, name, _, packed in device.launches if name == "argmax_u8_rows")
+    assert arguments.REDUCE_ROWS.unpack(rows)[2:4] == (2, LIMIT)
+    assert arguments.REDUCE_ROWS.unpack(rows)[7] == 1
+    with pytest.raises(InvalidArgument):
+        x.reduce_op(ReduceOp.ARGMAX, layout((2 * LIMIT,), (0,)), (0,))
+
+
+def test_no_elements_launch_nothing(device):
+    x, empty = device.empty(DType.F32, 0), layout((0, 3))
+    x.unary_impl(UnaryOp.EXP, empty)
+    x.binary_impl(BinaryOp.ADD, x, empty, empty)
+    x.to_dtype(empty, DType.U8)
+    x.const_set(1.0, empty)
+    x.try_clone(empty)
+    x.copy_strided_src(x, 0, empty)
+    x.copy2d(x, 0, 4, 4, 4, 0, 0)
+    x.matmul(x, (0, 3, 3, 3), layout((0, 3, 3)), layout((0, 3, 3)))
+    x.max_pool2d(layout((0, 1, 2, 2)), (2, 2), (1, 1))
+    x.upsample_nearest2d(layout((0, 1, 2, 2)), 4, 4)
+    x.gather(layout((3, 3)), device.empty(DType.U32, 0), layout((0, 3)), 0)
+    x.scatter_add(empty, device.empty(DType.U32, 0), empty, x, empty, 0)
+    assert x.reduce_op(ReduceOp.SUM, empty, (0,)).length == 3
+    assert not device.launches
+    assert not device.copies
+    assert len(device.zeroed) == 1
+
+
+def test_elementwise_variants(device):
+    x, y = device.empty(DType.F32, 1 << 20), device.empty(DType.F32, 1 << 20)
+    plain, turned, row = layout((64, 48), None, 3), layout((64, 48), (1, 64)), layout((64, 48), (0, 1))
+    result = x.binary_impl(BinaryOp.ADD, y, plain, plain)
+    x.binary_impl(BinaryOp.ADD, y, plain, row)
+    x.binary_impl(BinaryOp.SUB, y, plain, turned)
+    x.cmp(CmpOp.LT, y, plain, turned)
+    assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_turned", "lt_f32_strided"]
+    assert [blocks for _, _, blocks, _ in device.launches] == [2, 3, 4, 3]
+    addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
+    assert addresses == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 64 * 48)
+    turned_fields = arguments.BINARY_TURNED.unpack(device.launches[2][3])
+    assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 4, 2, 48)
+
+
+def test_large_turned_operands_are_turned_by_tiles_first(device):
+    x = device.empty(DType.F32, 1 << 16)
+    turned = layout((256, 256), (1, 256))
+    x.unary_impl(UnaryOp.EXP, turned)
+    x.binary_impl(BinaryOp.ADD, x, turned, turned)
+    assert device.names == ["copy_b32_turned", "exp_f32_contiguous", "copy_b32_turned", "add_f32_turned"]
+
+
+def test_more_elements_than_32_bits_number(device):
+    x = device.empty(DType.U8, LIMIT)
+    x.unary_impl(UnaryOp.NEG, layout((LIMIT,)))
+    result = x.unary_impl(UnaryOp.NEG, layout((LIMIT, 2), (1, 0)))
+    assert device.names == ["neg_u8_contiguous", "neg_u8_strided", "neg_u8_strided", "neg_u8_strided"]
+    strided_fields = [arguments.UNARY_STRIDED.unpack(packed) for _, _, _, packed in device.launches[1:]]
+    assert sum(fields[2] for fields in strided_fields) == 2 * LIMIT
+    first, second, _ = strided_fields
+    assert (second[0], second[1]) == (result.memory.address + first[2], x.memory.address + first[2] // 2)
+
+
+def test_scalars_are_converted_as_to_dtype_does(device):
+    for dtype, value, bits in (
+        (DType.U8, 300.7, 255), (DType.U8, -1.5, 0), (DType.I16, -40000.0, 0x8000), (DType.I64, math.nan, 0),
+        (DType.F32, -0.0, 0x80000000), (DType.F32, 0.0, 0), (DType.BF16, 1.00390625, 0x3F80), (DType.F16, 1e9, 0x7C00),
+        (DType.F8E4M3, 1e9, 0x7E), (DType.I64, 2**63 - 1, 2**63 - 1), (DType.F64, 1.0, 0x3FF0000000000000),
+    ):  # fmt: skip
+        x = device.empty(dtype, 4)
+        x.const_set(value, layout((4,)))
+        assert arguments.FILL_CONTIGUOUS.unpack(device.launches[-1][3]) == (x.memory.address, 4, bits)
+    device.empty(DType.I16, 4).affine(layout((4,)), -2.9, 1e9)
+    assert arguments.AFFINE_CONTIGUOUS.unpack(device.launches[-1][3])[-2:] == (-2, 32767)
+
+
+def test_dense_copies_need_no_kernel(device):
+    x, y = device.empty(DType.F16, 100), device.empty(DType.F16, 100)
+    x.copy_strided_src(y, 10, layout((4, 5), None, 3))
+    x.copy2d(y, 4, 5, 5, 5, 0, 20)
+    x.to_dtype(layout((100,)), DType.F16)
+    assert not device.launches
+    assert device.copies[:2] == [
+        (y.memory.address + 20, x.memory.address + 6, 40),
+        (y.memory.address + 40, x.memory.address, 40),
+    ]
+
+
+def test_overlapping_copies_go_by_way_of_other_memory(device):
+    x = device.empty(DType.F32, 100)
+    x.copy_strided_src(x, 1, layout((50,)))
+    assert [to for to, _, _ in device.copies] != [x.memory.address + 4]
+    assert len(device.copies) == 2
+    x.copy_strided_src(x, 50, layout((50,)))
+    assert device.copies[2:] == [(x.memory.address + 200, x.memory.address, 200)]
+
+
+def test_rows_are_gathered_in_wide_elements(device):
+    x, indexes = device.empty(DType.F16, 1000), device.empty(DType.I64, 10)
+    x.index_select(indexes, layout((10, 64)), layout((10,)), 0)
+    x.index_select(indexes, layout((10, 64), (65, 1)), layout((10,)), 0)
+    assert device.names == ["gather_b128", "gather_b16"]
+    _, _, _, errors, size, row_stride, op, kind, count, *_ = arguments.GATHER.unpack(device.launches[0][3])
+    assert (errors, size, row_stride, op, kind, count) == (64, 10, 8, 4, 4, 80)
+    assert device.looks == 2
+
+
+def test_added_elements_are_sorted_or_walked_by_lines(device):
+    indexes = device.empty(DType.U32, 1 << 20)
+    x = device.empty(DType.F32, 1 << 20)
+    x.scatter_add(layout((1000, 1)), indexes, layout((1000, 1)), x, layout((1000, 1), (2, 1), 1000), 0)
+    passes = ["sort_count", "sort_scan", "sort_scatter"] * 2
+    assert device.names == ["index_keys", *passes, "scatter_add_f32_sorted"]
+    device.launches.clear()
+    half = device.empty(DType.F16, 1 << 20)
+    source = device.empty(DType.F16, 1 << 20)
+    wide = layout((8, 1 << 15))
+    half.scatter_add(wide, indexes, wide, source, wide, 0)
+    assert device.names == ["cast_f16_f32_contiguous", "scatter_add_f16_lines", "cast_f32_f16_contiguous"]
+    device.launches.clear()
+    x.index_add(layout((300, 8)), indexes, layout((5,)), source, layout((5, 8)), 0)
+    assert device.names == ["index_keys", *passes, "index_starts", "index_add_f32"]
+    assert device.filled[-1][1:] == (255, 1200)
+
+
+def test_what_is_written_to_is_not_read(device):
+    x = device.empty(DType.I64, 100)
+    square = layout((5, 5))
+    x.scatter_set(square, x, layout((5, 5), None, 50), x, square, 0)
+    assert len(device.copies) == 1
+    assert device.names == ["scatter_mark", "scatter_set_b64"]
+    assert device.zeroed[0][1] == 100
+
+
+class Library:
+    """A BLAS that notes its calls."""
+
+    dtypes = frozenset((DType.F16, DType.F32))
+
+    def __init__(self):
+        self.calls = []
+
+    def multiply(self, dtype, bmnk, lhs, rhs, result):
+        self.calls.append((dtype, bmnk, lhs, rhs))
+
+
+def test_products_go_to_the_library_where_it_takes_them():
+    device = Recorder(blas=Library())
+    x, y = device.empty(DType.F32, 4096), device.empty(DType.I32, 4096)
+    a, b = layout((2, 8, 4)), layout((2, 4, 16), (0, 1, 4))
+    x.matmul(x, (2, 8, 16, 4), a, b)
+    x.matmul(x, (2, 8, 16, 4), layout((2, 8, 4), (64, 8, 2)), b)
+    y.matmul(y, (2, 8, 16, 4), a, b)
+    x.matmul(x, (2, 8, 16, 0), layout((2, 8, 0)), layout((2, 0, 16)))
+    assert [call[3].step for call in device.blas.calls] == [0, 0]
+    assert device.names == ["copy_b32_strided", "matmul_i32"]
+    assert device.zeroed[0][1] == 2 * 8 * 16 * 4
+    assert arguments.MATMUL.unpack(device.launches[-1][3])[3:12] == (4, 1, 1, 4, 8, 16, 4, 2, 1)
+
+
+def test_convolutions_are_products_where_these_pay():
+    device = Recorder(blas=Library())
+    x, image = device.empty(DType.F32, 1 << 16), layout((2, 4, 8, 8))
+    sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
+    for c_out, k in ((16, 3), (16, 1), (2, 3)):
+        x.conv2d(image, x, layout((c_out, 4, k, k)), ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k))
+    assert device.names == ["im2col_b32", "conv_f32_direct"]
+    assert [call[1] for call in device.blas.calls] == [(2, 16, 36, 36), (2, 16, 64, 4)]
+
+
+def test_images_too_large_for_a_kernel_are_refused(device):
+    x = device.empty(DType.U8, 4)
+    x.upsample_nearest2d(layout((3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
+    assert len(device.launches) == 2 + 1
+    with pytest.raises(InvalidArgument):
+        x.upsample_nearest2d(layout((1, 1, 2, 2)), 1 << 16, 1 << 15)

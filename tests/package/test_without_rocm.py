@@ -1,0 +1,49 @@
+"""What is left of the rocm backend where its package or its library is missing: a clear refusal, and a working CPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+REPORT = """
+import sys
+{prelude}
+import tallow
+try:
+    tallow.Device.rocm(0)
+except tallow.BackendUnavailable as error:
+    print(error.backend, "|", error.reason)
+print(tallow.Device.default().label, float((tallow.Tensor([1.0, 2.0]) + 1.0).sum().item()))
+"""
+
+
+def run(prelude: str, **environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", REPORT.format(prelude=prelude)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_without_its_package_the_dummy_names_the_extra():
+    refusal, rest = run("sys.modules['hip'] = None")
+    assert refusal.startswith("rocm | ")
+    assert "pip install 'tallow[rocm]'" in refusal
+    assert rest == "cpu 5.0"
+
+
+def test_without_its_library_the_backend_says_what_is_missing(tmp_path):
+    refusal, rest = run("", ROCM_PATH=str(tmp_path), LD_LIBRARY_PATH="")
+    assert refusal.startswith("rocm | ")
+    assert "ROCM_PATH" in refusal or "ROCm" in refusal or "GPU" in refusal
+    assert rest == "cpu 5.0"
+
+
+def test_no_vendor_package_is_imported_with_tallow():
+    code = "import sys, tallow; print([name for name in ('hip', 'rocm', 'cuda') if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
