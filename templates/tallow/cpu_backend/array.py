@@ -1,5 +1,8 @@
 """Storages seen as NumPy arrays."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..dtype import Array
@@ -7,8 +10,11 @@ from ..layout import Layout
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
-# A square of 16-bit to 64-bit elements with this side fits in the first-level cache twice over.
-_TILE = 64
+# So many elements in f64, several times over, fit in the cache.
+_PART = 1 << 15
+
+# So many rows at once stay in the first-level cache, also where a power of two between them maps all to one set of it.
+_STRIP = 16
 
 
 def view(data: Array, layout: Layout) -> Array:
@@ -47,20 +53,41 @@ def contiguous(array: Array) -> Array:
     return result
 
 
+def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Array) -> Array:
+    """What `function` makes of the operands, contiguous arrays that broadcast: a fresh array each time.
+
+    It is given parts so small that whatever it makes on its way stays in the cache.
+    """
+    if max(operand.size for operand in operands) <= _PART:
+        return function(*operands).view(dtype)
+    shape = operands[0].shape
+    if all(operand.shape == shape for operand in operands):
+        operands = tuple(operand.reshape(-1) for operand in operands)
+    else:
+        shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+        operands = tuple(np.broadcast_to(operand, shape) for operand in operands)
+    result = np.empty(shape, dtype)
+    target = bits(result).reshape(operands[0].shape)
+    length = len(target)
+    rows = max(_PART * length // max(target.size, 1), 1)
+    for first in range(0, length, rows):
+        part = slice(first, first + rows)
+        target[part] = bits(function(*(operand[part] for operand in operands)))
+    return result
+
+
 def copy(target: Array, source: Array) -> None:
     """Assign `source` to `target`, of one shape and dtype; they may overlap."""
     target, source = bits(target), bits(source)
     if _is_transposed(target, source) and not np.may_share_memory(target, source):
-        for row in range(0, target.shape[-2], _TILE):
-            for column in range(0, target.shape[-1], _TILE):
-                tile = (..., slice(row, row + _TILE), slice(column, column + _TILE))
-                target[tile] = source[tile]
+        for first in range(0, target.shape[-1], _STRIP):
+            target[..., first : first + _STRIP] = source[..., first : first + _STRIP]
     else:
         target[...] = source
 
 
 def _is_transposed(target: Array, source: Array) -> bool:
     """Whether the last two dims are large and step in opposite orders, which NumPy copies with a cache miss each."""
-    if source.ndim < 2 or min(source.shape[-2:]) < _TILE:
+    if source.ndim < 2 or min(source.shape[-2:]) < 4 * _STRIP:
         return False
     return source.strides[-2] < source.strides[-1] and target.strides[-2] > target.strides[-1]

@@ -8,9 +8,13 @@ import numpy as np
 from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..dtype import Array, DType
 from . import cast
+from .matmul import multiply
 
 # The unfolded input of a convolution repeats each element for every tap of the kernel, so it is made in parts.
 _PART_BYTES = 1 << 26
+
+# Integers of any size are multiplied as f64.
+_LARGEST_ITEM = 8
 
 
 def conv1d(x: Array, kernel: Array, params: ParamsConv1D, dtype: DType) -> Array:
@@ -50,7 +54,7 @@ def _convolve(
     if result.size and taps:
         matrix = cast.widen(kernel, dtype).reshape(c_out, taps)
         windows = _windows(_padded(cast.widen(x, dtype), pad), (k_h, k_w), stride, dilation, size)
-        row_bytes = taps * out_w * windows.itemsize
+        row_bytes = taps * out_w * _LARGEST_ITEM
         rows = min(max(_PART_BYTES // row_bytes, 1), out_h)
         images = max(_PART_BYTES // (row_bytes * out_h), 1)
         for image in range(0, batch, images):
@@ -58,8 +62,7 @@ def _convolve(
                 part = (slice(image, image + images), slice(None), slice(row, row + rows))
                 unfolded = windows[image : image + images, :, :, :, row : row + rows]
                 count = len(unfolded)
-                with np.errstate(all="ignore"):
-                    product = np.matmul(matrix, unfolded.reshape(count, taps, -1))
+                product = multiply(matrix, unfolded.reshape(count, taps, -1))
                 result[part] = product.reshape(count, c_out, -1, out_w)
     return cast.narrow(result, dtype) if dtype.is_float else result
 
@@ -94,13 +97,13 @@ def _spread(
     if full.size and x.size:
         columns = cast.widen(x, dtype).reshape(batch, c_in, height * width)
         weights = cast.widen(kernel, dtype)
-        channels = max(_PART_BYTES // (k_h * k_w * height * width * full.itemsize), 1)
+        channels = max(_PART_BYTES // (k_h * k_w * height * width * _LARGEST_ITEM), 1)
         for image in range(batch):
             for channel in range(0, c_out, channels):
                 part = slice(channel, channel + channels)
                 matrix = weights[:, part].reshape(c_in, -1)
+                product = multiply(matrix.T, columns[image]).reshape(-1, k_h, k_w, height, width)
                 with np.errstate(all="ignore"):
-                    product = np.matmul(matrix.T, columns[image]).reshape(-1, k_h, k_w, height, width)
                     _add_taps(full[image, part], product, stride, dilation)
     rows, places = (slice(edge, edge + out) for edge, out in zip(pad, size, strict=True))
     result = full[:, :, rows, places]

@@ -1,67 +1,62 @@
-"""One result for each element. Operands are views of any strides; results are fresh arrays, of any strides too."""
+"""One result for each element. Operands are views of any strides."""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from ..dtype import Array, DType
 from ..op import BinaryOp, CmpOp, UnaryOp
 from . import cast, numerics
-from .array import bits, contiguous, distinct
+from .array import bits, contiguous, distinct, in_parts
 from .functors import BINARY, CMP, UNARY
 
 
 def unary(op: UnaryOp, x: Array, dtype: DType) -> Array:
     """`op` of every element."""
-    values = _operand(x, dtype)
-    with np.errstate(all="ignore"):
-        result = UNARY[op](values)
-    # The floor of an integer, for one, is the operand itself.
-    return _result(result.copy() if result is values else result, dtype, x)
+    return _mapped(UNARY[op], dtype, dtype, x)
 
 
 def binary(op: BinaryOp, x: Array, y: Array, dtype: DType) -> Array:
     """`op` of every pair of elements."""
-    with np.errstate(all="ignore"):
-        result = BINARY[op](_operand(x, dtype), _operand(y, dtype))
-    return _result(result, dtype, x)
+    return _mapped(BINARY[op], dtype, dtype, x, y)
 
 
 def compare(op: CmpOp, x: Array, y: Array, dtype: DType) -> Array:
     """`op` of every pair of elements as u8, 0 or 1."""
-    with np.errstate(invalid="ignore"):
-        result = CMP[op](_operand(x, dtype), _operand(y, dtype))
-    return _repeated(result.view(np.uint8), x)
+    return _mapped(CMP[op], dtype, DType.U8, x, y)
 
 
 def affine(x: Array, mul: float, add: float, dtype: DType) -> Array:
     """x * mul + add, rounded once; integers wrap."""
     factor, summand = cast.scalar(mul, dtype.compute), cast.scalar(add, dtype.compute)
-    values = _operand(x, dtype)
-    with np.errstate(all="ignore"):
-        # Where one of the two steps is exact, the other is all that rounds.
-        if dtype.is_integer or factor[0] == 1 or summand[0] == 0:
-            result = values * factor + summand
-        elif dtype is DType.F64:
-            result = numerics.multiply_add(values, float(factor[0]), float(summand[0]))
-        else:
-            # The product of two f32 is an f64.
-            result = values.astype(np.float64)
-            result *= factor
-            result += summand
-    return _result(result, dtype, x)
+
+    def in_one_step(part: Array) -> Array:
+        result: Array = part * factor + summand
+        return result
+
+    # Where one of the two steps is exact, the other is all that rounds.
+    if dtype.is_integer or factor[0] == 1 or summand[0] == 0:
+        return _mapped(in_one_step, dtype, dtype, x)
+    wide_factor, wide_summand = float(factor[0]), float(summand[0])
+    return _mapped_in_parts(lambda part: numerics.multiply_add(part, wide_factor, wide_summand), dtype, dtype, x)
 
 
 def power(x: Array, alpha: float, dtype: DType) -> Array:
     """x to the power alpha."""
-    with np.errstate(all="ignore"):
-        result = numerics.power(_operand(x, dtype), cast.scalar(alpha, dtype.compute))
-    return _result(result, dtype, x)
+    exponent = cast.scalar(alpha, dtype.compute)
+    return _mapped(lambda part: numerics.power(part, exponent), dtype, dtype, x)
 
 
 def elu(x: Array, alpha: float, dtype: DType) -> Array:
     """x where x > 0, else alpha * expm1(x)."""
-    with np.errstate(all="ignore"):
-        result = numerics.elu(_operand(x, dtype), float(cast.scalar(alpha, dtype.compute)[0]))
-    return _result(result, dtype, x)
+    factor = float(cast.scalar(alpha, dtype.compute)[0])
+    return _mapped_in_parts(lambda part: numerics.elu(part, factor), dtype, dtype, x)
+
+
+def to_dtype(x: Array, source: DType, target: DType) -> Array:
+    """The elements, of dtype `source`, converted to dtype `target`."""
+    values = contiguous(distinct(x))
+    return _repeated(in_parts(lambda part: cast.convert(part, source, target), target.numpy, values), x)
 
 
 def where(condition: Array, on_true: Array, on_false: Array) -> Array:
@@ -70,16 +65,31 @@ def where(condition: Array, on_true: Array, on_false: Array) -> Array:
     return _repeated(result.view(on_true.dtype), condition)
 
 
-def _operand(x: Array, dtype: DType) -> Array:
-    return cast.widen(contiguous(distinct(x)), dtype)
+def _mapped(function: Callable[..., Array], source: DType, target: DType, *operands: Array) -> Array:
+    """What `function` makes of the operands, of dtype `source`, in its compute dtype, rounded once to `target`."""
+    if source.compute is not source:
+        return _mapped_in_parts(function, source, target, *operands)
+    values = [contiguous(distinct(operand)) for operand in operands]
+    with np.errstate(all="ignore"):
+        result = function(*values)
+    # The floor of an integer, for one, is the operand itself.
+    result = result.copy() if result is values[0] else result
+    return _repeated(result.view(target.numpy), operands[0])
 
 
-def _result(values: Array, dtype: DType, x: Array) -> Array:
-    """The values rounded to `dtype`, with what all operands repeat repeated as in the operand `x`."""
-    rounded = cast.narrow(values, dtype) if dtype.is_float else values
-    return _repeated(rounded, x)
+def _mapped_in_parts(function: Callable[..., Array], source: DType, target: DType, *operands: Array) -> Array:
+    """`_mapped` for functions whose way to the result is long."""
+
+    def rounded(*parts: Array) -> Array:
+        result = function(*(cast.widen(part, source) for part in parts))
+        return cast.narrow(result, target) if target.is_float else result
+
+    with np.errstate(all="ignore"):
+        result = in_parts(rounded, target.numpy, *(contiguous(distinct(operand)) for operand in operands))
+    return _repeated(result, operands[0])
 
 
 def _repeated(values: Array, x: Array) -> Array:
-    # Only a broadcast array is read-only; the storage copies it.
+    """The values in the shape of the operand `x`, with what all operands repeat repeated."""
+    # A broadcast array is read-only, so that the storage copies it.
     return values if values.shape == x.shape else np.broadcast_to(values, x.shape)

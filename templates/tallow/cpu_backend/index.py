@@ -34,7 +34,9 @@ def select(x: Array, indexes: Array, index_dtype: DType, dim: int) -> Array:
     if x.shape[dim] == 0:
         return np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype)
     before: tuple[Any, ...] = (slice(None),) * dim
-    result = np.ascontiguousarray(bits(x)[(*before, rows)])
+    # take makes all of x contiguous, indexing takes long along an inner dim.
+    moved = bits(x)
+    result = moved.take(rows, dim) if moved.flags.c_contiguous else np.ascontiguousarray(moved[(*before, rows)])
     if marked is not None:
         result[(*before, marked)] = 0
     return result.view(x.dtype)
@@ -45,12 +47,16 @@ def scatter_set(data: Array, layout: Layout, indexes: Array, index_dtype: DType,
     places, values = _scattered("scatter_set", layout, indexes, index_dtype, source, dim)
     if places.size == 0:
         return
-    # NumPy leaves open which of several assignments to one place is the last.
-    first = places.min()
-    last = np.full(places.max() - first + 1, -1)
-    np.maximum.at(last, places - first, np.arange(places.size))
-    last = last[last >= 0]
-    bits(data)[places[last]] = bits(values)[last]
+    order = np.arange(places.size)
+    from_0 = places - places.min()
+    last = np.empty(from_0.max() + 1, np.intp)
+    last[from_0] = order
+    winners = last[from_0]
+    # NumPy does not promise that the last of several assignments to one place is done last.
+    if (winners < order).any():
+        np.maximum.at(last, from_0, order)
+        winners = last[from_0]
+    bits(data)[places] = bits(values)[winners]
 
 
 def scatter_add(

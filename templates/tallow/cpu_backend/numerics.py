@@ -5,11 +5,14 @@ loses digits where an exponent is large, for its rounding error is multiplied by
 sum of two numbers, high + low, and exp(high + low) is exp(high) * (1 + low).
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from ..dtype import Array
+from .array import in_parts
 
 # sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
 _GELU_LINEAR = (1.5957691216057308, -9.96930880911092e-17)
@@ -65,9 +68,21 @@ _EXACT_PRODUCT = 1e-290
 _SPLITTER = float(2**27 + 1)
 
 
+def _part_by_part(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """The function with large arrays handed to it in parts that stay in the cache."""
+
+    @wraps(function)
+    def apply(x: Array) -> Array:
+        return in_parts(function, x.dtype, x)
+
+    return apply
+
+
 def relu(x: Array) -> Array:
     """x where x > 0, else 0; NaN stays, and -0.0 becomes 0.0."""
-    return np.maximum(x, 0) + 0
+    result: Array = np.maximum(x, 0)
+    result += 0
+    return result
 
 
 def sign(x: Array) -> Array:
@@ -75,6 +90,7 @@ def sign(x: Array) -> Array:
     return np.sign(x) + 0
 
 
+@_part_by_part
 def round_half_away(x: Array) -> Array:
     """The nearest integer, halves away from zero; the sign stays."""
     whole = np.trunc(x)
@@ -90,7 +106,13 @@ def divide_integers(x: Array, y: Array) -> Array:
 
 
 def multiply_add(x: Array, mul: float, add: float) -> Array:
-    """x * mul + add of f64 `x`, as if rounded once, also where the product and `add` cancel."""
+    """x * mul + add in f64, as if rounded once, also where the product and `add` cancel."""
+    if x.dtype == np.float32:
+        # The product of two f32 is an f64.
+        wide = x.astype(np.float64)
+        wide *= mul
+        wide += add
+        return wide
     plain = x * mul + add
     if add == 0 or not np.isfinite(mul) or not np.isfinite(add):
         return plain
@@ -120,6 +142,7 @@ def power(x: Array, alpha: Array) -> Array:
     return result
 
 
+@_part_by_part
 def erf(x: Array) -> Array:
     """The error function."""
     # SciPy takes long to import, and only this family of functions needs it.
@@ -128,6 +151,7 @@ def erf(x: Array) -> Array:
     return np.asarray(special.erf(x.astype(np.float64))).astype(x.dtype)
 
 
+@_part_by_part
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     wide = x.astype(np.float64)
@@ -136,12 +160,14 @@ def sigmoid(x: Array) -> Array:
     return result.astype(x.dtype)
 
 
+@_part_by_part
 def silu(x: Array) -> Array:
     """x / (1 + exp(-x)), without overflow; -0.0 at -inf."""
     wide = x.astype(np.float64)
     return _gated(wide, np.abs(wide), 0.0).astype(x.dtype)
 
 
+@_part_by_part
 def gelu(x: Array) -> Array:
     """x / 2 * (1 + tanh(w / 2)) with w / 2 = sqrt(2 / pi) * (x + 0.044715 x**3), which is x / (1 + exp(-w))."""
     if x.dtype == np.float32:
@@ -159,6 +185,7 @@ def gelu(x: Array) -> Array:
     return _gated(x, exponent, exponent_error)
 
 
+@_part_by_part
 def gelu_erf(x: Array) -> Array:
     """x / 2 * (1 + erf(x / sqrt(2)))."""
     from scipy import special
@@ -180,10 +207,15 @@ def _gated(x: Array, exponent: Array, exponent_error: Array | float) -> Array:
     """x / (1 + exp(-w)) where x >= 0, elsewhere x * exp(-w) / (1 + exp(-w)); w = exponent + its error, at least 0."""
     decay = np.exp(-exponent)
     decay -= decay * exponent_error
-    # Subnormal exponentials have few digits: two halves of the exponent, and the factor between them, keep them all.
-    half = np.exp(-exponent / 2)
-    bounded = np.maximum(x, -2 * _EXP_NORMAL)
-    below = np.where(exponent > _EXP_NORMAL, bounded * half * (1 - exponent_error) * half, bounded * decay)
+    below = np.maximum(x, -2 * _EXP_NORMAL)
+    is_far = exponent > _EXP_NORMAL
+    factor = decay
+    if is_far.any():
+        # Subnormal exponentials have few digits: two halves of the exponent, and x between them, keep them all.
+        half = np.exp(-exponent / 2)
+        below = np.where(is_far, below * half, below)
+        factor = np.where(is_far, half * (1 - exponent_error), decay)
+    below *= factor
     result: Array = np.where(x >= 0, x, below) / (1 + decay)
     return result
 

@@ -5,11 +5,12 @@ import numpy as np
 from ..dtype import Array, DType
 from ..random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
 from . import cast
+from .array import in_parts
 
 _WORD = 0xFFFFFFFF
 
 # So many blocks at a time stay in the cache during all rounds.
-_PART_BLOCKS = 1 << 13
+_PART_BLOCKS = 1 << 14
 
 
 def uniform(seed: int, base: int, count: int, lo: float, up: float, dtype: DType) -> Array:
@@ -28,14 +29,18 @@ def uniform(seed: int, base: int, count: int, lo: float, up: float, dtype: DType
 
 def normal(seed: int, base: int, count: int, mean: float, std: float, dtype: DType) -> Array:
     """`count` numbers of the normal distribution from the stream of `seed`, beginning at block `base`."""
-    pairs = _units(seed, base, count, dtype).reshape(-1, 2)
-    with np.errstate(all="ignore"):
+
+    def box_muller(units: Array) -> Array:
+        pairs = units.reshape(-1, 2)
         radius = np.sqrt(-2 * np.log(1 - pairs[:, 0]))
-        pairs[:, 0], pairs[:, 1] = _cosine_and_sine(pairs[:, 1])
-        pairs *= radius[:, None]
-        pairs *= std
-        pairs += mean
-        return cast.narrow(pairs.reshape(-1)[:count], dtype)
+        result = np.stack(_cosine_and_sine(pairs[:, 1]), axis=1)
+        result *= radius[:, None]
+        result *= std
+        result += mean
+        return cast.narrow(result.reshape(-1), dtype)
+
+    with np.errstate(all="ignore"):
+        return in_parts(box_muller, dtype.numpy, _units(seed, base, count, dtype))[:count]
 
 
 def philox(seed: int, base: int, blocks: int) -> Array:
@@ -72,11 +77,12 @@ def _units(seed: int, base: int, count: int, dtype: DType) -> Array:
 
 def _cosine_and_sine(turns: Array) -> tuple[Array, Array]:
     """The cosine and sine of 2 pi `turns`, numbers in [0, 1), with small relative errors near the zeros too."""
-    quadrant = np.rint(4 * turns)
-    angle = (turns - quadrant / 4) * (2 * np.pi)
+    nearest = np.rint(4 * turns)
+    angle = (turns - nearest / 4) * (2 * np.pi)
     cosine, sine = np.cos(angle), np.sin(angle)
+    quadrant = nearest.astype(np.uint8) % 4
     is_odd = quadrant % 2 == 1
     cosine, sine = np.where(is_odd, sine, cosine), np.where(is_odd, cosine, sine)
-    cosine[(quadrant == 1) | (quadrant == 2)] *= -1
-    sine[(quadrant == 2) | (quadrant == 3)] *= -1
+    np.negative(cosine, out=cosine, where=(quadrant == 1) | (quadrant == 2))
+    np.negative(sine, out=sine, where=quadrant >= 2)
     return cosine, sine

@@ -61,7 +61,7 @@ class CpuStorage(BackendStorage):
         return self._result(reduce.reduce(op, self.view(layout), dims, self.dtype), op.result or self.dtype)
 
     def to_dtype(self, layout: Layout, dtype: DType) -> Self:
-        return self._result(cast.convert(self.view(layout), self.dtype, dtype), dtype)
+        return self._result(elementwise.to_dtype(self.view(layout), self.dtype, dtype), dtype)
 
     def unary_impl(self, op: UnaryOp, layout: Layout) -> Self:
         return self._result(elementwise.unary(op, self.view(layout), self.dtype))
