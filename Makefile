@@ -17,13 +17,13 @@ build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package
 
 test: check hip-host  ## what every change must pass
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/pytest -n auto tests/conformance/test_cells.py --device rocm --sample 1/8
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance/test_cells.py --device rocm --sample 5/8
-
-test-full: check hip-host  ## the same with the slow sweeps, and every cell of the rocm backend in both wave sizes
-	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto --full
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/pytest -n auto tests/conformance --device rocm
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm
+
+test-full: check hip-host  ## the same with the slow sweeps
+	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto --full
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 
 hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
 	@tests/hip_host/build.sh build/hip_host

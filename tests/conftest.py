@@ -18,9 +18,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tallow")
     group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
-    group.addoption(
-        "--sample", default="1/1", help="which share of the conformance cells to run, e.g. 2/8 for the second eighth"
-    )
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 
 

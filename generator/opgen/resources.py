@@ -3,24 +3,25 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 _REMARK = re.compile(r": remark: +([^:\n]+): (\S+) \[-Rpass-analysis=kernel-resource-usage\]$", re.MULTILINE)
 # A remark, and below it the line of the source and the mark under it.
 _PRINTED = re.compile(r"^[^\n]*: remark: [^\n]*\n(?:[^\n]*\n[ |]*\^[^\n]*\n)?", re.MULTILINE)
 _NAME = "Function Name"
-# Numbers that are named alike in one report are added up: kernels spill registers of two kinds.
+# A vector register is spilled to memory, a scalar one to a lane of a vector register, which costs no memory access.
 _NUMBERS = {
     "VGPRs": "vgprs",
     "AGPRs": "agprs",
     "SGPRs": "sgprs",
     "TotalSGPRs": "sgprs",
     "VGPRs Spill": "spills",
-    "SGPRs Spill": "spills",
+    "SGPRs Spill": "sgpr_spills",
     "ScratchSize [bytes/lane]": "scratch",
     "LDS Size [bytes/block]": "lds",
     "Occupancy [waves/SIMD]": "occupancy",
 }
-_TITLES = ("spills", "scratch", "occupancy", "vgprs", "agprs", "sgprs", "lds", "target", "kernel")
+_TITLES = ("spills", "scratch", "occupancy", "vgprs", "agprs", "sgprs", "sgpr_spills", "lds", "target", "kernel")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Usage:
     vgprs: int = 0
     agprs: int = 0
     sgprs: int = 0
-    spills: int = 0  # registers
+    spills: int = 0  # vector registers, to memory
+    sgpr_spills: int = 0  # scalar registers, to lanes of vector registers
     scratch: int = 0  # bytes of a lane
     lds: int = 0  # bytes of a block
     occupancy: int = 0  # waves of a SIMD
@@ -45,7 +47,8 @@ def read_report(text: str) -> tuple[Usage, ...]:
             found.append(Usage(value))
         elif name in _NUMBERS and found:
             field = _NUMBERS[name]
-            found[-1] = replace(found[-1], **{field: getattr(found[-1], field) + int(value)})
+            number: dict[str, Any] = {field: int(value)}
+            found[-1] = replace(found[-1], **number)
     return tuple(found)
 
 
@@ -70,4 +73,13 @@ def table(usages: Iterable[tuple[str, Usage]]) -> Iterator[str]:
 
 def _rank(entry: tuple[str, Usage]) -> tuple[int | str, ...]:
     target, usage = entry
-    return -usage.spills, -usage.scratch, usage.occupancy, -usage.vgprs, -usage.lds, usage.kernel, target
+    return (
+        -usage.spills,
+        -usage.scratch,
+        -usage.sgpr_spills,
+        usage.occupancy,
+        -usage.vgprs,
+        -usage.lds,
+        usage.kernel,
+        target,
+    )

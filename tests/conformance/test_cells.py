@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from zlib import crc32
-
 import numpy as np
 import pytest
 import tallow
@@ -22,10 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cells = tallow.support()
     dummies = {cell.backend for cell in cells if not is_installed(cell.backend)}
     if metafunc.function is test_cell:
-        share, shares = map(int, metafunc.config.getoption("--sample").split("/"))
-        # A checksum spreads the neighbours of a cell, which share their kernels, over the shares.
         cases = [cell for cell in cells if cell.backend == chosen]
-        cases = [cell for cell in cases if crc32(cell_label(cell).encode()) % shares == share - 1]
     else:
         cases = [cell for cell in cells if cell.backend in dummies - {chosen}]
     metafunc.parametrize("cell", cases, ids=cell_label)

@@ -375,11 +375,11 @@ def test_stats(compilation: Compilation) -> None:
     # What was compiled before is reported as well.
     result = compilation.succeed("--target", "one", "--target", "two", "--family", "scale", "--stats")
     assert result.stdout.splitlines() == [
-        "spills  scratch  occupancy  vgprs  agprs  sgprs   lds  target  kernel",
-        "     0        0          8    100      0     18  4096  one     large",
-        "     0        0          8    100      0     18  4096  two     large",
-        "     0        0          8      8      0     18  4096  one     small",
-        "     0        0          8      8      0     18  4096  two     small",
+        "spills  scratch  occupancy  vgprs  agprs  sgprs  sgpr_spills   lds  target  kernel",
+        "     0        0          8    100      0     18            0  4096  one     large",
+        "     0        0          8    100      0     18            0  4096  two     large",
+        "     0        0          8      8      0     18            0  4096  one     small",
+        "     0        0          8      8      0     18            0  4096  two     small",
     ]
     assert "0 compiled, 2 up to date, 0 failed" in result.stderr
 
@@ -390,8 +390,8 @@ def test_stats_fail_where_a_kernel_spills(compilation: Compilation) -> None:
     compilation.succeed("--target", "one", "--family", "scale")
     result = compilation.run("--target", "one", "--family", "scale", "--stats")
     assert result.exit_code == 1
-    assert result.stdout.splitlines()[1].split() == ["4", "0", "8", "8", "0", "18", "4096", "one", "small"]
-    assert "1 kernels spill registers" in result.stderr
+    assert result.stdout.splitlines()[1].split() == ["2", "0", "8", "8", "0", "18", "2", "4096", "one", "small"]
+    assert "1 kernels spill registers to memory" in result.stderr
 
 
 def test_reports_of_older_and_newer_compilers() -> None:
@@ -400,10 +400,10 @@ def test_reports_of_older_and_newer_compilers() -> None:
     )
     new = REPORT.format(kernel="new", vgprs=9, spills=0).replace(" SGPRs: 18", " TotalSGPRs: 20")
     first, second = read_report(old + new)
-    assert first == Usage("old", vgprs=9, sgprs=18, spills=2, lds=4096, occupancy=8)
+    assert first == Usage("old", vgprs=9, sgprs=18, spills=1, sgpr_spills=1, lds=4096, occupancy=8)
     assert second == Usage("new", vgprs=9, sgprs=20, lds=4096, occupancy=8)
     assert read_report("nothing of the kind") == ()
-    assert list(table([])) == ["spills  scratch  occupancy  vgprs  agprs  sgprs  lds  target  kernel"]
+    assert list(table([])) == ["spills  scratch  occupancy  vgprs  agprs  sgprs  sgpr_spills  lds  target  kernel"]
 
 
 def test_messages_are_shown_without_the_report() -> None:

@@ -60,8 +60,8 @@ def test_killed_while_writing(
     """Killed as soon as the file at this part of the way is seen to be new."""
     project, old, new, _ = versions
     restore(project, old)
-    name = sorted(name for name in old if old[name] != new[name])[int(position * len(old))]
-    file = project.output / name
+    changed = sorted(name for name in old if old[name] != new[name])
+    file = project.output / changed[int(position * len(changed))]
 
     def wait(process: subprocess.Popen[bytes]) -> None:
         before = file.stat().st_mtime_ns

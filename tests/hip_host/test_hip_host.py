@@ -7,7 +7,6 @@ import struct
 import numpy as np
 import pytest
 from hip import hip
-
 from hip_host_driver import TO_DEVICE, TO_HOST, Buffer, CallError, Module, check, compile_source, target
 
 SCALE = """

@@ -7,7 +7,6 @@ import struct
 import numpy as np
 import pytest
 from hip import hip
-
 from hip_host_driver import Buffer, Module, check
 
 # A script of its own for each wave size: a process has one.

@@ -8,7 +8,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-
 from hip_host_driver import Buffer, CallError, check, library
 
 hipblas = pytest.importorskip("rocm.bindings.hipblas", reason="hipBLAS's bindings are not installed")

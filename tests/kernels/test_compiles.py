@@ -1,4 +1,4 @@
-"""Every kernel compiles for every target without a warning, and spills no register."""
+"""Every kernel compiles for every target without a warning, and spills no register to memory."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-
 from tallow.error import BackendUnavailable, InvalidArgument
 from tallow.rocm_backend.hip import (
     HipDevice,

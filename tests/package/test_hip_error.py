@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-
 from tallow.error import BackendUnavailable, TallowError
 from tallow.rocm_backend.hip import HipClosed, HipError, check
 from tallow.rocm_backend.hip import error as error_module

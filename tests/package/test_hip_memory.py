@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-
 from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
 

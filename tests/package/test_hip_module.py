@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip, hiprtc
-
 from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 from tallow.rocm_backend.hip import (
     HipBackend,

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-
 from tallow.error import BackendUnavailable, InvalidArgument
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipEvent, HipStream, device_count
 from tallow.rocm_backend.hip import event as event_module

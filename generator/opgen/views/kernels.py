@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
-from opgen.model import Spec
+from opgen.model import Expression, Spec
 from opgen.views.python import comment
 
 # Threads of a block, for every kernel.
@@ -12,22 +12,13 @@ _BLOCK = 256
 
 
 @dataclass(frozen=True)
-class FieldRow:
-    """A field of a struct."""
-
-    name: str
-    type: str
-    array: str
-    offset: int
-
-
-@dataclass(frozen=True)
 class StructRow:
     """A struct in C++."""
 
     name: str
-    fields: tuple[FieldRow, ...]
+    fields: str  # a declaration a line
     size: int
+    offsets: str  # a check of each field's place a line
 
 
 @dataclass(frozen=True)
@@ -36,9 +27,8 @@ class FunctorRow:
 
     name: str
     doc: str
-    split: bool
-    integer: str
-    float: str
+    parameters: str
+    body: str
 
 
 @dataclass(frozen=True)
@@ -55,9 +45,8 @@ class FamilyView:
     """One family's HIP source."""
 
     doc: str
-    headers: tuple[str, ...]
+    includes: str
     structs: tuple[StructRow, ...]
-    two: bool  # the functors take two operands
     functors: tuple[FunctorRow, ...]
     block: int
     kernels: tuple[KernelRow, ...]
@@ -67,14 +56,13 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     """The HIP source of the family named `member`."""
     family = next(family for family in spec.kernels if family.name == member)
     functors = spec.functors[family.functors].functors if family.functors else ()
+    parameters = "T x, T y" if family.functors in ("binary", "cmp") else "T x"
     return FamilyView(
         doc=family.doc,
-        headers=family.headers,
+        includes="\n".join(f'#include "{header}"' for header in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
-        two=family.functors in ("binary", "cmp"),
         functors=tuple(
-            FunctorRow(_camel(functor.name), functor.doc, functor.hip.is_split, functor.hip.integer, functor.hip.float)
-            for functor in functors
+            FunctorRow(_camel(functor.name), functor.doc, parameters, _body(functor.hip)) for functor in functors
         ),
         block=_BLOCK,
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
@@ -87,11 +75,28 @@ def _camel(name: str) -> str:
 
 def _struct(struct: Struct) -> StructRow:
     offsets = struct.offsets()
-    rows = tuple(
-        FieldRow(field.name, FIELD_TYPES[field.type][0], f"[{field.length}]" if field.length else "", offset)
+    fields = [
+        f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
+        for field in struct.fields
+    ]
+    checks = [
+        f"TALLOW_CHECK_OFFSET({struct.name}, {field.name}, {offset});"
         for field, offset in zip(struct.fields, offsets, strict=False)
+    ]
+    return StructRow(struct.name, "\n    ".join(fields), offsets[-1], "\n".join(checks))
+
+
+def _body(expression: Expression) -> str:
+    """The statements of a functor, the first without its indentation."""
+    if not expression.is_split:
+        return f"return {expression.float};"
+    branches = (
+        "if constexpr (is_integer<T>)",
+        f"    return {expression.integer};",
+        "else",
+        f"    return {expression.float};",
     )
-    return StructRow(struct.name, rows, offsets[-1])
+    return "\n        ".join(branches)
 
 
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:

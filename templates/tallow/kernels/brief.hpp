@@ -44,7 +44,7 @@ TALLOW_INLINE float gelu_erf(Brief x) {
                                0.14023837, -0.118761746, 0.0579988035, -0.0109744352, -0.00169484415);
     const float root = rough_exp2(x.value * x.value * -0.36067376f);
     const float tail = 0.5f * x.value * (p * rough_reciprocal(fma(size, 1.41421356f, 1.0f)) * root) * root;
-    const float result = x.value < 0.0f ? tail : x.value - tail;
+    const float result = x.value <= 0.0f ? tail : x.value - tail;
     return size > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
 }
 

@@ -56,10 +56,11 @@ TALLOW_INLINE double pow(double x, double y) {
         return ::name(x);                                                                                              \
     }
 TALLOW_INLINE float pow(float x, float y) {
-    return ::powf(x, y);
+    // C's pow(x, 0) is 1 for every x; some libraries make an exception of signalling NaNs.
+    return y == 0 ? 1.0f : ::powf(x, y);
 }
 TALLOW_INLINE double pow(double x, double y) {
-    return ::pow(x, y);
+    return y == 0 ? 1.0 : ::pow(x, y);
 }
 #endif
 TALLOW_FUNCTION(exp)
@@ -75,12 +76,19 @@ TALLOW_FUNCTION(round)
 TALLOW_FUNCTION(sinpi)
 TALLOW_FUNCTION(cospi)
 #else
-// The library of the host computes in radians only; doubles keep what a float needs.
+// The library of the host computes in radians only. The nearest quarter of a turn is taken off first, which is exact:
+// what is left is small where the result is.
 TALLOW_INLINE double sinpi(double x) {
-    return ::sin(3.14159265358979323846 * x);
+    const double quarter = ::rint(2 * x);
+    const double angle = 3.14159265358979323846 * (x - quarter / 2);
+    const double size = static_cast<int64_t>(quarter) & 1 ? ::cos(angle) : ::sin(angle);
+    return static_cast<int64_t>(quarter) & 2 ? -size : size;
 }
 TALLOW_INLINE double cospi(double x) {
-    return ::cos(3.14159265358979323846 * x);
+    const double quarter = ::rint(2 * x);
+    const double angle = 3.14159265358979323846 * (x - quarter / 2);
+    const double size = static_cast<int64_t>(quarter) & 1 ? ::sin(angle) : ::cos(angle);
+    return (static_cast<int64_t>(quarter) + 1) & 2 ? -size : size;
 }
 TALLOW_INLINE float sinpi(float x) {
     return static_cast<float>(sinpi(static_cast<double>(x)));
