@@ -7,6 +7,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "${1:?usage: build.sh FOLDER}"
 target=$(cd "$1" && pwd)
 mkdir -p "$target/lib" "$target/include" "$target/objects"
+# Test processes that start together all build; the first one does the work.
+exec 9>"$target/lock"
+flock 9
 cp -R -u "$here/include/." "$target/include/"
 
 compiler=${CXX:-g++}

@@ -84,7 +84,7 @@ def test_any_contiguous_host_memory(device, data):
         (7, "no host memory"),
         ("text", "no host memory"),
     ],
-    ids=repr,
+    ids=["transposed", "every other byte", "objects", "list", "number", "text"],
 )
 def test_what_is_no_host_memory(device, data, reason):
     with pytest.raises(InvalidArgument, match=reason):
