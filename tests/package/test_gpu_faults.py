@@ -39,8 +39,9 @@ def the_next_op_works(rocm):
 
 @pytest.fixture
 def fresh(rocm, tmp_path, monkeypatch):
-    """Kernels that found nothing yet, with an empty cache."""
+    """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
+    monkeypatch.setattr("tallow.rocm_backend.kernels._is_current", lambda code: False)
     return Kernels(rocm.driver)
 
 
