@@ -16,12 +16,13 @@ build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package
 	@$(BIN)/python examples/digits.py
 
 test: check hip-host  ## what every change must pass
-	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto
+	@$(ON_HIP_HOST) $(BIN)/pytest -n auto
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm
+	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto tests/package/test_hip_*.py
 
 test-full: check hip-host  ## the same with the slow sweeps
-	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(BIN)/pytest -n auto --full
+	@$(ON_HIP_HOST) $(BIN)/pytest -n auto --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 
