@@ -331,6 +331,8 @@ def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background ignores the signal, and so would what it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     waiting = compilation.tools / "waiting"
     deadline = time.monotonic() + 60
