@@ -171,7 +171,10 @@ hiprtcResult compile(Program& program, const std::vector<std::string>& given) {
                                           "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
                                           // Wide accesses through casts are common in kernels.
                                           "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
-                                          "-fno-semantic-interposition", "-fno-stack-protector"};
+                                          "-fno-semantic-interposition", "-fno-stack-protector",
+                                          // GCC 12 joins an aligned access with the same one by element that is made
+                                          // where the address is not aligned, and keeps the aligned one.
+                                          "-fno-tree-slp-vectorize"};
     preprocess.insert(preprocess.end(), options.compiler.begin(), options.compiler.end());
     for (std::size_t index = 0; index < options.compiler.size(); ++index) {
         const std::string& option = options.compiler[index];
