@@ -12,10 +12,8 @@ from opgen.views.python import docstring, import_lines, quoted, wrapped
 class StubView:
     """A method without its body."""
 
-    decorator: str | None
     definition: str
     doc: str
-    is_property: bool
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ def _implemented(spec: Spec) -> list[Method]:
 
 def _stub(method: Method, *, own: bool) -> StubView:
     text = method.doc.strip().split("\n\n")[0]
-    return StubView(None, definition(method.signature, own=own), docstring(text, 8), is_property=False)
+    return StubView(definition(method.signature, own=own), docstring(text, 8))
 
 
 def _imports(methods: list[Method]) -> dict[str, set[str]]:
@@ -67,7 +65,7 @@ def abstract_backend(spec: Spec, _: str | None) -> AbstractView:
         returns = method.signature.returns.replace("Storage", "BackendStorage")
         signature = Signature(method.name, method.signature.parameters, returns)
         doc = docstring(method.doc.strip().split("\n\n")[0], 8)
-        device.append(StubView(None, definition(signature, own=False), doc, is_property=False))
+        device.append(StubView(definition(signature, own=False), doc))
     return AbstractView(import_lines(modules), tuple(_stub(method, own=True) for method in methods), tuple(device))
 
 
@@ -147,11 +145,7 @@ def dummy_backend(spec: Spec, member: str | None) -> DummyView:
     stubs = []
     for method in spec.device_methods:
         returns = method.signature.returns.replace("Storage", storage)
-        stubs.append(
-            StubView(
-                None, definition(Signature(method.name, method.signature.parameters, returns), own=False), "", False
-            )
-        )
+        stubs.append(StubView(definition(Signature(method.name, method.signature.parameters, returns), own=False), ""))
     reason = backend.missing or f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
     return DummyView(
         name=backend.name,
