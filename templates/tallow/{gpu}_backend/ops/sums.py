@@ -99,11 +99,10 @@ def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: 
     count = indexes.layout.elem_count
     rows = Rows("scatter_add", indexes, x.shape[dim], x.strides[dim])
     keys, positions = _sorted(rows, indexes.shape, (indexes.strides, without(x.strides, dim)), count, reach)
-    for blocks, _, _, geometry in parts(BLOCK, source.shape, (source.strides,)):
-        packed = arguments.SCATTER_SORTED.pack(
-            x.address, source.address, keys.address, positions.address, *geometry
-        )  # fmt: skip
-        x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_sorted", blocks, packed)
+    (part,) = parts(BLOCK, source.shape, (source.strides,))
+    addresses = x.address, source.address, keys.address, positions.address
+    packed = arguments.SCATTER_SORTED.pack(*addresses, *part.fields)
+    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_sorted", part.blocks, packed)
 
 
 def _sorted_rows(rows: Rows) -> tuple[Slice, Slice]:
@@ -118,11 +117,11 @@ def _sorted(
     """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position."""
     device = rows.indexes.device
     keys, positions, other_keys, other_positions = [device.allocate(count * _KEY_BYTES) for _ in range(4)]
-    for blocks, _, _, geometry in parts(BLOCK, shape, strides):
-        packed = arguments.INDEX_KEYS.pack(
-            keys.address, positions.address, rows.indexes.address, *rows.fields(rows.stride), *geometry
-        )  # fmt: skip
-        index.launch(device, "index_keys", blocks, packed)
+    # The sort numbers all keys in 32 bits, so that their launch is one.
+    (part,) = parts(BLOCK, shape, strides)
+    fields = *rows.fields(rows.stride), *part.fields
+    packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, rows.indexes.address, *fields)
+    index.launch(device, "index_keys", part.blocks, packed)
     blocks = ceil_divide(count, _SORT_TILE)
     counts = device.allocate(_DIGITS * blocks * _KEY_BYTES)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.

@@ -11,7 +11,7 @@ from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsCon
 from ...dtype import Array, DType
 from ...layout import Layout
 from ...op import BinaryOp, CmpOp, ReduceOp, UnaryOp
-from ..ops import convolution, copy, elementwise, index, matmul, reduce, sums, window
+from .. import ops
 from ..ops.operand import Operand
 from .slice import Slice
 
@@ -40,13 +40,13 @@ class GpuStorage(BackendStorage):
         return array
 
     def try_clone(self, layout: Layout) -> GpuStorage:  # noqa: ARG002 - it only has to fit
-        return copy.fresh(Operand(self, Layout.contiguous((self.length,))))
+        return ops.copy.fresh(Operand(self, Layout.contiguous((self.length,))))
 
     def const_set(self, value: float, layout: Layout) -> None:
-        copy.fill(Operand(self, layout), value)
+        ops.copy.fill(Operand(self, layout), value)
 
     def copy_strided_src(self, dst: GpuStorage, dst_offset: int, src_layout: Layout) -> None:
-        copy.copy(Operand(self, src_layout), Operand(dst, Layout.contiguous(src_layout.shape, dst_offset)))
+        ops.copy.copy(Operand(self, src_layout), Operand(dst, Layout.contiguous(src_layout.shape, dst_offset)))
 
     def copy2d(
         self,
@@ -58,28 +58,28 @@ class GpuStorage(BackendStorage):
         src_offset: int,
         dst_offset: int,
     ) -> None:
-        copy.copy_rows(self, dst, (d1, d2), (src_stride, dst_stride), (src_offset, dst_offset))
+        ops.copy.copy_rows(self, dst, (d1, d2), (src_stride, dst_stride), (src_offset, dst_offset))
 
     def affine(self, layout: Layout, mul: float, add: float) -> GpuStorage:
-        return elementwise.affine(Operand(self, layout), mul, add)
+        return ops.elementwise.affine(Operand(self, layout), mul, add)
 
     def powf(self, layout: Layout, alpha: float) -> GpuStorage:
-        return elementwise.power(Operand(self, layout), alpha)
+        return ops.elementwise.power(Operand(self, layout), alpha)
 
     def elu(self, layout: Layout, alpha: float) -> GpuStorage:
-        return elementwise.elu(Operand(self, layout), alpha)
+        return ops.elementwise.elu(Operand(self, layout), alpha)
 
     def to_dtype(self, layout: Layout, dtype: DType) -> GpuStorage:
-        return elementwise.cast(Operand(self, layout), dtype)
+        return ops.elementwise.cast(Operand(self, layout), dtype)
 
     def unary_impl(self, op: UnaryOp, layout: Layout) -> GpuStorage:
-        return elementwise.unary(op, Operand(self, layout))
+        return ops.elementwise.unary(op, Operand(self, layout))
 
     def binary_impl(self, op: BinaryOp, rhs: GpuStorage, lhs_layout: Layout, rhs_layout: Layout) -> GpuStorage:
-        return elementwise.binary(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
+        return ops.elementwise.binary(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
 
     def cmp(self, op: CmpOp, rhs: GpuStorage, lhs_layout: Layout, rhs_layout: Layout) -> GpuStorage:
-        return elementwise.compare(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
+        return ops.elementwise.compare(op, Operand(self, lhs_layout), Operand(rhs, rhs_layout))
 
     def where_cond(
         self,
@@ -90,16 +90,16 @@ class GpuStorage(BackendStorage):
         on_false_layout: Layout,
     ) -> GpuStorage:
         choices = Operand(on_true, on_true_layout), Operand(on_false, on_false_layout)
-        return elementwise.where(Operand(self, layout), *choices)
+        return ops.elementwise.where(Operand(self, layout), *choices)
 
     def reduce_op(self, op: ReduceOp, layout: Layout, dims: tuple[int, ...]) -> GpuStorage:
-        return reduce.reduce(op, Operand(self, layout), dims)
+        return ops.reduce.reduce(op, Operand(self, layout), dims)
 
     def gather(self, layout: Layout, indexes: GpuStorage, indexes_layout: Layout, dim: int) -> GpuStorage:
-        return index.gather(Operand(self, layout), Operand(indexes, indexes_layout), dim)
+        return ops.index.gather(Operand(self, layout), Operand(indexes, indexes_layout), dim)
 
     def index_select(self, indexes: GpuStorage, layout: Layout, indexes_layout: Layout, dim: int) -> GpuStorage:
-        return index.index_select(Operand(self, layout), Operand(indexes, indexes_layout), dim)
+        return ops.index.index_select(Operand(self, layout), Operand(indexes, indexes_layout), dim)
 
     def scatter_set(
         self,
@@ -111,7 +111,7 @@ class GpuStorage(BackendStorage):
         dim: int,
     ) -> None:
         given = Operand(indexes, indexes_layout), Operand(source, source_layout)
-        index.scatter_set(Operand(self, layout), *given, dim)
+        ops.index.scatter_set(Operand(self, layout), *given, dim)
 
     def scatter_add(
         self,
@@ -123,7 +123,7 @@ class GpuStorage(BackendStorage):
         dim: int,
     ) -> None:
         given = Operand(indexes, indexes_layout), Operand(source, source_layout)
-        sums.scatter_add(Operand(self, layout), *given, dim)
+        ops.sums.scatter_add(Operand(self, layout), *given, dim)
 
     def index_add(
         self,
@@ -135,40 +135,40 @@ class GpuStorage(BackendStorage):
         dim: int,
     ) -> GpuStorage:
         given = Operand(indexes, indexes_layout), Operand(source, source_layout)
-        return sums.index_add(Operand(self, layout), *given, dim)
+        return ops.sums.index_add(Operand(self, layout), *given, dim)
 
     def matmul(
         self, rhs: GpuStorage, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout
     ) -> GpuStorage:
-        return matmul.matmul(Operand(self, lhs_layout), Operand(rhs, rhs_layout), bmnk)
+        return ops.matmul.matmul(Operand(self, lhs_layout), Operand(rhs, rhs_layout), bmnk)
 
     def conv1d(self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConv1D) -> GpuStorage:
-        return convolution.conv1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+        return ops.convolution.conv1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
 
     def conv_transpose1d(
         self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConvTranspose1D
     ) -> GpuStorage:
-        return convolution.conv_transpose1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+        return ops.convolution.conv_transpose1d(Operand(self, layout), Operand(kernel, kernel_layout), params)
 
     def conv2d(self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConv2D) -> GpuStorage:
-        return convolution.conv2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+        return ops.convolution.conv2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
 
     def conv_transpose2d(
         self, layout: Layout, kernel: GpuStorage, kernel_layout: Layout, params: ParamsConvTranspose2D
     ) -> GpuStorage:
-        return convolution.conv_transpose2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
+        return ops.convolution.conv_transpose2d(Operand(self, layout), Operand(kernel, kernel_layout), params)
 
     def avg_pool2d(self, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> GpuStorage:
-        return window.avg_pool2d(Operand(self, layout), kernel_size, stride)
+        return ops.window.avg_pool2d(Operand(self, layout), kernel_size, stride)
 
     def max_pool2d(self, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> GpuStorage:
-        return window.max_pool2d(Operand(self, layout), kernel_size, stride)
+        return ops.window.max_pool2d(Operand(self, layout), kernel_size, stride)
 
     def upsample_nearest1d(self, layout: Layout, size: int) -> GpuStorage:
-        return window.upsample_nearest("upsample_nearest1d", Operand(self, layout), (size,))
+        return ops.window.upsample_nearest("upsample_nearest1d", Operand(self, layout), (size,))
 
     def upsample_nearest2d(self, layout: Layout, height: int, width: int) -> GpuStorage:
-        return window.upsample_nearest("upsample_nearest2d", Operand(self, layout), (height, width))
+        return ops.window.upsample_nearest("upsample_nearest2d", Operand(self, layout), (height, width))
 
     def upsample_bilinear2d(
         self,
@@ -180,4 +180,4 @@ class GpuStorage(BackendStorage):
         scale_w: float | None,
     ) -> GpuStorage:
         scales = scale_h, scale_w
-        return window.upsample_bilinear2d(Operand(self, layout), height, width, align_corners, *scales)
+        return ops.window.upsample_bilinear2d(Operand(self, layout), height, width, align_corners, *scales)
