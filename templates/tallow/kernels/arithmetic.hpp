@@ -43,6 +43,17 @@ template <typename T> TALLOW_INLINE T divide_integers(T x, T y) {
     return static_cast<T>(x / y);
 }
 
+TALLOW_INLINE float infinity(float) {
+    return bit_cast<float>(0x7f800000u);
+}
+TALLOW_INLINE double infinity(double) {
+    return bit_cast<double>(uint64_t{0x7ff0000000000000u});
+}
+
+TALLOW_INLINE float not_a_number() {
+    return bit_cast<float>(0x7fc00000u);
+}
+
 // NaN wins: of two operands the first NaN. Of 0.0 and -0.0 the second operand.
 template <typename T> TALLOW_INLINE T minimum(T x, T y) {
     if constexpr (is_integer<T>)

@@ -6,7 +6,8 @@
 
 namespace tallow {
 
-struct Brief {
+// Bounded says that the number is below 1e5, as those of f16 and f8e4m3 all are.
+template <bool Bounded> struct Brief {
     float value;
     TALLOW_INLINE Brief(float x) : value(x) {
     }
@@ -14,7 +15,7 @@ struct Brief {
         return value;
     }
 };
-template <> struct Traits<Brief> : FloatTraits<float> {};
+template <bool Bounded> struct Traits<Brief<Bounded>> : FloatTraits<float> {};
 
 // x / (1 + e**-u) = (x * s / (1 + s * s)) * s with s = e**(u / 2): neither factor overflows, and a subnormal result
 // comes of the last product alone. Beyond u = 20 nothing changes any more.
@@ -23,22 +24,22 @@ TALLOW_INLINE float brief_logistic_product(float x, float u) {
     return x * (root * rough_reciprocal(fma(root, root, 1.0f))) * root;
 }
 
-TALLOW_INLINE float sigmoid(Brief x) {
+template <bool Bounded> TALLOW_INLINE float sigmoid(Brief<Bounded> x) {
     return brief_logistic_product(1.0f, x.value);
 }
 
-TALLOW_INLINE float silu(Brief x) {
+template <bool Bounded> TALLOW_INLINE float silu(Brief<Bounded> x) {
     const float product = brief_logistic_product(x.value, x.value);
     return x.value < -170.0f ? -0.0f : product;
 }
 
-TALLOW_INLINE float gelu(Brief x) {
+template <bool Bounded> TALLOW_INLINE float gelu(Brief<Bounded> x) {
     const float u = x.value * fma(0.071354816f, x.value * x.value, 1.5957691f);
     const float product = brief_logistic_product(x.value, u);
     return x.value < -25.0f ? -0.0f : product;
 }
 
-TALLOW_INLINE float gelu_erf(Brief x) {
+template <bool Bounded> TALLOW_INLINE float gelu_erf(Brief<Bounded> x) {
     const float size = fabs(x.value);
     const float p = polynomial((size - 4.0f) * rough_reciprocal(size + 4.0f), 1.25694307, -0.13235234, -0.0630292888,
                                0.14023837, -0.118761746, 0.0579988035, -0.0109744352, -0.00169484415);
@@ -46,6 +47,36 @@ TALLOW_INLINE float gelu_erf(Brief x) {
     const float tail = 0.5f * x.value * (p * rough_reciprocal(fma(size, 1.41421356f, 1.0f)) * root) * root;
     const float result = x.value <= 0.0f ? tail : x.value - tail;
     return size > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
+}
+
+// |x|**y as the square of half the power, since that is never too small where the result is not. An infinite y is even.
+template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
+    const float size = fabs(x.value);
+    const float half = 0.5f * y;
+    const bool is_integer = floor(y) == y;
+    const bool is_odd = is_integer && floor(half) != half;
+    const float root = rough_exp2(size == 1.0f && y == y ? 0.0f : half * log2(size));
+    const float power = is_odd && bit_cast<int32_t>(x.value) < 0 ? -(root * root) : root * root;
+    const bool is_complex = x.value < 0 && size < infinity(float{}) && !is_integer;
+    return x.value == 1.0f || y == 0 ? 1.0f : is_complex ? not_a_number() : power;
+}
+
+// sin(x + Quarters * pi / 2) of a bounded x: the nearest multiple of pi is taken off in two steps, which leaves 18 bits
+// of even the number of f16 that comes nearest to one; then a polynomial does.
+template <int Quarters> TALLOW_INLINE float brief_sine(float x) {
+    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+    const float shifted = fma(x, 0.318309886f, 0.5f * Quarters) + 12582912.0f;
+    const float turns = shifted - 12582912.0f - 0.5f * Quarters;
+    const float rest = fma(-turns, 1.509958e-07f, fma(-turns, 3.1415925f, x));
+    const float square = rest * rest;
+    const float sine = rest * polynomial(square, 1.0, -0.16665925, 0.0083152121, -0.00018569377);
+    return bit_cast<uint32_t>(shifted) & 1 ? -sine : sine;
+}
+TALLOW_INLINE float sin(Brief<true> x) {
+    return brief_sine<0>(x.value);
+}
+TALLOW_INLINE float cos(Brief<true> x) {
+    return brief_sine<1>(x.value);
 }
 
 } // namespace tallow

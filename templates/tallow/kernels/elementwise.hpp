@@ -93,15 +93,16 @@ TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function fun
     // More than 8 elements would cost more in registers for their places than the wider access gains.
     constexpr uint32_t length = widest > 8 ? 8 : widest;
     const uint32_t count = arguments.count;
-    const uint32_t step = grid_blocks() * block_size * length;
-    for (uint32_t first = (block_index() * block_size + thread_index()) * length; first < count; first += step) {
-        uint64_t offsets[sizeof...(Sources)];
-        const uint32_t column = locate(arguments, first, offsets);
-        const bool in_one_row = column + length <= arguments.dims[0];
-        store_guarded(result, first, count,
-                      map_packs<Result, length>(
-                          function, load_strided<length, K>(arguments, sources, first, in_one_row, offsets[K])...));
-    }
+    // So few elements always fit into one launch. A loop would keep the constants of functions in registers.
+    const uint32_t first = (block_index() * block_size + thread_index()) * length;
+    if (first >= count)
+        return;
+    uint64_t offsets[sizeof...(Sources)];
+    const uint32_t column = locate(arguments, first, offsets);
+    const bool in_one_row = column + length <= arguments.dims[0];
+    store_guarded(result, first, count,
+                  map_packs<Result, length>(
+                      function, load_strided<length, K>(arguments, sources, first, in_one_row, offsets[K])...));
 }
 
 // result[i] = function(sources at i...), the result dense, the sources of any strides; count is below 2**31.

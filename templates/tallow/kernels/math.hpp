@@ -20,6 +20,7 @@ TALLOW_OCML(round)
     __device__ float __ocml_##name##_f32(float);                                                                       \
     __device__ double __ocml_##name##_f64(double);
 TALLOW_OCML(log)
+TALLOW_OCML(log2)
 TALLOW_OCML(sin)
 TALLOW_OCML(cos)
 TALLOW_OCML(sinpi)
@@ -66,6 +67,7 @@ TALLOW_INLINE double pow(double x, double y) {
 TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(expm1)
 TALLOW_FUNCTION(log)
+TALLOW_FUNCTION(log2)
 TALLOW_FUNCTION(sin)
 TALLOW_FUNCTION(cos)
 TALLOW_FUNCTION(tanh)

@@ -6,26 +6,6 @@
 
 namespace tallow {
 
-// A value and where it was found.
-template <typename Value> struct Indexed {
-    Value value;
-    uint32_t index;
-};
-
-template <typename Value> TALLOW_INLINE Value shuffle_state(Value state, uint32_t mask) {
-    return shuffle_xor(state, mask);
-}
-template <typename Value> TALLOW_INLINE Indexed<Value> shuffle_state(Indexed<Value> state, uint32_t mask) {
-    return {shuffle_xor(state.value, mask), shuffle_xor(state.index, mask)};
-}
-
-TALLOW_INLINE float infinity(float) {
-    return bit_cast<float>(0x7f800000u);
-}
-TALLOW_INLINE double infinity(double) {
-    return bit_cast<double>(uint64_t{0x7ff0000000000000u});
-}
-
 // The highest and lowest of a compute type, to which every number compares.
 template <typename Value> TALLOW_INLINE Value highest() {
     if constexpr (is_integer<Value>)
@@ -51,17 +31,6 @@ template <typename T> struct ValueReduction {
         return convert<T>(state);
     }
 };
-template <typename T> struct IndexReduction {
-    using State = Indexed<compute_type<T>>;
-    using Result = uint32_t;
-    static TALLOW_INLINE State element(T value, uint32_t index) {
-        return {to_compute(value), index};
-    }
-    static TALLOW_INLINE Result result(State state) {
-        return state.index;
-    }
-};
-
 template <typename T> struct Sum : ValueReduction<T> {
     using State = compute_type<T>;
     static TALLOW_INLINE State identity() {
@@ -90,31 +59,73 @@ template <typename T> struct Max : ValueReduction<T> {
     }
 };
 
-// Whether y comes before x: a NaN before any number, of two that are alike the first.
-template <typename State> TALLOW_INLINE bool comes_before(State y, State x, bool y_is_better) {
-    const bool y_is_nan = y.value != y.value;
-    const bool x_is_nan = x.value != x.value;
-    const bool alike = y.value == x.value || (y_is_nan && x_is_nan);
-    return alike ? y.index < x.index : y_is_nan || (y_is_better && !x_is_nan);
+// Unsigned integers in the order of the numbers. 0.0 and -0.0 are the same.
+TALLOW_INLINE uint32_t rank_of(float x) {
+    const uint32_t bits = bit_cast<uint32_t>(x + 0.0f);
+    return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
 }
-template <typename T> struct ArgMin : IndexReduction<T> {
-    using State = Indexed<compute_type<T>>;
+TALLOW_INLINE uint64_t rank_of(double x) {
+    const uint64_t bits = bit_cast<uint64_t>(x + 0.0);
+    return bits ^ (static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63) | 0x8000000000000000u);
+}
+template <typename T> TALLOW_INLINE auto rank_of(T x) {
+    using Rank = wide_unsigned<T>;
+    return static_cast<Rank>(x) ^ (is_unsigned<T> ? Rank{0} : Rank{1} << (sizeof(Rank) * 8 - 1));
+}
+
+// What is best so far and where it was found: what is better, or as good and further in front, is greater. A rank of 32
+// bits and its place are one number, which lanes exchange and compare at once.
+TALLOW_INLINE uint64_t placed(uint32_t rank, uint32_t index) {
+    return uint64_t{rank} << 32 | ~index;
+}
+TALLOW_INLINE uint32_t place_of(uint64_t state) {
+    return ~static_cast<uint32_t>(state);
+}
+TALLOW_INLINE bool is_greater(uint64_t x, uint64_t y) {
+    return x > y;
+}
+struct Placed {
+    uint64_t rank;
+    uint32_t index;
+};
+TALLOW_INLINE Placed placed(uint64_t rank, uint32_t index) {
+    return {rank, index};
+}
+TALLOW_INLINE uint32_t place_of(Placed state) {
+    return state.index;
+}
+TALLOW_INLINE bool is_greater(Placed x, Placed y) {
+    return x.rank > y.rank || (x.rank == y.rank && x.index < y.index);
+}
+template <typename State> TALLOW_INLINE State shuffle_state(State state, uint32_t mask) {
+    return shuffle_xor(state, mask);
+}
+TALLOW_INLINE Placed shuffle_state(Placed state, uint32_t mask) {
+    return {shuffle_xor(state.rank, mask), shuffle_xor(state.index, mask)};
+}
+
+// A NaN is better than any number.
+template <typename T, bool Lowest> struct IndexReduction {
+    using Rank = decltype(rank_of(compute_type<T>{}));
+    using State = decltype(placed(Rank{}, 0u));
+    using Result = uint32_t;
     static TALLOW_INLINE State identity() {
-        return {highest<compute_type<T>>(), ~0u};
+        return placed(Rank{0}, ~0u);
+    }
+    static TALLOW_INLINE State element(T value, uint32_t index) {
+        const compute_type<T> number = to_compute(value);
+        const Rank rank = Lowest ? ~rank_of(number) : rank_of(number);
+        return placed(number != number ? ~Rank{0} : rank, index);
     }
     static TALLOW_INLINE State combine(State x, State y) {
-        return comes_before(y, x, y.value < x.value) ? y : x;
+        return is_greater(y, x) ? y : x;
+    }
+    static TALLOW_INLINE Result result(State state) {
+        return place_of(state);
     }
 };
-template <typename T> struct ArgMax : IndexReduction<T> {
-    using State = Indexed<compute_type<T>>;
-    static TALLOW_INLINE State identity() {
-        return {lowest<compute_type<T>>(), ~0u};
-    }
-    static TALLOW_INLINE State combine(State x, State y) {
-        return comes_before(y, x, y.value > x.value) ? y : x;
-    }
-};
+template <typename T> struct ArgMin : IndexReduction<T, true> {};
+template <typename T> struct ArgMax : IndexReduction<T, false> {};
 
 // Joins the states of `team` threads side by side, a power of two up to 32 or the whole block; the first gets it.
 template <typename Op, typename State> TALLOW_INLINE State reduce_team(State state, uint32_t team) {

@@ -7,13 +7,18 @@
 
 namespace tallow {
 
-// A functor sees its elements in the compute type, and its result is rounded once.
+// What functions of one element are given: it in the compute type, which for floats of at most 11 bits is brief.
+template <typename T> TALLOW_INLINE auto argument_of(T x) {
+    if constexpr (is_integer<T> || sizeof(T) > 2)
+        return to_compute(x);
+    else
+        return Brief<!is_same<T, bf16>>(to_compute(x));
+}
+
+// A functor's result is rounded once.
 template <typename Functor, typename T> struct UnaryFunction {
     TALLOW_INLINE T operator()(T x) const {
-        if constexpr (sizeof(T) <= 2 && !is_integer<T>)
-            return convert<T>(static_cast<float>(Functor::apply(Brief(to_compute(x)))));
-        else
-            return convert<T>(Functor::apply(to_compute(x)));
+        return convert<T>(static_cast<compute_type<T>>(Functor::apply(argument_of(x))));
     }
 };
 template <typename Functor, typename T> struct BinaryFunction {
@@ -62,7 +67,7 @@ template <typename T> struct PowerFunction {
         : alpha(static_cast<compute_type<T>>(arguments.alpha)) {
     }
     TALLOW_INLINE T operator()(T x) const {
-        return convert<T>(pow(to_compute(x), alpha));
+        return convert<T>(pow(argument_of(x), alpha));
     }
 };
 template <typename T> struct EluFunction {
