@@ -395,12 +395,13 @@ def _lowering_list(value: Value, what: str, backend: str, problems: list[Problem
 def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
     before = len(problems)
     fields = Fields(value, what, problems)
-    texts = [(kind, fields.text_or_none(kind)) for kind in LOWERING_KINDS]
-    vias = [f"{kind} {text}" for kind, text in texts if text is not None]
+    texts = {kind: fields.text_or_none(kind) for kind in LOWERING_KINDS}
+    vias = [f"{kind} {text}" for kind, text in texts.items() if text is not None]
     unsupported = fields.text_or_none("unsupported")
     dtypes = fields.optional("dtypes")
     lowering = Lowering(
         via=" or ".join(reversed(vias)) if unsupported is None else None,
+        kernel=texts["kernel"],
         unsupported=unsupported,
         dtypes=_names(fields, dtypes, "dtypes") if dtypes is not None else None,
         # The key's place: an alias has the place of its anchor.

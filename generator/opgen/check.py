@@ -218,7 +218,12 @@ def _check_cover(
     what = f"'{name}' of backend '{backend.name}'"
     seen: dict[str, Lowering] = {}
     are_known = True
+    families = [family.name for family in spec.kernels]
     for lowering in lowerings:
+        # Backends of one family of templates launch the kernels of spec/kernels; another's kernels are its own affair.
+        if backend.templates is not None and lowering.kernel is not None and lowering.kernel not in families:
+            message = f"{what} names an unknown family of kernels, '{lowering.kernel}'"
+            problems.append(Problem(lowering.location, message + did_you_mean(lowering.kernel, families)))
         if wanted is None:
             if lowering.dtypes is not None:
                 problems.append(Problem(lowering.location, f"{what} has no dtype; remove 'dtypes'"))

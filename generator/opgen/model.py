@@ -143,6 +143,7 @@ class Lowering:
     """How a backend does an op for some of its dtypes: kind and name of what does it, or why it doesn't."""
 
     via: str | None  # `kernel affine`, `library hipblas or kernel matmul`; None where unsupported
+    kernel: str | None  # the family of kernels among these
     unsupported: str | None
     dtypes: Names | None  # None for device methods without a dtype
     location: Location
