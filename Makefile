@@ -6,11 +6,17 @@ BIN := $(VENV)/bin
 HIP_HOST := $(CURDIR)/build/hip_host
 ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
+# for it, and it finds the packages where they lie.
+DEVICE := cuda
+GPU_PYTHON := $(BIN)/python
+ON_GPU := PYTHONPATH=$(CURDIR)/generated:$(CURDIR)/generator$(if $(PYTHONPATH),:$(PYTHONPATH)) $(GPU_PYTHON)
+GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build test test-full hip-host compile generate check lint bench clean help
+.PHONY: build test test-full test-gpu hip-host compile generate check lint bench bench-gpu clean help
 
 build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -25,6 +31,9 @@ test-full: check hip-host  ## the same with the slow sweeps
 	@$(ON_HIP_HOST) $(BIN)/pytest -n auto --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm --full
+
+test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
+	@$(ON_GPU) -m pytest -n auto tests/conformance tests/package --device $(DEVICE)
 
 hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
 	@tests/hip_host/build.sh build/hip_host
@@ -47,6 +56,9 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 
 bench: $(VENV)/tallow.stamp  ## the CPU backend beside plain NumPy
 	@$(BIN)/python benchmarks/cpu.py
+
+bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, into docs/; DEVICE and GPU_PYTHON as above
+	@$(ON_GPU) -m benchmarks.gpu run --device $(DEVICE) --output docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

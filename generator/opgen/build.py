@@ -336,6 +336,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),
         preference=fields.integer("preference"),
+        dlpack=fields.integer("dlpack"),
         storage={name: _lowerings(name, value, document.stem, problems) for name, value in storage.items()},
         device={name: _lowerings(name, value, document.stem, problems) for name, value in device.items()},
         locations=_key_locations(document.root, {"storage": storage, "device": device}),

@@ -167,6 +167,7 @@ class Backend:
     label: str
     display: str
     preference: int  # the highest available is Device.default()
+    dlpack: int  # the DLDeviceType of its devices
     # method -> op -> lowerings, with op None for methods that have no op
     storage: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
     device: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]

@@ -1,4 +1,4 @@
-"""What kernels take of a GPU, read from the remarks of the compiler (clang's kernel-resource-usage)."""
+"""What kernels take of a GPU, read from what a compiler reports: clang's remarks, or ptxas told to be verbose."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -21,6 +21,13 @@ _NUMBERS = {
     "LDS Size [bytes/block]": "lds",
     "Occupancy [waves/SIMD]": "occupancy",
 }
+# What ptxas says of a kernel and of the functions that it calls, up to the next kernel.
+_ENTRY = re.compile(r"^ptxas info +: Compiling entry function '(\w+)'.*?(?=^ptxas info +: Compiling|\Z)", re.M | re.S)
+_STACK = re.compile(r"^ +(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads$", re.MULTILINE)
+_REGISTERS = re.compile(r": Used (\d+) registers")
+_SHARED = re.compile(r"\b(\d+) bytes smem\b")
+_REGISTER_BYTES = 4
+_ENTRY_LINE = re.compile(r"^ptxas info +:[^\n]*\n|^ +\d+ bytes stack frame,[^\n]*\n", re.MULTILINE)
 _TITLES = ("spills", "scratch", "occupancy", "vgprs", "agprs", "sgprs", "sgpr_spills", "lds", "target", "kernel")
 
 
@@ -49,12 +56,24 @@ def read_report(text: str) -> tuple[Usage, ...]:
             field = _NUMBERS[name]
             number: dict[str, Any] = {field: int(value)}
             found[-1] = replace(found[-1], **number)
-    return tuple(found)
+    return (*found, *(_entry(section[1], section[0]) for section in _ENTRY.finditer(text)))
+
+
+def _entry(kernel: str, text: str) -> Usage:
+    """What ptxas says of a kernel: vector registers are all that it has, and occupancy it does not tell."""
+    stacks = [tuple(map(int, numbers)) for numbers in _STACK.findall(text)]
+    return Usage(
+        kernel,
+        vgprs=sum(map(int, _REGISTERS.findall(text))),
+        spills=sum(stored for _, stored, _ in stacks) // _REGISTER_BYTES,
+        scratch=max((frame for frame, _, _ in stacks), default=0),
+        lds=sum(map(int, _SHARED.findall(text))),
+    )
 
 
 def without_report(text: str) -> str:
-    """A compiler's messages without its remarks."""
-    return _PRINTED.sub("", text)
+    """A compiler's messages without its report."""
+    return _ENTRY_LINE.sub("", _PRINTED.sub("", text))
 
 
 def table(usages: Iterable[tuple[str, Usage]]) -> Iterator[str]:

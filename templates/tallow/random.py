@@ -85,13 +85,13 @@ class RandomState:
             self._seed = seed
             self._next_block = 0
 
-    def reserve(self, elements: int, dtype: DType) -> int:
-        """Return the first of the blocks that a call for so many elements has to itself."""
+    def reserve(self, elements: int, dtype: DType) -> tuple[int, int]:
+        """Return the seed, and the first of the blocks that a call for so many elements has to itself."""
         blocks = -(-elements // elements_per_block(dtype))
         with self._lock:
             first = self._next_block
             self._next_block = (first + blocks) % _WORD_64
-        return first
+            return self._seed, first
 
 
 @lru_cache(maxsize=256)

@@ -408,6 +408,31 @@ def test_reports_of_older_and_newer_compilers() -> None:
     assert list(table([])) == ["spills  scratch  occupancy  vgprs  agprs  sgprs  sgpr_spills  lds  target  kernel"]
 
 
+PTXAS_REPORT = """\
+ptxas info    : 64 bytes gmem
+ptxas info    : Compiling entry function 'scale_f32' for 'sm_90'
+ptxas info    : Function properties for scale_f32
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 30 registers, used 1 barriers, 4096 bytes smem, 8 bytes cmem[2]
+ptxas info    : Compile time = 5.241 ms
+ptxas info    : Compiling entry function 'scale_f64' for 'sm_90'
+ptxas info    : Function properties for scale_f64
+    40 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 255 registers, used 0 barriers, 40 bytes cumulative stack size
+ptxas info    : Function properties for slow_path
+    16 bytes stack frame, 4 bytes spill stores, 4 bytes spill loads
+ptxas info    : Compile time = 9.5 ms
+"""
+
+
+def test_a_report_of_ptxas() -> None:
+    first, second = read_report(PTXAS_REPORT)
+    assert first == Usage("scale_f32", vgprs=30, lds=4096)
+    assert second == Usage("scale_f64", vgprs=255, spills=3, scratch=40)
+    error = '/there/scale.hip(5): error: identifier "x" is undefined\n\n1 error detected in the compilation.\n'
+    assert without_report(PTXAS_REPORT + error) == error
+
+
 def test_messages_are_shown_without_the_report() -> None:
     newer = (
         "/there/scale.hip:4:1: remark: Function Name: scale [-Rpass-analysis=kernel-resource-usage]\n"

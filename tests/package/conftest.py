@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 from tallow.error import BackendUnavailable
 
+from . import backend
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    backend.choose(config.getoption("--device"))
+
 
 class Host:
     """What only the HIP runtime for the CPU has: failures on demand, a log of calls, counts of live objects."""
@@ -39,7 +45,18 @@ class Host:
 
 
 @pytest.fixture
+def gpu():
+    """The first device of the backend that the tests run on."""
+    backend.require_package()
+    try:
+        return backend.part("device").GpuDevice(0)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
 def rocm():
+    """The first device of rocm, for tests of what rocm alone has."""
     pytest.importorskip("hip")
     from tallow.rocm_backend import RocmDevice
 
@@ -62,7 +79,7 @@ def host(rocm) -> Iterator[Host]:
 
 
 @pytest.fixture
-def run_python(rocm) -> Callable[..., str]:
+def run_python() -> Callable[..., str]:
     """Runs a script in a process of its own, in which nothing is loaded, and returns what it printed."""
 
     def run(script: str, **settings: str) -> str:

@@ -11,153 +11,159 @@ import numpy as np
 import pytest
 from tallow.cpu_backend import CpuDevice
 from tallow.dtype import ALL, FLOAT, DType
-from tallow.error import BackendUnavailable, InvalidArgument
-from tallow.rocm_backend import RocmDevice, RocmStorage, device_count, is_available, runtime_version
-from tallow.rocm_backend.storage import Slice
+from tallow.error import InvalidArgument
 from tallow.shape import Shape
+
+from .backend import PACKAGES, backend_name, part
+
+NAME = backend_name()
+PACKAGE = f"tallow.{NAME}_backend"
+GpuDevice, device_count, is_available, runtime_version = (
+    getattr(part("device"), name) for name in ("GpuDevice", "device_count", "is_available", "runtime_version")
+)
 
 
 def bits(array: np.ndarray) -> list[int]:
     return array.view(f"u{array.dtype.itemsize}").tolist()
 
 
-def test_devices_of_one_ordinal_share_everything(rocm):
-    other = RocmDevice.open(0)
-    assert other == rocm
-    assert hash(other) == hash(rocm)
-    assert (other.driver, other.kernels, other.allocator) == (rocm.driver, rocm.kernels, rocm.allocator)
+def test_devices_of_one_ordinal_share_everything(gpu):
+    other = GpuDevice.open(0)
+    assert other == gpu
+    assert hash(other) == hash(gpu)
+    assert (other.driver, other.kernels, other.allocator) == (gpu.driver, gpu.kernels, gpu.allocator)
     other.set_seed(11)
-    assert rocm.get_current_seed() == 11
-    assert pickle.loads(pickle.dumps(rocm)) == rocm
+    assert gpu.get_current_seed() == 11
+    assert pickle.loads(pickle.dumps(gpu)) == gpu
 
 
-def test_threads_open_a_device_once(run_python):
+def test_threads_open_a_device_once(gpu, run_python):
     run_python(
-        """
+        f"""
         import threading
-        from tallow.rocm_backend import RocmDevice
+        from {PACKAGE}.device import GpuDevice
         opened = []
-        threads = [threading.Thread(target=lambda: opened.append(RocmDevice(0).driver)) for _ in range(8)]
+        threads = [threading.Thread(target=lambda: opened.append(GpuDevice(0).driver)) for _ in range(8)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
-        assert len(opened) == 8 and len({id(driver) for driver in opened}) == 1
+        assert len(opened) == 8 and len(set(map(id, opened))) == 1
         """
     )
 
 
 @pytest.mark.parametrize("ordinal", [-1, 1000])
-def test_an_ordinal_that_no_device_has(rocm, ordinal):
+def test_an_ordinal_that_no_device_has(gpu, ordinal):
     with pytest.raises(InvalidArgument, match=f"ordinal {ordinal} is out of range"):
-        RocmDevice(ordinal)
+        GpuDevice(ordinal)
 
 
-def test_what_there_is(rocm):
+def test_what_there_is(gpu):
     assert device_count() >= 1
     assert is_available()
-    assert RocmDevice.is_available()
-    assert len(runtime_version().split(".")) == 3
-    assert rocm.driver.label == "rocm:0"
-    assert rocm.driver.wave_size in (32, 64)
-    assert rocm.driver.multiprocessors >= 1
+    assert GpuDevice.is_available()
+    assert all(part.isdecimal() for part in runtime_version().split("."))
+    assert gpu.driver.label == f"{NAME}:0"
+    assert gpu.driver.wave_size in (32, 64)
+    assert gpu.driver.multiprocessors >= 1
 
 
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_arrays_go_in_and_come_out(rocm, dtype, count):
+def test_arrays_go_in_and_come_out(gpu, dtype, count):
     numbers = np.random.default_rng(1).integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype.numpy)
-    storage = rocm.storage(numbers)
-    assert isinstance(storage, RocmStorage)
-    assert (storage.device, storage.dtype, storage.length) == (rocm, dtype, count)
+    storage = gpu.storage(numbers)
+    assert isinstance(storage, part("storage").GpuStorage)
+    assert (storage.device, storage.dtype, storage.length) == (gpu, dtype, count)
     assert bits(storage.to_numpy()) == bits(numbers)
 
 
-def test_an_array_goes_in_in_row_major_order(rocm):
+def test_an_array_goes_in_in_row_major_order(gpu):
     numbers = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
     for view in (numbers.transpose(2, 0, 1), numbers[:, ::-1, ::2], numbers[0, 0, 0]):
-        assert rocm.storage(view).to_numpy().tolist() == np.ravel(view).tolist()
+        assert gpu.storage(view).to_numpy().tolist() == np.ravel(view).tolist()
 
 
-def test_a_storage_keeps_a_copy(rocm):
+def test_a_storage_keeps_a_copy(gpu):
     numbers = np.arange(5, dtype=np.float32)
-    storage, owned = rocm.storage(numbers), rocm.storage_owned(numbers)
+    storage, owned = gpu.storage(numbers), gpu.storage_owned(numbers)
     numbers[:] = -1
     assert storage.to_numpy().tolist() == owned.to_numpy().tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
-def test_numbers_are_converted_as_on_the_cpu(rocm, dtype):
+def test_numbers_are_converted_as_on_the_cpu(gpu, dtype):
     for numbers in ([], [1, -2, 300], [0.5, 1e9, -1e30, float("nan"), float("inf")], [True, False]):
         expected = CpuDevice().storage_from_slice(numbers, dtype).to_numpy()
-        assert bits(rocm.storage_from_slice(numbers, dtype).to_numpy()) == bits(expected)
+        assert bits(gpu.storage_from_slice(numbers, dtype).to_numpy()) == bits(expected)
 
 
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
-def test_zeros(rocm, dtype):
-    garbage = rocm.storage(np.full(1000, 7, np.uint8))
+def test_zeros(gpu, dtype):
+    garbage = gpu.storage(np.full(1000, 7, np.uint8))
     del garbage
-    assert not any(bits(rocm.zeros(Shape((10, 10)), dtype).to_numpy()))
-    assert rocm.zeros(Shape((0, 3)), dtype).to_numpy().size == 0
-    assert rocm.alloc_uninit(Shape((5,)), dtype).length == 5
+    assert not any(bits(gpu.zeros(Shape((10, 10)), dtype).to_numpy()))
+    assert gpu.zeros(Shape((0, 3)), dtype).to_numpy().size == 0
+    assert gpu.alloc_uninit(Shape((5,)), dtype).length == 5
 
 
-def test_bytes_are_filled_and_copied(rocm):
-    first, second = rocm.allocate(64), rocm.allocate(64)
-    assert isinstance(first, Slice)
-    rocm.driver.fill_bytes(first.address, 255, 64)
-    rocm.driver.copy(second.address, first.address, 64)
-    rocm.driver.zero(second.address + 60, 4)
+def test_bytes_are_filled_and_copied(gpu):
+    first, second = gpu.allocate(64), gpu.allocate(64)
+    assert isinstance(first, part("storage").Slice)
+    gpu.driver.fill_bytes(first.address, 255, 64)
+    gpu.driver.copy(second.address, first.address, 64)
+    gpu.driver.zero(second.address + 60, 4)
     array = np.empty(16, np.uint32)
-    rocm.read(array, second.address)
+    gpu.read(array, second.address)
     assert array.tolist() == [0xFFFFFFFF] * 15 + [0]
 
 
 @pytest.mark.parametrize("dtype", sorted(FLOAT, key=lambda dtype: dtype.value))
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 63, 1000, 4099])
-def test_uniform_numbers_have_the_bits_of_the_cpu(rocm, dtype, count):
+def test_uniform_numbers_have_the_bits_of_the_cpu(gpu, dtype, count):
     cpu = CpuDevice()
     for seed, lo, up in ((0, 0.0, 1.0), (2**64 - 1, -1.5, 3.25), (299792458, 0.1, 0.3), (5, -0.001, 0.001)):
-        for device in (rocm, cpu):
+        for device in (gpu, cpu):
             device.set_seed(seed)
         for _ in range(2):
-            drawn = [device.rand_uniform_f64(lo, up, Shape((count,)), dtype).to_numpy() for device in (rocm, cpu)]
+            drawn = [device.rand_uniform_f64(lo, up, Shape((count,)), dtype).to_numpy() for device in (gpu, cpu)]
             assert bits(drawn[0]) == bits(drawn[1])
             assert (drawn[0].astype(np.float64) >= lo).all()
             assert (drawn[0].astype(np.float64) < up).all()
 
 
 @pytest.mark.parametrize("dtype", sorted(FLOAT, key=lambda dtype: dtype.value))
-def test_normal_numbers_are_within_4_ulp_of_the_cpu(rocm, dtype):
+def test_normal_numbers_are_within_4_ulp_of_the_cpu(gpu, dtype):
     cpu = CpuDevice()
-    for device in (rocm, cpu):
+    for device in (gpu, cpu):
         device.set_seed(77)
-    on_gpu, on_cpu = (device.rand_normal_f64(0.0, 1.0, Shape((20_001,)), dtype).to_numpy() for device in (rocm, cpu))
+    on_gpu, on_cpu = (device.rand_normal_f64(0.0, 1.0, Shape((20_001,)), dtype).to_numpy() for device in (gpu, cpu))
     # Numbers of one sign are in the order of their bits.
     steps = np.abs(on_gpu.view(f"i{dtype.itemsize}").astype(np.int64) - on_cpu.view(f"i{dtype.itemsize}"))
     assert steps.max() <= (4 if dtype.itemsize > 2 else 1)
 
 
-def test_uniform_and_normal_numbers_advance_one_stream(rocm):
+def test_uniform_and_normal_numbers_advance_one_stream(gpu):
     cpu = CpuDevice()
-    for device in (rocm, cpu):
+    for device in (gpu, cpu):
         device.set_seed(3)
         device.rand_normal_f64(0.0, 1.0, Shape((7,)), DType.F32)
         device.rand_uniform_f64(0.0, 1.0, Shape((0,)), DType.F32)
-    drawn = [device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F64).to_numpy() for device in (rocm, cpu)]
+    drawn = [device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F64).to_numpy() for device in (gpu, cpu)]
     assert drawn[0].tolist() == drawn[1].tolist()
 
 
-def test_bounds_without_a_number_between_them(rocm):
+def test_bounds_without_a_number_between_them(gpu):
     with pytest.raises(InvalidArgument, match="has no number from"):
-        rocm.rand_uniform_f64(1.01, 1.02, Shape((1,)), DType.F8E4M3)
+        gpu.rand_uniform_f64(1.01, 1.02, Shape((1,)), DType.F8E4M3)
 
 
-def test_threads_work_on_one_device(rocm):
+def test_threads_work_on_one_device(gpu):
     wrong = []
 
     def work(number: int) -> None:
         for turn in range(20):
             numbers = np.full(500 + turn, number, np.int64)
-            if rocm.storage(numbers).to_numpy().tolist() != numbers.tolist():
+            if gpu.storage(numbers).to_numpy().tolist() != numbers.tolist():
                 wrong.append(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
@@ -165,29 +171,45 @@ def test_threads_work_on_one_device(rocm):
         thread.start()
     for thread in threads:
         thread.join()
-    rocm.synchronize()
+    gpu.synchronize()
     assert not wrong
 
 
+def test_the_stream_is_ordered_with_others(gpu):
+    """The default stream of the device, by both of its numbers, and the device's own stream."""
+    for stream in (0, gpu.driver.stream):
+        filled = gpu.storage(np.zeros(1 << 20, np.uint8))
+        gpu.driver.wait_for(stream)
+        gpu.driver.fill_bytes(filled.memory.address, 1, filled.length)
+        gpu.driver.let_wait(stream)
+        assert filled.to_numpy().all()
+    assert isinstance(gpu.driver.stream, int)
+
+
 def test_importing_the_backend_imports_no_gpu_package():
-    script = """
+    script = f"""
 import sys
-import tallow.rocm_backend
-assert not {"hip", "rocm"} & set(sys.modules), sorted(sys.modules)
+import {PACKAGE}
+assert {PACKAGES[NAME]!r} not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_without_hip_python_there_is_no_device(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("tallow.rocm_backend.")]:
-        if name.rsplit(".", 1)[1] in ("driver", "runtime", "compiler") or ".hip" in name:
-            monkeypatch.delitem(sys.modules, name)
-    for module in ("driver", "runtime", "compiler", "hip"):
-        monkeypatch.delattr(sys.modules["tallow.rocm_backend"], module, raising=False)
-    for name in ("hip", "rocm", "rocm.bindings"):
-        monkeypatch.setitem(sys.modules, name, None)
-    assert device_count() == 0
-    assert not is_available()
-    for call in (lambda: RocmDevice(0), runtime_version):
-        with pytest.raises(BackendUnavailable, match=r"pip install 'tallow\[rocm\]'"):
-            call()
+def test_without_the_vendors_package_there_is_no_device(run_python):
+    """A part of the package may be there, as CUDA's is with other packages."""
+    run_python(
+        f"""
+        import sys
+        import {PACKAGE} as package
+        sys.modules[{PACKAGES[NAME]!r}] = None
+        assert package.device_count() == 0
+        assert not package.is_available()
+        for call in (lambda: package.device.GpuDevice(0), package.runtime_version):
+            try:
+                call()
+            except package.device.BackendUnavailable as error:
+                assert "pip install 'tallow[{NAME}]'" in str(error)
+            else:
+                raise AssertionError(call)
+        """
+    )

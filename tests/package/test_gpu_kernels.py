@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("hip")
+from .backend import part, require_package
 
-from tallow.rocm_backend import kernels as kernels_module
-from tallow.rocm_backend.error import CompilationFailed, InvalidKernel
-from tallow.rocm_backend.kernels import Kernels, one_kernel
-from tallow.rocm_backend.utils import MOST_BLOCKS, blocks_for
+require_package()
+
+kernels_module = part("kernels")
+Kernels, one_kernel = kernels_module.Kernels, kernels_module.one_kernel
+CompilationFailed, InvalidKernel = part("error").CompilationFailed, part("error").InvalidKernel
+MOST_BLOCKS, blocks_for = part("utils").MOST_BLOCKS, part("utils").blocks_for
 
 SOURCE = """// Doubles.
 #include "types.hpp"

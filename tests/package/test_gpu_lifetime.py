@@ -51,7 +51,7 @@ held = use(RocmDevice(0))
 before = live()
 assert before["device memory"] == 4, before
 assert {kind: before[kind] for kind in before if kind != "device memory"} == {
-    "stream": 1, "module": 1, "hipblas handle": 1, "miopen handle": 1
+    "stream": 1, "event": 1, "module": 1, "hipblas handle": 1, "miopen handle": 1
 }, before
 """
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("hip", "cuda", "ml_dtypes", "safetensors", "scipy", "nvmath", "tempfile")
+HEAVY = ("hip", "cuda.bindings", "ml_dtypes", "safetensors", "scipy", "nvmath", "tempfile")
 
 
 def test_the_import_loads_no_library_but_numpy() -> None:

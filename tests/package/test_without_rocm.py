@@ -45,5 +45,6 @@ def test_without_its_library_the_backend_says_what_is_missing(tmp_path):
 
 
 def test_no_vendor_package_is_imported_with_tallow():
-    code = "import sys, tallow; print([name for name in ('hip', 'rocm', 'cuda') if name in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    # `cuda` alone is no package but what several share.
+    code = "import sys, tallow; print({'hip', 'rocm', 'cuda.bindings', 'nvmath'} & set(sys.modules) or 'none')"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "none"

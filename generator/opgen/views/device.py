@@ -17,6 +17,7 @@ class DeviceBackendView:
     ordinal: str
     label: str
     display: str
+    dlpack: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
             ordinal="ordinal" if _is_numbered(backend) else "0",
             label=quoted(backend.label),
             display=quoted(backend.display),
+            dlpack=backend.dlpack,
         )
         for backend in spec.backends
     )

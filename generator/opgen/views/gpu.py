@@ -13,9 +13,10 @@ class GpuView:
     prefix: str
     doc: str
     extra: str
+    dlpack: int
 
 
 def gpu_backend(spec: Spec, member: str | None) -> GpuView:
     """The backend named `member`."""
     backend = next(backend for backend in spec.backends if backend.name == member)
-    return GpuView(backend.name, backend.class_prefix, backend.doc, backend.extra or backend.name)
+    return GpuView(backend.name, backend.class_prefix, backend.doc, backend.extra or backend.name, backend.dlpack)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..backend import BackendDevice
 from ..dtype import Array, DType
 from ..error import InvalidArgument, OutOfMemory
+from ..layout import Layout
 from ..random import RandomState
 from ..shape import Shape
 from . import cast, random
@@ -40,12 +41,12 @@ class CpuDevice(BackendDevice):
 
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
-        seed, base = self._random.seed, self._random.reserve(count, dtype)
+        seed, base = self._random.reserve(count, dtype)
         return CpuStorage(self, dtype, random.uniform(seed, base, count, lo, up, dtype))
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
-        seed, base = self._random.seed, self._random.reserve(count, dtype)
+        seed, base = self._random.reserve(count, dtype)
         return CpuStorage(self, dtype, random.normal(seed, base, count, mean, std, dtype))
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
@@ -68,6 +69,12 @@ class CpuDevice(BackendDevice):
     def storage_owned(self, array: Array) -> CpuStorage:
         dtype = DType.from_numpy(array.dtype)
         return CpuStorage(self, dtype, np.require(array, dtype.numpy, ["C", "A", "W"]).reshape(-1))
+
+    def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
+        array = np.from_dlpack(source)
+        if array.dtype == np.bool_:
+            array = array.view(np.uint8)
+        return self.storage_owned(array), Layout.contiguous(array.shape)
 
     def synchronize(self) -> None:
         """Nothing is ever under way."""

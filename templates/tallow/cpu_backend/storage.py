@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ..backend import BackendStorage
 from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..dtype import Array, DType
+from ..error import UnsupportedDType
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
@@ -31,6 +32,12 @@ class CpuStorage(BackendStorage):
     def to_numpy(self) -> Array:
         """A copy of the elements."""
         return self.data.copy()
+
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        if self.data.dtype.kind not in "iuf":
+            reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
+            raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
+        return self.view(layout).reshape(layout.shape).__dlpack__(**options)
 
     def view(self, layout: Layout) -> Array:
         """The elements that `layout` reaches, without a copy; rank 0 has shape (1,)."""

@@ -57,11 +57,11 @@ TALLOW_INLINE double pow(double x, double y) {
         return ::name(x);                                                                                              \
     }
 TALLOW_INLINE float pow(float x, float y) {
-    // C's pow(x, 0) is 1 for every x; some libraries make an exception of signalling NaNs.
-    return y == 0 ? 1.0f : ::powf(x, y);
+    // C's pow(x, 0) is 1 for every x; some libraries make an exception of signalling NaNs. Others do not give all x back.
+    return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
 }
 TALLOW_INLINE double pow(double x, double y) {
-    return y == 0 ? 1.0 : ::pow(x, y);
+    return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
 }
 #endif
 TALLOW_FUNCTION(exp)

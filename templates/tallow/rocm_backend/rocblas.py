@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from typing import Any, Final
 
 from ..dtype import DType
 from .error import LibraryError
+from .gemm import StridedBatchedGemm
 from .hip import HipDevice, HipStream
 from .hip.error import hip
 from .hip.resource import HipResource
-from .matrices import LARGEST_COUNT, Matrices
+from .matrices import Matrices
 
 _ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
 _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
@@ -44,61 +44,32 @@ class RocBlas(HipResource):
             if library.has_symbol("hipblasSetAtomicsMode"):
                 mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
                 _check("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode))
-        kinds, computes = hip.hipDataType, library.hipblasComputeType_t
-        in_f32 = (computes.HIPBLAS_COMPUTE_32F, ctypes.c_float(1), ctypes.c_float(0))
-        in_f64 = (computes.HIPBLAS_COMPUTE_64F, ctypes.c_double(1), ctypes.c_double(0))
-        self._modes = {
-            DType.BF16: (kinds.HIP_R_16BF, *in_f32),
-            DType.F16: (kinds.HIP_R_16F, *in_f32),
-            DType.F32: (kinds.HIP_R_32F, *in_f32),
-            DType.F64: (kinds.HIP_R_64F, *in_f64),
-        }
-        operations = library.hipblasOperation_t
-        self._operations = (operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T)
-        self._algorithm = library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT
+        kinds, computes, operations = hip.hipDataType, library.hipblasComputeType_t, library.hipblasOperation_t
+        self._gemm = StridedBatchedGemm(
+            kinds={
+                DType.BF16: kinds.HIP_R_16BF,
+                DType.F16: kinds.HIP_R_16F,
+                DType.F32: kinds.HIP_R_32F,
+                DType.F64: kinds.HIP_R_64F,
+            },
+            sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
+            operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
+            algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
+        )
 
     @property
     def dtypes(self) -> frozenset[DType]:
         """The dtypes that are multiplied."""
-        return frozenset(self._modes)
+        return self._gemm.dtypes
 
     def multiply(
         self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        b, m, n, k = bmnk
-        # One matrix on the right for all on the left, which follow each other as their rows do: one large product.
-        if rhs.step == 0 and not lhs.transposed and lhs.step == m * lhs.leading and b * m <= LARGEST_COUNT:
-            b, m = 1, b * m
-        kind, compute, one, zero = self._modes[dtype]
+        arguments = self._gemm.arguments(dtype, bmnk, lhs, rhs, result)
         self.require_open()
-        # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.
         with self._lock, self._device.activated():
-            status = self._library.hipblasGemmStridedBatchedEx(
-                self._handle,
-                self._operations[rhs.transposed],
-                self._operations[lhs.transposed],
-                n,
-                m,
-                k,
-                ctypes.addressof(one),
-                rhs.address,
-                kind,
-                rhs.leading,
-                rhs.step,
-                lhs.address,
-                kind,
-                lhs.leading,
-                lhs.step,
-                ctypes.addressof(zero),
-                result,
-                kind,
-                n,
-                m * n,
-                b,
-                compute,
-                self._algorithm,
-            )
+            status = self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments)
         _check("hipblasGemmStridedBatchedEx", status)
 
     def __repr__(self) -> str:

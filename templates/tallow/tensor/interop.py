@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 
 from ..device import Device
 from ..dtype import Array, DType
-from ..error import InvalidArgument, UnsupportedDType
+from ..error import InvalidArgument
 from ..layout import Layout
+from ..storage import Storage
 from .arithmetic import ArithmeticMethods
 from .base import TensorBase, device_of, dtype_of
 
@@ -18,7 +19,7 @@ from .base import TensorBase, device_of, dtype_of
 class SupportsDLPack(Protocol):
     """A tensor of any library that exports DLPack."""
 
-    def __dlpack__(self, *, stream: None = None) -> Any: ...
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
 
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
@@ -112,35 +113,33 @@ class InteropMethods(ArithmeticMethods):
         return self._new(target.storage_owned(self.numpy()), Layout.contiguous(self.shape))
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self._exported().__dlpack_device__()
+        return self.device.dlpack
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """Export the elements to another library without a copy. Only on the CPU, and only dtypes that NumPy has."""
-        return self._exported().__dlpack__(**options)
+    def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, **options: Any) -> Any:
+        """Export the elements to another library without a copy; on the CPU only dtypes that NumPy has.
 
-    def _exported(self) -> Array:
-        view = self._host_view()
-        if view is None:
-            reason = f"the elements are on {self.device.label}, from where they are not exported; use to('cpu') first"
-            raise InvalidArgument("dlpack", reason)
-        if view.dtype.kind not in "iuf":
-            reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
-            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, reason)
-        return view
+        The options are those of the protocol: a stream of the device that shall wait for the elements, `copy=True` for
+        a copy of them. A `dl_device` other than the tensor's own is a BufferError, as the protocol has it.
+        """
+        if dl_device not in (None, self.device.dlpack):
+            raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        return self._storage.inner.to_dlpack(self._layout, **options)
 
     @classmethod
     def from_dlpack(cls, source: SupportsDLPack) -> Self:
-        """Import a tensor of another library, which is on the CPU. Booleans become u8.
+        """Import a tensor of another library, on the device that it is on. Booleans become u8.
 
-        The memory is shared if the library lets it be written and the elements are in row-major order, else copied.
+        The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
+        else they are copied.
         """
         try:
-            array = np.from_dlpack(source)
+            kind, ordinal = source.__dlpack_device__()
+            device = Device.of_dlpack(int(kind), int(ordinal))
+            inner, layout = device.inner.from_dlpack(source)
         except (AttributeError, BufferError, RuntimeError, TypeError) as error:
             reason = "move the tensor to the CPU and to a dtype that NumPy has"
             raise InvalidArgument("from_dlpack", f"{error}; {reason} first") from error
-        array = _known(array)
-        return cls._new(Device.cpu().storage_owned(array), Layout.contiguous(array.shape))
+        return cls._new(Storage(inner), layout)
 
 
 def _known(array: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ..cpu_backend import CpuDevice
 from ..dtype import Array, DType
 from ..error import BackendUnavailable
 from ..kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
+from ..layout import Layout
 from ..random import uniform_range
 from ..shape import Shape
 from .names import BACKEND, EXTRA
@@ -67,8 +68,7 @@ class GpuDevice(BackendDevice):
     ) -> GpuStorage:
         count = shape.elem_count
         result = self.empty(dtype, count)
-        random = self._runtime.random
-        seed, base = random.seed, random.reserve(count, dtype)
+        seed, base = self._runtime.random.reserve(count, dtype)
         packed = packer.pack(result.memory.address, count, seed, base, *parameters)
         self.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize), packed)
         return result
@@ -95,6 +95,11 @@ class GpuDevice(BackendDevice):
         result = self.empty(dtype, array.size)
         self.driver.copy_to_device(result.memory.address, array)
         return result
+
+    def from_dlpack(self, source: Any) -> tuple[GpuStorage, Layout]:
+        from .dlpack import take
+
+        return take(self, source)
 
     def synchronize(self) -> None:
         self.driver.synchronize()

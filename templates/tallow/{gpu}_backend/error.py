@@ -1,6 +1,43 @@
 """Errors that only a GPU backend raises. Those of every backend are in `tallow.error`."""
 
+from typing import ClassVar
+
 from ..error import TallowError
+
+
+class DriverError(TallowError, RuntimeError):
+    """A call of the vendor's driver failed.
+
+    `call` is the function, `name` and `code` are the driver's own ("hipErrorOutOfMemory", 2), `detail` says what the
+    call was about.
+    """
+
+    unrecoverable: ClassVar[frozenset[str]] = frozenset()
+    """The names of those after which every later call on the device fails too."""
+    memory_exhausted: ClassVar[str] = ""
+    """The name of the one that tells of a want of device memory."""
+
+    def __init__(self, call: str, name: str, code: int, detail: str = "") -> None:
+        super().__init__(call, name, code, detail)
+        self.call = call
+        self.name = name
+        self.code = code
+        self.detail = detail
+
+    @property
+    def recoverable(self) -> bool:
+        """Whether later calls on the device can succeed."""
+        return self.name not in self.unrecoverable
+
+    @property
+    def out_of_memory(self) -> bool:
+        """Whether the call failed for want of device memory."""
+        return self.name == self.memory_exhausted
+
+    def __str__(self) -> str:
+        about = f" ({self.detail})" if self.detail else ""
+        advice = "" if self.recoverable else "; the device is lost to this process: start a new one"
+        return f"{self.call}{about}: {self.name}, code {self.code}{advice}"
 
 
 class CompilationFailed(TallowError, RuntimeError):

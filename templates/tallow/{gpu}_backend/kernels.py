@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from .code_cache import CodeCache, cache_folder
-from .driver import Driver, Function, Module
+from .driver import Driver, Module
 from .error import InvalidKernel
+from .gpu_driver import Function
 from .utils import BLOCK, MOST_BLOCKS
 
 _SOURCES: Final = Path(__file__).parent.parent / "kernels"

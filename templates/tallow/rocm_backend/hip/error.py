@@ -8,6 +8,7 @@ from typing import Any, Final
 from hip import hip as _binding
 
 from ...error import BackendUnavailable, TallowError
+from ..error import DriverError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
 hip: Final[Any] = _binding
@@ -66,34 +67,11 @@ REQUIRED_FUNCTIONS: Final = (
 )
 
 
-class HipError(TallowError, RuntimeError):
-    """A call of the HIP runtime failed.
+class HipError(DriverError):
+    """A call of the HIP runtime failed; `recoverable` tells whether the device can still be used by this process."""
 
-    `call` is the function, `name` and `code` are HIP's own ("hipErrorOutOfMemory", 2), `detail` says what the call was
-    about. `recoverable` tells whether the device can still be used by this process.
-    """
-
-    def __init__(self, call: str, name: str, code: int, detail: str = "") -> None:
-        super().__init__(call, name, code, detail)
-        self.call = call
-        self.name = name
-        self.code = code
-        self.detail = detail
-
-    @property
-    def recoverable(self) -> bool:
-        """Whether later calls on the device can succeed."""
-        return self.name not in _UNRECOVERABLE
-
-    @property
-    def out_of_memory(self) -> bool:
-        """Whether the call failed for want of device memory."""
-        return self.name == "hipErrorOutOfMemory"
-
-    def __str__(self) -> str:
-        about = f" ({self.detail})" if self.detail else ""
-        advice = "" if self.recoverable else "; the device is lost to this process: start a new one"
-        return f"{self.call}{about}: {self.name}, code {self.code}{advice}"
+    unrecoverable = _UNRECOVERABLE
+    memory_exhausted = "hipErrorOutOfMemory"
 
 
 class HipClosed(TallowError, ValueError):

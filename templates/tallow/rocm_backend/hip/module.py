@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from rocm.bindings import _hip_helpers
 
 from ...error import DeviceMismatch, InvalidArgument
+from ..elf import elf_size, require_complete
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource
@@ -21,8 +22,6 @@ Dim3: TypeAlias = tuple[int, int, int]
 # HIP counts the threads of a launch in 32 bits, separately in each dim.
 _THREADS_PER_DIM: Final = 1 << 32
 
-_ELF_MAGIC: Final = b"\x7fELF"
-_ELF_HEADER: Final = struct.Struct("<40xQ10xHH2x")
 _BUNDLE_MAGIC: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _BUNDLE_ENTRY: Final = struct.Struct("<QQQ")
 
@@ -41,7 +40,7 @@ class HipModule(HipResource):
     __slots__ = ("_handle", "_image", "_kernels", "_lock", "device", "name")
 
     def __init__(self, device: HipDevice, image: bytes, name: str = "module") -> None:
-        _check_complete(image, name)
+        require_complete("HipModule", name, image, elf_size(image) or _bundle_size(image))
         about = f"{name} on {device.label}, a {device.properties.gcn_arch_name}"
         with device.activated():
             self._handle: Any = check("hipModuleLoadData", hip.hipModuleLoadData(image), about)
@@ -229,22 +228,6 @@ def _attribute(function: Any, attribute: Any) -> int:
 
 def _unload(handle: Any) -> None:
     check("hipModuleUnload", hip.hipModuleUnload(handle))
-
-
-def _check_complete(image: bytes, name: str) -> None:
-    """Refuse an image that ends before its own headers say; the runtime is told no size and would read past the end."""
-    needed = _elf_size(image) if image.startswith(_ELF_MAGIC) else _bundle_size(image)
-    if not image or len(image) < needed:
-        reason = f"{name} is cut short: it has {len(image)} of {max(needed, 1)} bytes; build it again"
-        raise InvalidArgument("HipModule", reason)
-
-
-def _elf_size(image: bytes) -> int:
-    """The size that an ELF's header claims: its section headers are what compilers write last."""
-    if len(image) < _ELF_HEADER.size:
-        return _ELF_HEADER.size
-    section_headers, entry_size, entries = _ELF_HEADER.unpack_from(image)
-    return int(section_headers + entry_size * entries)
 
 
 def _bundle_size(image: bytes) -> int:

@@ -41,6 +41,12 @@ class Operand(NamedTuple):
         return storage.memory.address + self.layout.start_offset * storage.dtype.itemsize
 
     @property
+    def end(self) -> int:
+        """Where the bytes that the layout spans end."""
+        storage = self.storage
+        return storage.memory.address + self.layout.end * storage.dtype.itemsize
+
+    @property
     def shape(self) -> Shape:
         """The sizes of the dims."""
         return self.layout.shape
@@ -61,9 +67,5 @@ def dense(storage: GpuStorage, shape: tuple[int, ...]) -> Operand:
 
 
 def shares_memory(one: Operand, other: Operand) -> bool:
-    """Whether an element of one may be an element of the other: their storages are one, and their ranges meet."""
-    return (
-        one.storage.memory is other.storage.memory
-        and one.layout.start_offset < other.layout.end
-        and other.layout.start_offset < one.layout.end
-    )
+    """Whether an element of one may be an element of the other: their ranges meet, whoever else shares the memory."""
+    return one.address < other.end and other.address < one.end

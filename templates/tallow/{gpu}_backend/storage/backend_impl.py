@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .slice import Slice
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
+    from ..dlpack import Borrowed
 
 
 class GpuStorage(BackendStorage):
@@ -27,7 +28,7 @@ class GpuStorage(BackendStorage):
 
     device: GpuDevice
 
-    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Slice) -> None:
+    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Slice | Borrowed) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
         self.device = device
         self.dtype = dtype
@@ -38,6 +39,11 @@ class GpuStorage(BackendStorage):
         array = np.empty(self.length, self.dtype.numpy)
         self.device.read(array, self.memory.address)
         return array
+
+    def to_dlpack(self, layout: Layout, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> object:
+        from ..dlpack import export
+
+        return export(self, layout, stream, bool(copy))
 
     def try_clone(self, layout: Layout) -> GpuStorage:  # noqa: ARG002 - it only has to fit
         return ops.copy.fresh(Operand(self, Layout.contiguous((self.length,))))

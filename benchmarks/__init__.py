@@ -1,0 +1,1 @@
+"""How fast tallow is beside other libraries."""

@@ -1,0 +1,125 @@
+"""Runs cases: each result is checked first, and what is wrong is not timed."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import timing
+from .libraries import Data, Libraries
+from .results import LIBRARIES, Measurement, Row
+from .work import Op, Work
+
+# The size whose calls are small enough that enqueueing them is all that counts.
+HOST_ELEMENTS = 1 << 10
+
+
+def measure(op: Op, data: Data) -> Row:
+    """Check and time one op; whatever goes wrong is noted in the row, and the run goes on."""
+    libraries = {name: Measurement() for name in LIBRARIES}
+    row = Row(op.family, op.name, data.dtype, data.elements, "", 0, 0, libraries)
+    try:
+        work = op.build(data)
+        row.shape, row.nbytes, row.flops = work.shape, work.nbytes, work.flops
+        _fill(row, work, data.libraries)
+    except Exception as error:
+        row.failure = _summary(error)
+    if row.failure:
+        # A row with a wrong result has no times, not even those of the libraries that are right.
+        row.libraries = {name: Measurement(reason="not timed") for name in LIBRARIES}
+    return row
+
+
+def _fill(row: Row, work: Work, libraries: Libraries) -> None:
+    calls, ours = _right_calls(row, work, libraries)
+    if row.failure:
+        return
+    for name, seconds in timing.device_seconds(calls).items():
+        row.libraries[name].seconds = seconds
+    if row.elements == HOST_ELEMENTS:
+        for name, seconds in timing.host_seconds(calls).items():
+            row.libraries[name].host_seconds = seconds
+    again = libraries.as_torch(_result(work, calls["tallow"]))
+    libraries.device.synchronize()
+    if work.repeats and not torch.equal(ours, again):
+        row.failure = "tallow's result changed while it was timed"
+
+
+def _right_calls(row: Row, work: Work, libraries: Libraries) -> tuple[dict[str, Callable[[], Any]], torch.Tensor]:
+    """The calls of the libraries whose results are right, and tallow's result."""
+    calls: dict[str, Callable[[], Any]] = {}
+    without_cupy = libraries.why_without_cupy(row.dtype) or (work.cupy if isinstance(work.cupy, str) else "")
+    ours = torch.empty(0)
+    for name, call in (("tallow", work.tallow), ("torch", work.torch), ("cupy", work.cupy)):
+        problem = without_cupy if name == "cupy" else ""
+        if not problem and not isinstance(call, str):
+            try:
+                found = libraries.as_torch(_result(work, call))
+                libraries.device.synchronize()
+                problem = work.check(found, name != "tallow")
+                if name == "tallow":
+                    ours = found.clone() if work.output is not None else found
+                calls[name] = call
+            except Exception as error:
+                problem = _summary(error)
+        row.libraries[name].reason = problem
+        if problem:
+            calls.pop(name, None)
+            # CuPy is not needed to know what is right.
+            if name != "cupy":
+                row.failure = f"{LIBRARIES[name]}: {problem}"
+                break
+    return calls, ours
+
+
+def _result(work: Work, call: Callable[[], Any]) -> Any:
+    if work.output is None:
+        return call()
+    # What was there before must not pass for a result.
+    work.output.fill_(float("nan"))
+    call()
+    return work.output
+
+
+def _summary(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def environment(libraries: Libraries, command: str) -> dict[str, str]:
+    """What a reader has to know to repeat the run."""
+    properties = torch.cuda.get_device_properties(libraries.torch_device)
+    return {
+        "command": command,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "GPU": f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB",
+        "driver": _driver(),
+        "CUDA of PyTorch": str(torch.version.cuda),
+        "Python": platform.python_version(),
+        **{package: _version(package) for package in ("tallow", "torch", "cupy", "numpy", "cuda.bindings")},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return str(import_module(package).__version__)
+    except ImportError:
+        return "not installed"
+
+
+def _driver() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "unknown"
+    query = [program, "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip() or "unknown"

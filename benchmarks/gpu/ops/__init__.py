@@ -1,0 +1,13 @@
+"""Every op that is measured, by family."""
+
+from ..work import Op
+from . import elementwise, images, indexing, memory, products, reductions
+
+OPS: tuple[Op, ...] = (
+    *elementwise.OPS,
+    *memory.OPS,
+    *reductions.OPS,
+    *indexing.OPS,
+    *images.OPS,
+    *products.OPS,
+)

@@ -1,0 +1,177 @@
+"""One result for each element: affine, binary, unary, cmp, where, cast, and operands that repeat or are turned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import tallow as tl
+import torch
+from torch.nn import functional
+
+from ..libraries import Data
+from ..work import HALVES, Op, Work, close, matrix_text
+
+_MUL, _ADD = 1.5, 0.25
+# What f32 functions may be off by, and the rounding of a half.
+_FUNCTION_ULPS = {"f32": 4, "f16": 1, "bf16": 1}
+
+
+def _affine(data: Data) -> Work:
+    x = data.x
+    # PyTorch has no op for it; this is the one of its sums that does it in one pass.
+    addend = torch.tensor(_ADD)
+    return Work(
+        shape=matrix_text(data),
+        nbytes=2 * data.elements * data.itemsize,
+        tallow=lambda: x.tallow.affine(_MUL, _ADD),
+        torch=lambda: torch.add(addend, x.torch, alpha=_MUL),
+        cupy=lambda: _cupy_affine(data.cupy)(x.cupy),
+        check=close(lambda: x.torch.double() * _MUL + _ADD, data, ulps=1, absolute=1),
+    )
+
+
+@cache
+def _cupy_affine(cupy: Any) -> Callable[[Any], Any]:
+    expression = f"y = T(static_cast<float>(x) * {_MUL}f + {_ADD}f)"
+    kernel: Callable[[Any], Any] = cupy.ElementwiseKernel("T x", "T y", expression, "affine")
+    return kernel
+
+
+def _binary(name: str) -> Op:
+    def build(data: Data) -> Work:
+        x, y = data.x, data.y
+        ours, theirs = getattr(tl.Tensor, name), getattr(torch, name)
+        cupy_name = {"mul": "multiply"}.get(name, name)
+        cupy_function: Any = getattr(data.cupy, cupy_name, None)
+        return Work(
+            shape=matrix_text(data),
+            nbytes=3 * data.elements * data.itemsize,
+            tallow=lambda: ours(x.tallow, y.tallow),
+            torch=lambda: theirs(x.torch, y.torch),
+            cupy=lambda: cupy_function(x.cupy, y.cupy),
+            check=close(lambda: theirs(x.torch.double(), y.torch.double()), data, ulps=1, absolute=1),
+        )
+
+    return Op("binary", name, build)
+
+
+def _unary(name: str, theirs: Callable[[torch.Tensor], torch.Tensor]) -> Op:
+    ours = getattr(tl.Tensor, name)
+
+    def build(data: Data) -> Work:
+        x = data.x
+        cupy_function = getattr(data.cupy, name, None)
+        return Work(
+            shape=matrix_text(data),
+            nbytes=2 * data.elements * data.itemsize,
+            tallow=lambda: ours(x.tallow),
+            torch=lambda: theirs(x.torch),
+            cupy=(lambda: cupy_function(x.cupy)) if cupy_function else f"CuPy has no {name}",
+            check=close(lambda: theirs(x.torch.double()), data, ulps=_FUNCTION_ULPS[data.dtype], absolute=1),
+        )
+
+    return Op("unary", name, build)
+
+
+def _cmp(data: Data) -> Work:
+    x, y = data.x, data.y
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (2 * data.itemsize + 1),
+        tallow=lambda: x.tallow.lt(y.tallow),
+        torch=lambda: torch.lt(x.torch, y.torch),
+        cupy=lambda: data.cupy.less(x.cupy, y.cupy),
+        check=close(lambda: torch.lt(x.torch, y.torch), data),
+    )
+
+
+def _where(data: Data) -> Work:
+    x, y = data.x, data.y
+    condition = data.share(torch.gt(x.torch, y.torch).to(torch.uint8))
+    chosen = condition.torch.view(torch.bool)
+    cupy_chosen = condition.cupy.view("?") if not data.libraries.why_without_cupy(data.dtype) else None
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (3 * data.itemsize + 1),
+        tallow=lambda: condition.tallow.where(x.tallow, y.tallow),
+        torch=lambda: torch.where(chosen, x.torch, y.torch),
+        cupy=lambda: data.cupy.where(cupy_chosen, x.cupy, y.cupy),
+        check=close(lambda: torch.where(chosen, x.torch, y.torch), data),
+    )
+
+
+def _cast_from_f32(data: Data) -> Work:
+    x = data.share(data.normal(data.rows, data.columns, dtype=torch.float32))
+    target = tl.DType(data.dtype)
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (4 + data.itemsize),
+        tallow=lambda: x.tallow.to_dtype(target),
+        torch=lambda: x.torch.to(data.torch_dtype),
+        cupy=lambda: x.cupy.astype("float16"),
+        check=close(lambda: x.torch.to(data.torch_dtype), data),
+    )
+
+
+def _cast_to_f32(data: Data) -> Work:
+    x = data.x
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (4 + data.itemsize),
+        tallow=lambda: x.tallow.to_dtype(tl.DType.F32),
+        torch=lambda: x.torch.float(),
+        cupy=lambda: x.cupy.astype("float32"),
+        check=close(lambda: x.torch.float(), data),
+    )
+
+
+def _add_small(name: str) -> Op:
+    def build(data: Data) -> Work:
+        x = data.x
+        count = data.columns if name == "row" else data.rows
+        small = data.share(data.normal(count, 1) if name == "column" else data.normal(count))
+        return Work(
+            shape=matrix_text(data),
+            nbytes=(2 * data.elements + count) * data.itemsize,
+            tallow=lambda: x.tallow + small.tallow,
+            torch=lambda: x.torch + small.torch,
+            cupy=lambda: x.cupy + small.cupy,
+            check=close(lambda: x.torch.double() + small.torch.double(), data, ulps=1, absolute=1),
+        )
+
+    return Op("broadcast", f"add a {name}", build)
+
+
+def _add_turned(data: Data) -> Work:
+    x = data.x
+    y = data.share(data.y.torch.view(data.columns, data.rows))
+    ours, theirs = y.tallow.T, y.torch.T
+    cupy_turned = y.cupy.T if not data.libraries.why_without_cupy(data.dtype) else None
+    return Work(
+        shape=matrix_text(data),
+        nbytes=3 * data.elements * data.itemsize,
+        tallow=lambda: x.tallow + ours,
+        torch=lambda: x.torch + theirs,
+        cupy=lambda: x.cupy + cupy_turned,
+        check=close(lambda: x.torch.double() + theirs.double(), data, ulps=1, absolute=1),
+    )
+
+
+OPS = (
+    Op("affine", "affine", _affine),
+    _binary("add"),
+    _binary("mul"),
+    _unary("exp", torch.exp),
+    _unary("gelu", lambda x: functional.gelu(x, approximate="tanh")),
+    _unary("gelu_erf", functional.gelu),
+    _unary("silu", functional.silu),
+    Op("cmp", "lt", _cmp),
+    Op("where", "where", _where),
+    Op("cast", "cast from f32", _cast_from_f32, HALVES),
+    Op("cast", "cast to f32", _cast_to_f32, HALVES),
+    _add_small("row"),
+    _add_small("column"),
+    Op("transposed", "add, one side transposed", _add_turned),
+)

@@ -1,0 +1,86 @@
+"""Elements chosen by indexes, which are i64 in all libraries: gather, index_select, index_add, scatter_add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..libraries import Data
+from ..work import Op, Work, close, matrix_text
+
+_INDEX_BYTES = 8
+# Sums of a few elements one after the other, in units in the last place of 1.0.
+_SUM_ERROR = 64
+
+
+def _gather(data: Data) -> Work:
+    x, places = data.x, data.places
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (2 * data.itemsize + _INDEX_BYTES),
+        tallow=lambda: x.tallow.gather(places.tallow, 1),
+        torch=lambda: torch.gather(x.torch, 1, places.torch),
+        cupy=lambda: data.cupy.take_along_axis(x.cupy, places.cupy, axis=1),
+        check=close(lambda: torch.gather(x.torch, 1, places.torch), data),
+    )
+
+
+def _index_select(data: Data) -> Work:
+    x, rows = data.x, data.row_numbers
+    return Work(
+        shape=matrix_text(data),
+        nbytes=2 * data.elements * data.itemsize + data.rows * _INDEX_BYTES,
+        tallow=lambda: x.tallow.index_select(rows.tallow, 0),
+        torch=lambda: torch.index_select(x.torch, 0, rows.torch),
+        cupy=lambda: data.cupy.take(x.cupy, rows.cupy, axis=0),
+        check=close(lambda: torch.index_select(x.torch, 0, rows.torch), data),
+    )
+
+
+def _index_add(data: Data) -> Work:
+    x, y, rows = data.x, data.y, data.row_numbers
+
+    def add_in_cupy() -> Any:
+        result = x.cupy.copy()
+        data.cupy.add.at(result, rows.cupy, y.cupy)
+        return result
+
+    return Work(
+        shape=matrix_text(data),
+        nbytes=3 * data.elements * data.itemsize + data.rows * _INDEX_BYTES,
+        tallow=lambda: x.tallow.index_add(rows.tallow, y.tallow, 0),
+        torch=lambda: torch.index_add(x.torch, 0, rows.torch, y.torch),
+        cupy=add_in_cupy,
+        check=close(
+            lambda: torch.index_add(x.torch.double(), 0, rows.torch, y.torch.double()),
+            data,
+            ulps=1,
+            absolute=_SUM_ERROR,
+        ),
+    )
+
+
+def _scatter_add(data: Data) -> Work:
+    x, y, places = data.x, data.y, data.places
+    return Work(
+        shape=matrix_text(data),
+        nbytes=data.elements * (3 * data.itemsize + _INDEX_BYTES),
+        tallow=lambda: x.tallow.scatter_add(places.tallow, y.tallow, 1),
+        torch=lambda: torch.scatter_add(x.torch, 1, places.torch, y.torch),
+        cupy="CuPy has no scatter_add along a dim",
+        check=close(
+            lambda: torch.scatter_add(x.torch.double(), 1, places.torch, y.torch.double()),
+            data,
+            ulps=1,
+            absolute=_SUM_ERROR,
+        ),
+    )
+
+
+OPS = (
+    Op("gather", "gather", _gather),
+    Op("index_select", "index_select", _index_select),
+    Op("index_add", "index_add", _index_add),
+    Op("scatter_add", "scatter_add", _scatter_add),
+)

@@ -1,0 +1,60 @@
+"""What is bound by arithmetic: matmul and conv2d. f32 is full f32, never TF32."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+from ..libraries import Data
+from ..work import Op, Work, close
+
+# A product of matrices with 2^28 elements would take as long as all the rest.
+_LARGEST_MATRIX = 8192
+_WINDOW = 3
+
+
+def _matmul(data: Data) -> Work:
+    size = min(data.rows, _LARGEST_MATRIX)
+    x, y = (data.share(operand.torch.view(-1)[: size**2].view(size, size)) for operand in (data.x, data.y))
+    return Work(
+        shape=f"{size} x {size} by {size} x {size}",
+        nbytes=3 * size**2 * data.itemsize,
+        flops=2 * size**3,
+        tallow=lambda: x.tallow.matmul(y.tallow),
+        torch=lambda: torch.matmul(x.torch, y.torch),
+        cupy=lambda: data.cupy.matmul(x.cupy, y.cupy),
+        # A library may add up a whole sum in order, and each partial sum grows with the root of its length.
+        check=close(lambda: torch.matmul(x.torch.double(), y.torch.double()), data, ulps=1, absolute=2 * size),
+    )
+
+
+def _conv2d(data: Data) -> Work:
+    images = data.images(data.elements)
+    channels = images.torch.shape[1]
+    products = channels * _WINDOW**2
+    kernel = data.share(data.normal(channels, channels, _WINDOW, _WINDOW) / math.sqrt(products))
+    shape = " x ".join(map(str, images.torch.shape))
+
+    def expected() -> torch.Tensor:
+        # One image at a time, for the work space that a convolution in f64 takes.
+        weights = kernel.torch.double()
+        return torch.cat([functional.conv2d(image.double(), weights, padding=1) for image in images.torch.split(1)])
+
+    return Work(
+        shape=f"{shape}, {channels} kernels of {_WINDOW} x {_WINDOW}",
+        nbytes=(2 * data.elements + kernel.torch.numel()) * data.itemsize,
+        flops=2 * data.elements * products,
+        tallow=lambda: images.tallow.conv2d(kernel.tallow, padding=1),
+        torch=lambda: functional.conv2d(images.torch, kernel.torch, padding=1),
+        cupy="CuPy has no convolution of NCHW",
+        # The kernel is scaled so that results are about 1, and so are the errors of their sums.
+        check=close(expected, data, ulps=1, absolute=4 * math.sqrt(products)),
+    )
+
+
+OPS = (
+    Op("matmul", "matmul", _matmul),
+    Op("conv2d", "conv2d", _conv2d),
+)

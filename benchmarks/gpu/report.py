@@ -1,0 +1,236 @@
+"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from .results import LIBRARIES, PEERS, Results, Row, bytes_text, size_text
+from .table import figure, micros, number
+
+# Below these an op is named as slow: beside a peer, and beside a copy of as many elements.
+SLOW_RATIO = 0.9
+SLOW_SHARE = 0.8
+
+_INTRODUCTION = """\
+# Benchmarks on a GPU
+
+Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. This page, the plot and
+[{results}]({results}) are what the command wrote:
+
+{command}
+
+- A time is the median of several rounds, measured with events on the device; the libraries take turns. The result's
+  allocation belongs to the call, and each library has a caching allocator.
+- GB/s count what an op must read and write by its meaning, each element once, however it is done. matmul and conv2d are
+  in TFLOP/s.
+- "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
+- A ratio above 1 means that tallow is faster.
+- f32 is full f32 in all libraries, never TF32. Indexes are i64.
+- A result is compared with PyTorch's, in f64 where rounding differs, before it is timed. What is wrong is not timed
+  and stands at the top.
+"""
+
+
+def page(results: Results, plot: str, file: str) -> str:
+    """The page, in Markdown; `plot` and `file` are the names of the plot and of the results beside it."""
+    sizes = sorted({row.elements for row in results.rows}, reverse=True)
+    parts = [
+        _INTRODUCTION.format(results=file, command=f"    {results.environment.get('command', '')}"),
+        *_failures(results),
+        _markdown(["", ""], results.environment.items()),
+        "## The copy ceiling",
+        _ceilings(results),
+        "## What is slow",
+        *_slow(results, sizes),
+        f"![Share of the copy ceiling and speed relative to PyTorch, by op and dtype]({plot})",
+    ]
+    for elements in sizes:
+        rows = [row for row in results.rows if row.elements == elements and not row.failure]
+        # Only operands that are larger than any cache say how well memory is used.
+        tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
+        parts += [f"## {size_text(elements)} elements", *tables]
+    parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
+    parts += _reasons(results)
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def summary(results: Results) -> list[str]:
+    """What to read last in a terminal: the ceiling, what is slow, and what failed."""
+    lines = [""]
+    for nbytes, rates in results.ceilings.items():
+        copies = ", ".join(f"{name} {figure(rate)} GB/s" for name, rate in rates.items())
+        lines.append(f"copy of {bytes_text(nbytes)}: {copies}")
+    slow = _slow_rows(results.rows)
+    lines.append(f"{len(slow)} of {len(results.rows)} rows below {SLOW_RATIO} of a peer")
+    lines += [f"  {_name(row)}: {_ratios(row)}" for row in slow]
+    lines += [f"FAILED {_name(row)}: {row.failure}" for row in results.failures]
+    return lines
+
+
+def _failures(results: Results) -> list[str]:
+    if not results.failures:
+        return []
+    rows = [[row.op, row.dtype, row.size, _cell(row.failure)] for row in results.failures]
+    return [f"## **{len(rows)} FAILED**", _markdown(["op", "dtype", "size", "what is wrong"], rows)]
+
+
+def _ceilings(results: Results) -> str:
+    names = list(dict.fromkeys(name for rates in results.ceilings.values() for name in rates))
+    rows = [
+        [bytes_text(nbytes), *(figure(rates.get(name)) for name in names)]
+        for nbytes, rates in sorted(results.ceilings.items(), reverse=True)
+    ]
+    return _markdown(["bytes copied", *(f"{name}, GB/s" for name in names)], rows)
+
+
+def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
+    parts = []
+    for elements in sizes:
+        slow = _slow_rows(row for row in results.rows if row.elements == elements)
+        if slow:
+            head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
+            rows = [[row.op, row.dtype, *_both(row.ratio), *_device(row, *LIBRARIES)] for row in slow]
+            parts += [f"Below {SLOW_RATIO} of a peer at {size_text(elements)} elements:", _markdown(head, rows)]
+        else:
+            parts.append(f"At {size_text(elements)} elements no op is below {SLOW_RATIO} of a peer.")
+    parts += _below_ceiling(results, sizes)
+    slow_host = sorted((row for row in results.rows if _least(row.host_ratio) < SLOW_RATIO), key=_least_host)
+    if slow_host:
+        head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
+        rows = [[row.op, row.dtype, *_both(row.host_ratio), *_on_host(row)] for row in slow_host]
+        parts += [f"Below {SLOW_RATIO} of a peer on the host, in small calls:", _markdown(head, rows)]
+    return parts
+
+
+def _below_ceiling(results: Results, sizes: Sequence[int]) -> list[str]:
+    if not sizes:
+        return []
+    shares = [(results.share(row), row) for row in results.rows if row.elements == sizes[0]]
+    slow = sorted(((share, row) for share, row in shares if share is not None and share < SLOW_SHARE), key=_first)
+    if not slow:
+        return [f"At {size_text(sizes[0])} elements no op is below {SLOW_SHARE} of the copy ceiling."]
+    rows = [
+        [row.op, row.dtype, number(share, 2), *(number(results.share(row, peer), 2) for peer in PEERS)]
+        for share, row in slow
+    ]
+    title = f"Below {SLOW_SHARE} of the copy ceiling at {size_text(sizes[0])} elements:"
+    return [title, _markdown(["op", "dtype", *LIBRARIES.values()], rows)]
+
+
+def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
+    head = ["op", "dtype", "shape", "tallow", "ceiling", "PyTorch", "ratio", "CuPy", "ratio"]
+    parts = []
+    for unit, title in (("GB/s", "In GB/s:"), ("TFLOP/s", "In TFLOP/s:")):
+        body = []
+        for row in rows:
+            if row.unit == unit:
+                peers = [text for peer in PEERS for text in (figure(row.rate(peer)), number(row.ratio(peer), 2))]
+                share = number(results.share(row), 2)
+                body.append([row.op, row.dtype, row.shape, figure(row.rate("tallow")), share, *peers])
+        if body:
+            parts += [title, _markdown(head, body)]
+    return parts
+
+
+def _times(rows: Sequence[Row]) -> list[str]:
+    head = ["op", "dtype", "tallow", "PyTorch", "ratio", "CuPy", "ratio"]
+    body = [
+        [
+            row.op,
+            row.dtype,
+            *_device(row, "tallow"),
+            *(text for peer in PEERS for text in (*_device(row, peer), number(row.ratio(peer), 2))),
+        ]
+        for row in rows
+    ]
+    return (
+        ["Microseconds on the device; operands of this size stay in its cache.", _markdown(head, body)] if body else []
+    )
+
+
+def _host(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return []
+    found = {name: [row.libraries[name].host_seconds for row in rows] for name in LIBRARIES}
+    medians = {name: [seconds for seconds in times if seconds is not None] for name, times in found.items()}
+    words = [f"{LIBRARIES[name]} {micros(median(times))} us" for name, times in medians.items() if times]
+    head = ["op", "dtype", *_titles("us"), *(f"ratio to {title}" for title in PEERS.values())]
+    body = [[row.op, row.dtype, *_on_host(row), *_both(row.host_ratio)] for row in rows]
+    return [
+        "## Host time of a small call",
+        f"To enqueue one call at {rows[0].size} elements, without waiting for it. In the middle: {', '.join(words)}.",
+        _markdown(head, body),
+    ]
+
+
+def _reasons(results: Results) -> list[str]:
+    """What every dash of a library means."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for row in results.rows:
+        for name, measured in row.libraries.items():
+            if measured.reason and not row.failure:
+                where.setdefault((LIBRARIES[name], measured.reason), []).append(f"{row.op} {row.dtype}")
+    if not where:
+        return []
+    rows = []
+    for (library, reason), names in where.items():
+        ops = dict.fromkeys(names)
+        rows.append([library, _cell(reason), ", ".join(ops) if len(ops) < 8 else f"{len(ops)} ops"])
+    return ["## What a dash means", _markdown(["library", "reason", "where"], rows)]
+
+
+def _slow_rows(rows: Iterable[Row]) -> list[Row]:
+    return sorted((row for row in rows if _least(row.ratio) < SLOW_RATIO), key=lambda row: _least(row.ratio))
+
+
+def _least(ratio: Callable[[str], float | None]) -> float:
+    return min((found for peer in PEERS if (found := ratio(peer)) is not None), default=float("inf"))
+
+
+def _least_host(row: Row) -> float:
+    return _least(row.host_ratio)
+
+
+def _first(pair: tuple[float, Row]) -> float:
+    return pair[0]
+
+
+def _both(ratio: Callable[[str], float | None]) -> list[str]:
+    return [number(ratio(peer), 2) for peer in PEERS]
+
+
+def _device(row: Row, *libraries: str) -> list[str]:
+    return [micros(row.libraries[name].seconds) for name in libraries]
+
+
+def _on_host(row: Row) -> list[str]:
+    return [micros(row.libraries[name].host_seconds) for name in LIBRARIES]
+
+
+def _titles(unit: str) -> list[str]:
+    return [f"{title}, {unit}" for title in LIBRARIES.values()]
+
+
+def _name(row: Row) -> str:
+    return f"{row.op} {row.dtype} {row.size}"
+
+
+def _ratios(row: Row) -> str:
+    ratios = ((title, row.ratio(peer)) for peer, title in PEERS.items())
+    return ", ".join(f"{ratio:.2f} of {title}" for title, ratio in ratios if ratio is not None)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table whose columns of numbers are set to the right."""
+    body = [list(row) for row in rows]
+    is_number = [
+        bool(body) and all(row[column].replace(".", "", 1).isdecimal() or row[column] == "–" for row in body)
+        for column in range(len(head))
+    ]
+    rule = ["---:" if right else "---" for right in is_number]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *body))

@@ -1,0 +1,68 @@
+"""A device's primary context: the one that CUDA's own runtime uses, and so every library that shares memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from ..error import BackendUnavailable, InvalidArgument
+from .result import check, cuda, start_driver
+
+_UNCHANGED: Final = contextlib.nullcontext()
+
+
+class Context:
+    """The primary context of a device, kept until `release`.
+
+    Raises BackendUnavailable where there is no driver or no device, InvalidArgument for an ordinal that no device has.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        start_driver()
+        count = check("cuDeviceGetCount", cuda.cuDeviceGetCount())
+        if count == 0:
+            raise BackendUnavailable("cuda", "the CUDA driver finds no GPU; check that nvidia-smi lists one")
+        if not 0 <= ordinal < count:
+            raise InvalidArgument("CudaDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
+        self.label = f"cuda:{ordinal}"
+        self.device = check("cuDeviceGet", cuda.cuDeviceGet(ordinal), self.label)
+        retained = cuda.cuDevicePrimaryCtxRetain(self.device)
+        self._handle = check("cuDevicePrimaryCtxRetain", retained, self.label)
+        self._address = int(self._handle)
+
+    def attribute(self, name: str) -> int:
+        """A number of the device, by the name that CUDA has for it after CU_DEVICE_ATTRIBUTE_."""
+        attribute = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(check("cuDeviceGetAttribute", cuda.cuDeviceGetAttribute(attribute, self.device), self.label))
+
+    @property
+    def name(self) -> str:
+        """What NVIDIA calls the device."""
+        found: bytes = check("cuDeviceGetName", cuda.cuDeviceGetName(256, self.device), self.label)
+        return found.partition(b"\0")[0].decode(errors="replace")
+
+    def is_current(self) -> bool:
+        """Whether this is the current context of the calling thread."""
+        return int(check("cuCtxGetCurrent", cuda.cuCtxGetCurrent())) == self._address
+
+    def activated(self) -> contextlib.AbstractContextManager[None]:
+        """Make this the current context of the calling thread for the length of a `with` block.
+
+        A thread that had none keeps it, as with the first call of CUDA's runtime.
+        """
+        previous = check("cuCtxGetCurrent", cuda.cuCtxGetCurrent())
+        return _UNCHANGED if int(previous) == self._address else self._switched_from(previous)
+
+    @contextlib.contextmanager
+    def _switched_from(self, previous: Any) -> Iterator[None]:
+        check("cuCtxSetCurrent", cuda.cuCtxSetCurrent(self._handle), self.label)
+        try:
+            yield
+        finally:
+            if int(previous):
+                check("cuCtxSetCurrent", cuda.cuCtxSetCurrent(previous))
+
+    def release(self) -> None:
+        """Give the context back; it stays while others hold it."""
+        check("cuDevicePrimaryCtxRelease", cuda.cuDevicePrimaryCtxRelease(self.device), self.label)

@@ -1,0 +1,183 @@
+"""What the backend needs of a device, over the CUDA driver. Imports cuda-python."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..error import OutOfMemory, TallowError
+from .compiler import Nvrtc
+from .context import Context
+from .gpu_driver import Direction, Function, GpuDriver
+from .module import CudaKernel, CudaModule
+from .result import CudaError, check, cuda, start_driver
+
+if TYPE_CHECKING:
+    from .allocator import CachingAllocator
+    from .libraries import Blas, Images
+
+Module: TypeAlias = CudaModule
+
+# Handles that stand for no object: the default stream of all threads, which others also write as 0.
+_LEGACY_STREAM: Final = 1
+
+
+def device_count() -> int:
+    """How many devices there are; 0 where the driver or devices are missing."""
+    try:
+        start_driver()
+        return int(check("cuDeviceGetCount", cuda.cuDeviceGetCount()))
+    except TallowError:
+        return 0
+
+
+def runtime_version() -> str:
+    """The newest CUDA that the driver serves, such as 13.0; BackendUnavailable where there is no driver."""
+    start_driver()
+    version = int(check("cuDriverGetVersion", cuda.cuDriverGetVersion()))
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+class Driver(GpuDriver[Module]):
+    """A device over the CUDA driver, in its primary context. What CUDA refuses raises CudaError.
+
+    The stream is one of its own, made with CU_STREAM_NON_BLOCKING. In `wait_for` and `let_wait`, 0 and 1 are CUDA's
+    legacy default stream and 2 is the default stream of the calling thread.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        context = Context(ordinal)
+        held = _Held(context)
+        # Everything is given back at the end of the interpreter, whoever still uses it.
+        weakref.finalize(self, _release_quietly, os.getpid(), held)
+        self._context = context
+        self._held = held
+        self._stream = held.stream
+        self._event = held.event
+        self._ordering = threading.Lock()
+        self.label = context.label
+        self.name = context.name
+        major, minor = (context.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+        self.target = f"sm_{major}{minor}"
+        self.wave_size = context.attribute("WARP_SIZE")
+        self.multiprocessors = context.attribute("MULTIPROCESSOR_COUNT")
+        self.stream = int(held.stream)
+        self.compiler = Nvrtc()
+
+    def allocate(self, nbytes: int) -> int:
+        try:
+            with self._context.activated():
+                address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
+        except CudaError as error:
+            if error.out_of_memory:
+                raise OutOfMemory(self.label, nbytes) from error
+            raise
+        self._held.addresses.add(address)
+        return address
+
+    def free(self, address: int) -> None:
+        self._held.addresses.remove(address)
+        with self._context.activated():
+            check("cuMemFree", cuda.cuMemFree(address), self.label)
+
+    def memory_info(self) -> tuple[int, int]:
+        with self._context.activated():
+            free, total = check("cuMemGetInfo", cuda.cuMemGetInfo(), self.label)
+        return int(free), int(total)
+
+    def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
+        with self._context.activated():
+            if direction is Direction.TO_DEVICE:
+                copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, self._stream)
+            elif direction is Direction.TO_HOST:
+                copied = cuda.cuMemcpyDtoHAsync(target, origin, nbytes, self._stream)
+            else:
+                copied = cuda.cuMemcpyDtoDAsync(target, origin, nbytes, self._stream)
+        check("cuMemcpyAsync", copied, f"{direction.name.lower().replace('_', ' ')} of {self.label}")
+
+    def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
+        if nbytes:
+            with self._context.activated():
+                filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream)
+            check("cuMemsetD8Async", filled, self.label)
+
+    def load(self, code: bytes, name: str) -> Module:
+        module = CudaModule(self._context, code, name)
+        self._held.modules.append(module)
+        return module
+
+    def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+        return CudaKernel(module, name, self._stream, block, argument_size).enqueue
+
+    def synchronize(self) -> None:
+        with self._context.activated():
+            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self._stream), self.label)
+
+    def synchronize_device(self) -> None:
+        with self._context.activated():
+            check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
+
+    def wait_for(self, stream: int) -> None:
+        if stream != self.stream:
+            self._order(cuda.CUstream(stream or _LEGACY_STREAM), self._stream)
+
+    def let_wait(self, stream: int) -> None:
+        if stream != self.stream:
+            self._order(self._stream, cuda.CUstream(stream or _LEGACY_STREAM))
+
+    def _order(self, first: Any, second: Any) -> None:
+        """Let what the second stream is given from now on wait for what is in the first."""
+        # The event is marked and waited for at once, and so can be used again.
+        with self._ordering, self._context.activated():
+            check("cuEventRecord", cuda.cuEventRecord(self._event, first), self.label)
+            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(second, self._event, 0), self.label)
+
+    def open_libraries(
+        self,
+        allocator: CachingAllocator,  # noqa: ARG002 - cuBLAS has memory of its own
+    ) -> tuple[Blas | None, Images | None]:
+        """cuBLAS, or None where it is not there; images are left to tallow's kernels."""
+        from . import cublas
+
+        return cublas.open_blas(self._context, self.stream), None
+
+
+class _Held:
+    """What a driver has of its device."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.addresses: set[int] = set()
+        self.modules: list[CudaModule] = []
+        stream_flag, event_flag = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING, cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        with context.activated():
+            self.stream = check("cuStreamCreate", cuda.cuStreamCreate(stream_flag), context.label)
+            self.event = check("cuEventCreate", cuda.cuEventCreate(event_flag), context.label)
+
+    def release(self) -> None:
+        """Wait for the stream and give everything back, all of it even where the device is lost."""
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self.context.release)
+            cleanup.enter_context(self.context.activated())
+            cleanup.callback(_give_back, "cuStreamDestroy", self.stream)
+            cleanup.callback(_give_back, "cuEventDestroy", self.event)
+            for module in self.modules:
+                cleanup.callback(module.unload)
+            for address in self.addresses:
+                cleanup.callback(_give_back, "cuMemFree", address)
+            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self.stream))
+
+
+def _give_back(call: str, handle: Any) -> None:
+    check(call, getattr(cuda, call)(handle))
+
+
+def _release_quietly(process: int, held: _Held) -> None:
+    """Release at the end of the interpreter, where nobody could handle an error."""
+    # A forked child has copies of its parent's handles; releasing those would pull them from under the parent.
+    if process == os.getpid():
+        with contextlib.suppress(Exception):
+            held.release()

@@ -1,0 +1,68 @@
+"""Matrix products as hipBLAS and cuBLAS take them: their strided batched gemm has the same arguments."""
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..dtype import DType
+from .matrices import LARGEST_COUNT, Matrices
+
+# 1 and 0, by which products and what was there before are multiplied, in the dtype of the sums.
+_FACTORS: Final = {
+    DType.F32: (ctypes.c_float(1), ctypes.c_float(0)),
+    DType.F64: (ctypes.c_double(1), ctypes.c_double(0)),
+}
+
+
+class StridedBatchedGemm:
+    """The numbers by which a library knows what it is asked for.
+
+    `kinds` are those of element types, `sums` those of f32 and f64 as what products are added up in, `operations`
+    those of taking a matrix as it is and transposed.
+    """
+
+    def __init__(
+        self, kinds: Mapping[DType, Any], sums: Mapping[DType, Any], operations: Sequence[Any], algorithm: Any
+    ) -> None:
+        self._kinds = kinds
+        self._sums = sums
+        self._operations = operations
+        self._algorithm = algorithm
+        self.dtypes = frozenset(kinds)
+
+    def arguments(
+        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+    ) -> tuple[Any, ...]:
+        """What follows the handle in a call: see `libraries.Blas.multiply`."""
+        b, m, n, k = bmnk
+        # One matrix on the right for all on the left, which follow each other as their rows do: one large product.
+        if rhs.step == 0 and not lhs.transposed and lhs.step == m * lhs.leading and b * m <= LARGEST_COUNT:
+            b, m = 1, b * m
+        compute = DType.F64 if dtype is DType.F64 else DType.F32
+        one, zero = _FACTORS[compute]
+        kind = self._kinds[dtype]
+        # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.
+        return (
+            self._operations[rhs.transposed],
+            self._operations[lhs.transposed],
+            n,
+            m,
+            k,
+            ctypes.addressof(one),
+            rhs.address,
+            kind,
+            rhs.leading,
+            rhs.step,
+            lhs.address,
+            kind,
+            lhs.leading,
+            lhs.step,
+            ctypes.addressof(zero),
+            result,
+            kind,
+            n,
+            m * n,
+            b,
+            self._sums[compute],
+            self._algorithm,
+        )

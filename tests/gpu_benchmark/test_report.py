@@ -1,0 +1,191 @@
+"""What becomes of a run's results: the file, the page, the plot and the table. No GPU and no PyTorch needed."""
+
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.gpu import plot, report, table
+from benchmarks.gpu.__main__ import main
+from benchmarks.gpu.results import Measurement, Results, Row, bytes_text, size_text
+
+LARGE, SMALL = 1 << 28, 1 << 10
+GIB = 1 << 30
+NO_BF16 = "CuPy has no bf16"
+
+
+def row(
+    op: str,
+    dtype: str = "f32",
+    elements: int = LARGE,
+    tallow: float | None = None,
+    torch: float | None = None,
+    cupy: float | str = NO_BF16,
+    host: tuple[float, float, float] | None = None,
+    flops: int = 0,
+    failure: str = "",
+) -> Row:
+    libraries = {
+        "tallow": Measurement(tallow),
+        "torch": Measurement(torch),
+        "cupy": Measurement(reason=cupy) if isinstance(cupy, str) else Measurement(cupy),
+    }
+    for measured, seconds in zip(libraries.values(), host or (None, None, None), strict=True):
+        measured.host_seconds = seconds
+    itemsize = 4 if dtype == "f32" else 2
+    return Row("family", op, dtype, elements, "16384 x 16384", 2 * elements * itemsize, flops, libraries, failure)
+
+
+@pytest.fixture
+def results() -> Results:
+    """At 1 GiB a copy takes 500 us."""
+    environment = {"command": "python -m benchmarks.gpu run", "GPU": "a <GPU>, 139 GiB"}
+    ceilings = {GIB: {"slow": 2 * GIB / 1e-3 / 1e9, "fast": 2 * GIB / 500e-6 / 1e9}}
+    rows = [
+        row("exp", tallow=500e-6, torch=520e-6, cupy=600e-6),
+        row("gather", tallow=2e-3, torch=1e-3, cupy=4e-3),
+        row("scatter_add", tallow=4e-3, torch=1e-3, cupy="CuPy has no scatter_add | along a dim"),
+        row("where", tallow=550e-6, torch=550e-6, cupy=440e-6),
+        row("exp", "bf16", tallow=240e-6, torch=260e-6),
+        row("matmul", tallow=1e-3, torch=2e-3, flops=10**11, cupy=1e-3),
+        row("exp", elements=SMALL, tallow=2e-6, torch=2e-6, cupy=2e-6, host=(4e-6, 5e-6, 8e-6)),
+        row("gather", elements=SMALL, tallow=2e-6, torch=2e-6, cupy=2e-6, host=(10e-6, 5e-6, 8e-6)),
+    ]
+    return Results(environment, ceilings, rows)
+
+
+def section(page: str, title: str) -> str:
+    found = page.partition(f"\n## {title}\n")[2]
+    assert found, f"there is no section {title}"
+    return found.partition("\n## ")[0]
+
+
+def test_numbers_of_a_row(results: Results) -> None:
+    exp, gather, matmul = results.rows[0], results.rows[1], results.rows[5]
+    assert exp.rate("tallow") == pytest.approx(2 * GIB / 500e-6 / 1e9)
+    assert results.share(exp) == pytest.approx(1)
+    assert results.share(gather) == pytest.approx(0.25)
+    assert (gather.ratio("torch"), gather.ratio("cupy")) == pytest.approx((0.5, 2))
+    assert (matmul.unit, matmul.rate("torch"), results.share(matmul)) == ("TFLOP/s", pytest.approx(50), None)
+    assert results.rows[2].ratio("cupy") is None
+    assert results.rows[7].host_ratio("torch") == pytest.approx(0.5)
+    # Nothing was copied in the dtype's size.
+    assert results.share(results.rows[4]) is None
+
+
+def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:
+    results.write(tmp_path / "docs" / "results.json")
+    assert Results.read(tmp_path / "docs" / "results.json") == results
+
+
+def test_page_says_what_is_slow_worst_first(results: Results) -> None:
+    slow = section(report.page(results, "plot.svg", "results.json"), "What is slow")
+    device, _, rest = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements:")
+    ceiling, _, host = rest.partition("on the host")
+    lines = [line for line in device.splitlines() if line.startswith("|")]
+    assert lines[2:] == [
+        "| scatter_add | f32 | 0.25 | – | 4000 | 1000 | – |",
+        "| gather | f32 | 0.50 | 2.00 | 2000 | 1000 | 4000 |",
+        "| where | f32 | 1.00 | 0.80 | 550 | 550 | 440 |",
+    ]
+    assert "At 2^10 elements no op is below 0.9 of a peer." in device
+    assert [line.split(" | ")[0] for line in ceiling.splitlines() if "f32" in line] == ["| scatter_add", "| gather"]
+    assert "| gather | f32 | 0.50 | 0.80 | 10.0 | 5.00 | 8.00 |" in host
+    assert "exp" not in slow
+
+
+def test_page_shows_rates_times_and_reasons(results: Results) -> None:
+    page = report.page(results, "plot.svg", "results.json")
+    assert "    python -m benchmarks.gpu run\n" in page
+    assert "| GPU | a <GPU>, 139 GiB |" in page
+    assert "| 1 GiB | 2147 | 4295 |" in section(page, "The copy ceiling").replace("1024 MiB", "1 GiB")
+    large = section(page, "2^28 elements")
+    assert "| exp | f32 | 16384 x 16384 | 4295 | 1.00 | 4130 | 1.04 | 3579 | 1.20 |" in large
+    assert "| matmul | f32 | 16384 x 16384 | 100 | – | 50.0 | 2.00 | 100 | 1.00 |" in large.partition("In TFLOP/s")[2]
+    assert "| exp | f32 | 2.00 | 2.00 | 1.00 | 2.00 | 1.00 |" in section(page, "2^10 elements")
+    assert "tallow 7.00 us, PyTorch 5.00 us, CuPy 8.00 us" in section(page, "Host time of a small call")
+    dashes = section(page, "What a dash means")
+    assert f"| CuPy | {NO_BF16} | exp bf16 |" in dashes
+    assert "CuPy has no scatter_add \\| along a dim" in dashes
+    assert "FAILED" not in page
+    assert "](plot.svg)" in page
+    assert "](results.json)" in page
+
+
+def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:
+    results.rows.append(row("silu", failure="tallow: element 7 is 1, expected 2"))
+    page = report.page(results, "plot.svg", "results.json")
+    assert page.index("## **1 FAILED**") < page.index("## The copy ceiling")
+    assert "| silu | f32 | 2^28 | tallow: element 7 is 1, expected 2 |" in page
+    assert "silu" not in section(page, "2^28 elements")
+    assert "silu" not in plot.draw(results)
+    assert "FAILED  tallow: element 7" in table.line(results.rows[-1], results)
+    assert report.summary(results)[-1] == "FAILED silu f32 2^28: tallow: element 7 is 1, expected 2"
+
+
+def test_summary_ends_with_what_is_slow(results: Results) -> None:
+    lines = report.summary(results)
+    assert "3 of 8 rows below 0.9 of a peer" in lines
+    assert lines[-3:] == [
+        "  scatter_add f32 2^28: 0.25 of PyTorch",
+        "  gather f32 2^28: 0.50 of PyTorch, 2.00 of CuPy",
+        "  where f32 2^28: 1.00 of PyTorch, 0.80 of CuPy",
+    ]
+
+
+def test_lines_of_the_table_stand_below_its_head(results: Results) -> None:
+    lines = [table.line(found, results) for found in results.rows]
+    assert {len(line) for line in lines} == {len(table.HEAD)}
+    assert "0.25" in lines[1]
+
+
+def test_plot_has_a_mark_for_each_number(results: Results) -> None:
+    root = ET.fromstring(plot.draw(results))
+    marks = [found.text for found in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert marks[0] == "tallow beside a copy and PyTorch, 2^28 elements, a <GPU>, 139 GiB"
+    # One to a copy and one to PyTorch, where there is such a number.
+    assert sum(str(mark).startswith("gather f32") for mark in marks) == 2
+    assert sum(str(mark).startswith("matmul f32") for mark in marks) == 1
+    assert sum(str(mark).startswith("exp bf16") for mark in marks) == 1
+
+
+def test_nothing_measured_is_no_error() -> None:
+    empty = Results({})
+    assert "# Benchmarks" in report.page(empty, "plot.svg", "results.json")
+    ET.fromstring(plot.draw(empty))
+    assert report.summary(empty) == ["", "0 of 0 rows below 0.9 of a peer"]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"), [(GIB, "1024 MiB"), (4096, "4 KiB"), (1536, "1536 bytes"), (512, "512 bytes")]
+)
+def test_bytes(nbytes: int, text: str) -> None:
+    assert bytes_text(nbytes) == text
+
+
+def test_size() -> None:
+    assert size_text(LARGE) == "2^28"
+
+
+def test_render_writes_page_and_plot_beside_the_results(results: Results, tmp_path: Path) -> None:
+    file = tmp_path / "benchmarks.json"
+    results.write(file)
+    done = CliRunner().invoke(main, ["render", str(file)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "benchmarks.md").read_text(encoding="utf-8") == report.page(
+        results, "benchmarks.svg", "benchmarks.json"
+    )
+    assert (tmp_path / "benchmarks.svg").read_text(encoding="utf-8") == plot.draw(results)
+
+
+def test_run_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("benchmarks.gpu.libraries")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = CliRunner().invoke(main, ["run"])
+    assert done.exit_code == 1
+    assert "install torch for your GPU" in done.output

@@ -1,0 +1,87 @@
+"""Compilation by NVRTC: every family compiles without a system header, and what does not says why. No GPU needed."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from tallow.error import BackendUnavailable
+
+pytest.importorskip("cuda.bindings")
+
+from tallow.cuda_backend import kernels
+from tallow.cuda_backend.compiler import Nvrtc
+from tallow.cuda_backend.elf import elf_size
+from tallow.cuda_backend.error import CompilationFailed, LibraryError
+
+FAMILIES = sorted(path.stem for path in kernels._SOURCES.glob("*.hip"))
+# Of the kernels of a family, one of so many is compiled.
+SAMPLE = 40
+
+
+@pytest.fixture
+def compiler() -> Nvrtc:
+    compiler = Nvrtc()
+    try:
+        assert re.fullmatch(r"NVRTC \d+\.\d+", compiler.version)
+    except BackendUnavailable as error:
+        pytest.skip(str(error))
+    return compiler
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_sample_of_a_family_compiles(compiler, family):
+    names = kernels._KERNEL.findall(kernels._source(family))
+    for name in names[len(names) // 3 % SAMPLE :: SAMPLE] or names[:1]:
+        code = compiler.compile(kernels.one_kernel(family, name), name, kernels._headers(), "sm_90")
+        assert elf_size(code) == len(code)
+        assert f".text.{name}\0".encode() in code
+
+
+def test_products_and_sums_are_not_contracted(compiler):
+    assert "--fmad=false" in compiler.options("sm_90")
+    assert "--gpu-architecture=sm_90" in compiler.options("sm_90")
+
+
+def test_a_source_that_does_not_compile(compiler):
+    with pytest.raises(
+        CompilationFailed, match=r"(?s)does not compile kernel broken for sm_90.*broken\.hip\(2\).*nonsense"
+    ):
+        compiler.compile("\nnonsense", "broken", {}, "sm_90")
+
+
+def test_a_header_that_is_missing(compiler):
+    with pytest.raises(CompilationFailed, match=r"gone\.hpp"):
+        compiler.compile('#include "gone.hpp"', "broken", {}, "sm_90")
+
+
+def test_an_unknown_target(compiler):
+    with pytest.raises(
+        CompilationFailed, match=r"(?s)for sm_000; where it does not know the target, install a newer.*arch"
+    ):
+        compiler.compile("", "empty", {}, "sm_000")
+
+
+class Status(int):
+    """A status of NVRTC."""
+
+    name = "NVRTC_ERROR_OUT_OF_MEMORY"
+
+
+def test_a_compiler_that_fails():
+    failing = SimpleNamespace(
+        nvrtcVersion=lambda: (Status(0), 13, 0), nvrtcCreateProgram=lambda *arguments: (Status(1), None)
+    )
+    with pytest.raises(LibraryError, match="nvrtcCreateProgram: NVRTC_ERROR_OUT_OF_MEMORY; install an NVRTC"):
+        Nvrtc(failing).compile("", "empty", {}, "sm_90")
+
+
+def test_a_compiler_that_is_missing():
+    def missing():
+        raise RuntimeError("Failed to dlopen libnvrtc.so.13")
+
+    with pytest.raises(
+        BackendUnavailable, match=r"libnvrtc\.so\.13\); pip install 'tallow\[cuda\]', or install a tallow"
+    ):
+        Nvrtc(SimpleNamespace(nvrtcVersion=missing)).compile("", "empty", {}, "sm_90")

@@ -1,0 +1,291 @@
+"""The CUDA driver's calls, on a driver that has no GPU: see cuda_host.c."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cuda.bindings")
+
+USE = """
+import ctypes
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from package.filling import fill
+from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
+from tallow.cuda_backend.device import GpuDevice
+from tallow.cuda_backend.kernels import Kernels
+from tallow.cuda_backend.result import CudaError
+from tallow.cuda_backend.error import InvalidKernel
+from tallow.dtype import DType
+from tallow.error import BackendUnavailable, InvalidArgument, OutOfMemory
+from tallow.kernels.arguments import FILL_CONTIGUOUS
+
+library = ctypes.CDLL("libcuda.so.1")
+library.cuda_host_log_take.restype = ctypes.c_char_p
+library.cuda_host_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
+library.cuda_host_fail(None, 0, 0)
+
+def fail(call, error, nth=1):
+    library.cuda_host_fail(call.encode() if call else None, nth, error)
+
+def calls():
+    return [tuple(line.split(" ", 1)) for line in library.cuda_host_log_take().decode().splitlines()]
+"""
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the driver."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("cuda_host")
+    source = Path(__file__).with_name("cuda_host.c")
+    options = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    subprocess.run([compiler, *options, "-o", folder / "libcuda.so.1", source, "-ldl"], check=True)
+    return folder
+
+
+@pytest.fixture
+def on_cuda(
+    driver: Path, run_python: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., str]:
+    """Runs a script on the driver, and returns what it printed."""
+    paths = os.pathsep.join(filter(None, (str(driver), os.environ.get("LD_LIBRARY_PATH"))))
+    cache = os.environ.get("TALLOW_CACHE") or str(tmp_path_factory.getbasetemp() / "cache")
+
+    def run(script: str, **settings: str) -> str:
+        return run_python(USE + script, **{"LD_LIBRARY_PATH": paths, "TALLOW_CACHE": cache} | settings)
+
+    return run
+
+
+def test_what_there_is(on_cuda):
+    on_cuda("""
+assert (device_count(), is_available(), runtime_version()) == (2, True, "13.2")
+driver = CudaDevice(1).driver
+assert (driver.label, driver.name, driver.target) == ("cuda:1", "CUDA on the CPU", "sm_90")
+assert (driver.wave_size, driver.multiprocessors) == (32, 132)
+assert driver.memory_info() == (1 << 34, 1 << 35)
+assert isinstance(driver.stream, int)
+with pytest.raises(InvalidArgument, match="ordinal 2 is out of range; use one from 0 to 1"):
+    CudaDevice(2)
+""")
+
+
+def test_bytes_go_in_and_out(on_cuda):
+    on_cuda("""
+device = CudaDevice(0)
+numbers = np.arange(1000, dtype=np.int64)
+storage = device.storage(numbers)
+assert (storage.to_numpy() == numbers).all()
+copy = device.empty(DType.I64, 1000)
+device.driver.copy(copy.memory.address, storage.memory.address, 8000)
+device.driver.fill_bytes(copy.memory.address, 1, 8)
+device.driver.zero(copy.memory.address + 8, 8)
+assert copy.to_numpy().tolist() == [0x0101010101010101, 0, *range(2, 1000)]
+for nothing in (device.storage(numbers[:0]), device.empty(DType.I64, 0)):
+    assert nothing.to_numpy().size == 0
+""")
+
+
+def test_a_kernel_is_compiled_and_launched(on_cuda):
+    on_cuda("""
+pytest.importorskip("cuda.bindings.nvrtc")
+device = CudaDevice(0)
+try:
+    device.driver.compiler_version
+except BackendUnavailable:
+    raise SystemExit
+assert fill(device) == [9] * 5
+calls()
+assert fill(device) == [9] * 5
+(launch,) = [arguments for call, arguments in calls() if call == "cuLaunchKernel"]
+assert launch == f"fill_b32_contiguous 1 1 1 256 1 1 0 {hex(device.driver.stream)}"
+with pytest.raises(InvalidArgument, match="launch of fill_b32_contiguous: its arguments are 24 bytes, not 23"):
+    device.kernels.launch("fill", "fill_b32_contiguous", 1, bytes(23))
+
+# A thread that has no context, and one in which that of another device is current.
+second, wrong = CudaDevice(1), []
+def work():
+    for one in (device, second, device):
+        if fill(one) != [9] * 5:
+            wrong.append(one)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert not wrong
+
+code = device.kernels._compiled("fill", "fill_b32_contiguous")
+module = device.driver.load(code, "fill.co")
+with pytest.raises(InvalidKernel, match="kernel gone: fill.co does not have it; build that again"):
+    device.driver.function(module, "gone", 256, 24)
+for cut in (0, 4, 40, 1000, len(code) - 1):
+    with pytest.raises(InvalidArgument, match=f"fill.co is cut short: it has {cut} of"):
+        device.driver.load(code[:cut], "fill.co")
+with pytest.raises(CudaError, match=r"cuModuleLoadData \\(text.co on cuda:0\\): CUDA_ERROR_INVALID_IMAGE, code 200"):
+    device.driver.load(b"text", "text.co")
+""")
+
+
+def test_contexts_are_shared_and_left_as_they_were(on_cuda):
+    on_cuda("""
+first, second = CudaDevice(0).driver, CudaDevice(1).driver
+current = ctypes.c_void_p()
+def now():
+    library.cuCtxGetCurrent(ctypes.byref(current))
+    return current.value
+seen = []
+def work():
+    seen.append(now())
+    first.memory_info()
+    seen.append(now())
+    second.memory_info()
+    seen.append(now())
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+# A thread without a context keeps the first one that it works in.
+assert seen[0] is None and seen[1] is not None and seen[1] == seen[2], seen
+calls()
+first.memory_info()
+assert [call for call, _ in calls()] == ["cuMemGetInfo_v2"]
+""")
+
+
+def test_streams_wait_for_each_other(on_cuda):
+    on_cuda("""
+driver = CudaDevice(0).driver
+def ordered(stream):
+    calls()
+    driver.wait_for(stream)
+    driver.let_wait(stream)
+    return [(call, int(arguments, 16) if arguments != "(nil)" else 0) for call, arguments in calls()]
+# 0 is the legacy default stream, which a build for default streams per thread would not take it for.
+for stream, known in ((0, 1), (1, 1), (2, 2)):
+    assert ordered(stream) == [
+        ("cuEventRecord", known),
+        ("cuStreamWaitEvent", driver.stream),
+        ("cuEventRecord", driver.stream),
+        ("cuStreamWaitEvent", known),
+    ]
+assert ordered(driver.stream) == []
+""")
+
+
+def test_memory_that_is_not_there(on_cuda):
+    on_cuda("""
+device = CudaDevice(0)
+with pytest.raises(OutOfMemory, match="cuda:0: no memory for .* bytes"):
+    device.empty(DType.F64, 1 << 50)
+device.allocator.empty_cache()
+fail("cuMemAlloc_v2", 2)
+assert device.storage(np.arange(5)).to_numpy().tolist() == list(range(5))
+device.allocator.empty_cache()
+fail("cuMemAlloc_v2", 999)
+told = r"cuMemAlloc \\(512 bytes on cuda:0\\): CUDA_ERROR_UNKNOWN, code 999; the device is lost"
+with pytest.raises(CudaError, match=told):
+    device.storage(np.arange(5))
+""")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("cuMemcpyHtoDAsync_v2", "cuMemcpyAsync (to device of cuda:0)"),
+        ("cuMemcpyDtoHAsync_v2", "cuMemcpyAsync (to host of cuda:0)"),
+        ("cuStreamSynchronize", "cuStreamSynchronize (cuda:0)"),
+    ],
+)
+def test_calls_that_fail(on_cuda, call, told):
+    on_cuda(f"""
+device = CudaDevice(0)
+fail("{call}", 801)
+with pytest.raises(CudaError) as raised:
+    device.storage(np.arange(5)).to_numpy()
+assert str(raised.value) == "{told}: CUDA_ERROR_NOT_SUPPORTED, code 801"
+assert device.storage(np.arange(5)).to_numpy().tolist() == list(range(5))
+""")
+
+
+def test_a_device_that_a_kernel_has_broken(on_cuda):
+    """Every later call fails, says so, and the process ends in peace."""
+    printed = on_cuda(
+        """
+device = CudaDevice(0)
+held = device.storage(np.arange(5))
+fail("cuStreamSynchronize", 700)
+told = "CUDA_ERROR_ILLEGAL_ADDRESS, code 700; the device is lost to this process"
+for _ in range(2):
+    with pytest.raises(CudaError, match=told) as raised:
+        held.to_numpy()
+    assert not raised.value.recoverable
+""",
+        CUDA_HOST_REPORT="1",
+    )
+    assert printed.startswith("contexts ")
+
+
+def test_nothing_is_left_at_the_end(on_cuda):
+    printed = on_cuda(
+        """
+device, second = CudaDevice(0), CudaDevice(1)
+held = [one.storage(np.arange(5)) for one in (device, second)]
+loose = device.driver.allocate(100)
+del held[1]
+""",
+        CUDA_HOST_REPORT="1",
+    )
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+
+
+def test_a_forked_child_takes_nothing_away(on_cuda):
+    printed = on_cuda(
+        """
+import warnings
+warnings.simplefilter("ignore")
+device = CudaDevice(0)
+held = device.storage(np.arange(5))
+child = os.fork()
+if child == 0:
+    raise SystemExit
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert held.to_numpy().tolist() == list(range(5))
+""",
+        CUDA_HOST_REPORT="1",
+    )
+    child, parent = printed.splitlines()
+    assert "contexts 1 streams 1 events 1" in child
+    assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0"
+
+
+def test_a_driver_that_finds_no_device(on_cuda):
+    on_cuda(
+        """
+assert (device_count(), is_available()) == (0, False)
+with pytest.raises(BackendUnavailable, match="the CUDA driver finds no GPU; check that nvidia-smi lists one"):
+    GpuDevice(0)
+""",
+        CUDA_HOST_DEVICES="0",
+    )
+
+
+def test_a_driver_that_does_not_start(on_cuda):
+    on_cuda("""
+fail("cuInit", 803, -1)
+assert (device_count(), is_available()) == (0, False)
+told = "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; install NVIDIA's driver"
+for call in (lambda: GpuDevice(0), runtime_version):
+    with pytest.raises(BackendUnavailable, match=told):
+        call()
+""")

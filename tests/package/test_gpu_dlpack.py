@@ -1,0 +1,214 @@
+"""Elements on a GPU that other libraries share, and theirs that tallow shares."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from tallow import Device, DType, Layout, Shape, Tensor
+from tallow.error import InvalidArgument, UnsupportedDType
+
+NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+VIEWS = {
+    "whole": lambda x: x,
+    "narrowed": lambda x: x[:, 1:],
+    "transposed": lambda x: x.transpose(0, 2),
+    "broadcast": lambda x: x[:, :1].broadcast_as((2, 3, 4)),
+    "scalar": lambda x: x[1, 2, 3],
+    "empty": lambda x: x[:0],
+}
+
+
+@pytest.fixture
+def device(gpu) -> Device:
+    return Device(gpu)
+
+
+@pytest.fixture
+def tensor(device: Device) -> Tensor:
+    return Tensor.from_numpy(NUMBERS, device)
+
+
+def live(device: Any) -> int:
+    """The bytes that somebody holds."""
+    gc.collect()
+    return int(device.inner.allocator.statistics().allocated)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_any_view_goes_out_and_comes_back(tensor: Tensor, view: str) -> None:
+    given = VIEWS[view](tensor)
+    taken = Tensor.from_dlpack(given)
+    assert (taken.device, taken.dtype, taken.shape) == (tensor.device, tensor.dtype, given.shape)
+    np.testing.assert_array_equal(taken.numpy(), given.numpy())
+
+
+def test_the_elements_are_shared(tensor: Tensor) -> None:
+    Tensor.from_dlpack(tensor[:, 1:]).fill_(7)
+    assert (tensor.numpy()[:, 1:] == 7).all()
+    np.testing.assert_array_equal(tensor.numpy()[:, 0], NUMBERS[:, 0])
+
+
+def test_a_copy_is_shared_with_nobody(tensor: Tensor) -> None:
+    class Copied:
+        def __dlpack__(self, stream: int) -> Any:
+            return tensor[:, 1:].__dlpack__(stream=stream, copy=True)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return tensor.__dlpack_device__()
+
+    taken = Tensor.from_dlpack(Copied())
+    np.testing.assert_array_equal(taken.numpy(), NUMBERS[:, 1:])
+    taken.fill_(7)
+    np.testing.assert_array_equal(tensor.numpy(), NUMBERS)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_every_dtype_is_known(device: Device, dtype: DType) -> None:
+    tensor = Tensor.from_numpy(np.arange(5).astype(dtype.numpy), device)
+    taken = Tensor.from_dlpack(tensor)
+    assert taken.dtype is dtype
+    assert taken.numpy().tobytes() == tensor.numpy().tobytes()
+
+
+def test_the_memory_lives_as_long_as_somebody_holds_it(device: Device) -> None:
+    before = live(device)
+    tensor = Tensor.from_numpy(NUMBERS, device)
+    held = live(device)
+    assert held > before
+    taken = Tensor.from_dlpack(tensor)
+    del tensor
+    assert live(device) == held
+    np.testing.assert_array_equal(taken.numpy(), NUMBERS)
+    del taken
+    assert live(device) == before
+
+
+def test_a_capsule_that_nobody_takes_gives_the_memory_back(device: Device) -> None:
+    before = live(device)
+    capsule = Tensor.from_numpy(NUMBERS, device).__dlpack__()
+    assert live(device) > before
+    del capsule
+    assert live(device) == before
+
+
+def test_a_taker_that_fails_gives_the_memory_back(device: Device) -> None:
+    before = live(device)
+    with pytest.raises((BufferError, RuntimeError), match="device"):
+        np.from_dlpack(Tensor.from_numpy(NUMBERS, device))
+    assert live(device) == before
+
+
+@pytest.mark.parametrize("stream", [None, -1, "own", "other"])
+def test_the_taker_says_which_stream_waits(tensor: Tensor, stream: Any) -> None:
+    driver = tensor.device.inner.driver
+    handle = {"own": driver.stream, "other": 0}.get(stream, stream)
+    capsule = tensor.__dlpack__(stream=handle)
+    del capsule
+    np.testing.assert_array_equal((tensor + 1).numpy(), NUMBERS + 1)
+
+
+def test_results_do_not_overwrite_what_they_are_made_of(tensor: Tensor) -> None:
+    """Two storages of the same memory are seen to be the same."""
+    alias = Tensor.from_dlpack(tensor)
+    source = Layout(Shape((12,)), (1,), 0)
+    alias.storage.copy_strided_src(tensor.storage, 6, source)
+    expected = NUMBERS.reshape(-1).copy()
+    expected[6:18] = NUMBERS.reshape(-1)[:12]
+    np.testing.assert_array_equal(tensor.numpy().reshape(-1), expected)
+
+
+def test_strange_tensors_are_refused(tensor: Tensor) -> None:
+    with pytest.raises(BufferError, match="move them first"):
+        tensor.__dlpack__(dl_device=(1, 0))
+
+    class Taken:
+        def __init__(self) -> None:
+            self.capsule = tensor.__dlpack__()
+
+        def __dlpack__(self, stream: int) -> Any:
+            return self.capsule
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return tensor.__dlpack_device__()
+
+    source = Taken()
+    Tensor.from_dlpack(source)
+    with pytest.raises(InvalidArgument, match="taken before"):
+        Tensor.from_dlpack(source)
+
+
+def test_a_dtype_without_a_code_is_refused(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DType.F32, "dlpack", None)
+    with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
+        tensor.__dlpack__()
+
+
+@pytest.fixture
+def torch(device: Device) -> Any:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if device.backend not in ("cuda", "rocm") or not torch.cuda.is_available():
+        pytest.skip("PyTorch has no GPU here")
+    return torch
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype is not DType.U32 and dtype is not DType.F8E4M3])
+def test_pytorch_shares_both_ways(device: Device, torch: Any, dtype: DType, view: str) -> None:
+    array = NUMBERS.astype(dtype.numpy)
+    given = VIEWS[view](Tensor.from_numpy(array, device))
+    theirs = torch.from_dlpack(given)
+    assert theirs.device.index == device.ordinal
+    np.testing.assert_array_equal(theirs.double().cpu().numpy(), given.numpy().astype(np.float64))
+    back = Tensor.from_dlpack(theirs)
+    np.testing.assert_array_equal(back.numpy(), given.numpy())
+    if theirs.numel() and view != "broadcast":
+        assert theirs.data_ptr() == given.storage.inner.memory.address + given.layout.start_offset * dtype.itemsize
+        theirs.fill_(3)
+        torch.cuda.synchronize()
+        assert (given.numpy().astype(np.float64) == 3).all()
+
+
+def test_pytorch_booleans_and_odd_places(torch: Any) -> None:
+    taken = Tensor.from_dlpack(torch.tensor([True, False, True], device="cuda"))
+    assert (taken.dtype, taken.tolist()) == (DType.U8, [1, 0, 1])
+    # Nothing here begins at a multiple of 16 bytes.
+    numbers = torch.arange(1001, dtype=torch.float32, device="cuda")
+    taken = Tensor.from_dlpack(numbers[1:])
+    np.testing.assert_array_equal((taken + taken).numpy(), 2 * np.arange(1, 1001, dtype=np.float32))
+    taken.fill_(2)
+    assert numbers.tolist() == [0] + [2] * 1000
+    with pytest.raises(InvalidArgument, match="no dtype"):
+        Tensor.from_dlpack(torch.zeros(2, dtype=torch.complex64, device="cuda"))
+
+
+def test_pytorch_and_tallow_wait_for_each_other(device: Device, torch: Any) -> None:
+    """Each hands over work that is far from done, and the other's streams wait for it, not the host."""
+    count = 1 << 26
+    for stream in (torch.cuda.default_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            theirs = torch.zeros(count, device="cuda")
+            for _ in range(20):
+                theirs += 1
+            ours = Tensor.from_dlpack(theirs)
+            for _ in range(20):
+                ours = ours + 1
+            again = torch.from_dlpack(ours)
+            result = (again + 1).double().sum().item()
+        assert result == 41 * count
+
+
+def test_cupy_shares_both_ways(device: Device) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if device.backend != "cuda":
+        pytest.skip("CuPy has no such device")
+    tensor = Tensor.from_numpy(NUMBERS, device)
+    theirs = cupy.from_dlpack(tensor[:, 1:])
+    np.testing.assert_array_equal(cupy.asnumpy(theirs), NUMBERS[:, 1:])
+    theirs[...] = 5
+    cupy.cuda.get_current_stream().synchronize()
+    assert (tensor.numpy()[:, 1:] == 5).all()
+    taken = Tensor.from_dlpack(cupy.arange(10, dtype=cupy.float64)[::2])
+    assert (taken.dtype, taken.tolist()) == (DType.F64, [0, 2, 4, 6, 8])

@@ -1,0 +1,117 @@
+"""Faults of HIP and hiprtc: each gives its clear error, and the next op works."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("hip")
+
+from tallow.dtype import DType
+from tallow.error import BackendUnavailable, OutOfMemory, TallowError
+from tallow.rocm_backend import RocmDevice, kernels
+from tallow.rocm_backend.compiler import Hiprtc
+from tallow.rocm_backend.hip import HipError, error
+from tallow.rocm_backend.kernels import Kernels
+from tallow.shape import Shape
+
+from .filling import fill
+
+
+@pytest.fixture(autouse=True)
+def the_next_op_works(rocm):
+    yield
+    assert fill(rocm) == [9] * 5
+    rocm.synchronize()
+
+
+@pytest.fixture
+def fresh(rocm, tmp_path, monkeypatch):
+    """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
+    monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
+    monkeypatch.setattr(kernels, "_is_current", lambda code: False)
+    return Kernels(rocm.driver)
+
+
+def test_an_allocation_that_fails_once_is_tried_again(rocm, host):
+    rocm.allocator.empty_cache()
+    host.fail("hipMalloc")
+    assert rocm.zeros(Shape((1000,)), DType.F32).to_numpy().sum() == 0
+
+
+def test_an_allocation_that_fails(rocm, host):
+    rocm.allocator.empty_cache()
+    held = rocm.storage(np.arange(100))
+    host.fail("hipMalloc", -1)
+    with pytest.raises(OutOfMemory, match="rocm:0: no memory for 4194304 bytes") as raised:
+        rocm.zeros(Shape((1 << 20,)), DType.F32)
+    assert (raised.value.device, raised.value.nbytes) == ("rocm:0", 1 << 22)
+    host.fail(None)
+    assert held.to_numpy().tolist() == list(range(100))
+
+
+def test_a_copy_that_fails(rocm, host):
+    host.fail("hipMemcpyAsync")
+    with pytest.raises(HipError, match=r"hipMemcpyAsync \(rocm:0\)"):
+        rocm.storage(np.arange(10))
+
+
+def test_a_launch_that_fails(rocm, host):
+    fill(rocm)
+    host.fail("hipModuleLaunchKernel")
+    with pytest.raises(HipError, match="fill_b32_contiguous on rocm:0"):
+        fill(rocm)
+
+
+def test_a_module_that_does_not_load(rocm, host, fresh):
+    host.fail("hipModuleLoadData")
+    with pytest.raises(HipError, match="fill_b32_contiguous on rocm:0"):
+        fill(rocm, fresh)
+    assert fill(rocm, fresh) == [9] * 5
+
+
+def test_a_compiler_that_fails(rocm, host, fresh):
+    host.fail("hiprtcCreateProgram")
+    with pytest.raises(TallowError, match="hiprtcCreateProgram: HIPRTC_ERROR_PROGRAM_CREATION_FAILURE"):
+        fill(rocm, fresh)
+    assert fill(rocm, fresh) == [9] * 5
+    assert host.live("program") == 0
+
+
+def test_a_compiler_that_is_missing(rocm, fresh, monkeypatch):
+    class Missing:
+        @staticmethod
+        def has_symbol(name):
+            return name == "hiprtcVersion"
+
+    monkeypatch.setattr(rocm.driver, "compiler", Hiprtc(Missing))
+    with pytest.raises(BackendUnavailable, match=r"lacks hiprtcCompileProgram.*install ROCm"):
+        fill(rocm, fresh)
+
+
+def test_a_runtime_of_the_wrong_version(rocm, monkeypatch):
+    class Old:
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+        @staticmethod
+        def has_symbol(name):
+            return name != "hipMemsetD8Async" and real.has_symbol(name)
+
+    real = error.hip
+    monkeypatch.setattr(error, "hip", Old())
+    error.require_runtime.cache_clear()
+    with pytest.raises(BackendUnavailable, match="lacks hipMemsetD8Async; install ROCm"):
+        RocmDevice(1)
+    monkeypatch.undo()
+    error.require_runtime.cache_clear()
+
+
+@pytest.mark.parametrize("call", ["hipEventRecord", "hipStreamWaitEvent"])
+@pytest.mark.parametrize("order", ["wait_for", "let_wait"])
+def test_streams_that_cannot_wait_for_each_other(rocm, host, call, order):
+    host.fail(call)
+    getattr(rocm.driver, order)(rocm.driver.stream)
+    with pytest.raises(HipError, match=rf"{call} \(rocm:0\)"):
+        getattr(rocm.driver, order)(0)
+    getattr(rocm.driver, order)(0)
