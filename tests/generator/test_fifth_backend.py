@@ -23,6 +23,7 @@ requires: [vulkan>=1.3]
 modules: [vulkan]
 label: "vulkan:{ordinal}"
 display: ", vulkan:{ordinal}"
+dlpack: 7
 preference: -1
 storage:
   affine:

@@ -18,12 +18,16 @@ TARGETS = [target for backend in SPEC.backends if backend.code_objects for targe
 FAMILIES = [family.name for family in SPEC.kernels]
 # Without --full, one kernel of so many is compiled, another one for each target.
 SAMPLE = 16
+# The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers
+# of their caller, those of sin and cos have the product with a long 1 / pi there, for numbers that are far from 0.
+CUDA_STACK = (2, 40)
 
 
-def check(usages: Iterable[Usage], kernels: Iterable[str]) -> None:
+def check(target: str, usages: Iterable[Usage], kernels: Iterable[str]) -> None:
     by_name = {usage.kernel: usage for usage in usages}
     assert sorted(by_name) == sorted(kernels)
-    assert [usage for usage in by_name.values() if usage.spills or usage.scratch] == []
+    spills, scratch = CUDA_STACK if target.startswith("sm_") else (0, 0)
+    assert [usage for usage in by_name.values() if usage.spills > spills or usage.scratch > scratch] == []
 
 
 @pytest.mark.parametrize(("target", "family"), list(product(TARGETS, FAMILIES)))
@@ -33,7 +37,7 @@ def test_a_sample_compiles(
     every = names(family)
     sample = every[TARGETS.index(target) % len(every) :: SAMPLE]
     made = machine.compile(target, reduced(family, sample), tmp_path)
-    check(read_report(made.messages), sample)
+    check(target, read_report(made.messages), sample)
 
 
 @pytest.mark.full
@@ -42,4 +46,4 @@ def test_a_family_compiles(machine: Machine, target: str, family: str) -> None:
     compilers = {target: machine.compiler(target)}
     (result,) = compile_objects([machine.objects[target, family]], compilers, 1, lambda result: None)
     assert result.status != "failed", result.messages
-    check(result.usages, names(family))
+    check(target, result.usages, names(family))

@@ -179,6 +179,7 @@ def test_pytorch_booleans_and_odd_places(torch: Any) -> None:
     taken = Tensor.from_dlpack(numbers[1:])
     np.testing.assert_array_equal((taken + taken).numpy(), 2 * np.arange(1, 1001, dtype=np.float32))
     taken.fill_(2)
+    taken.device.synchronize()
     assert numbers.tolist() == [0] + [2] * 1000
     with pytest.raises(InvalidArgument, match="no dtype"):
         Tensor.from_dlpack(torch.zeros(2, dtype=torch.complex64, device="cuda"))
