@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .conv import Params
-from .error import EmptyTensor, InvalidArgument, ShapeMismatch
+from .error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
 from .layout import Layout
 from .random import uniform_range
 from .shape import Shape
@@ -27,6 +27,12 @@ class Sized(Protocol):
     def length(self) -> int:
         """The number of its elements."""
         ...
+
+
+def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], backend: str, reason: str) -> None:
+    """Check that an op of a device has the dtype."""
+    if dtype not in dtypes:
+        raise UnsupportedDType(op, dtype, backend, reason)
 
 
 def same_shape(op: str, *layouts: Layout) -> None:

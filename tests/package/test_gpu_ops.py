@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
-from tallow.error import InvalidArgument
+from tallow.error import InvalidArgument, InvalidIndex
 from tallow.kernels import arguments
 from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
@@ -18,6 +18,8 @@ from tallow.rocm_backend.ops import copy, reduce
 from tallow.rocm_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.rocm_backend.storage import GpuStorage
 from tallow.shape import Shape
+
+from . import backend
 
 RANK = 8
 
@@ -34,6 +36,7 @@ class Recorder:
         self.kernels = SimpleNamespace(launch=lambda *launch: self.launches.append(launch))
         self.driver = SimpleNamespace(
             multiprocessors=4,
+            wave_size=32,
             copy=lambda *arguments: self.copies.append(arguments),
             zero=lambda *arguments: self.zeroed.append(arguments),
             fill_bytes=lambda *arguments: self.filled.append(arguments),
@@ -351,22 +354,190 @@ def test_rows_are_gathered_in_wide_elements(device):
     assert device.looks == 2
 
 
-def test_added_elements_are_sorted_or_walked_by_lines(device):
-    indexes = device.empty(DType.U32, 1 << 20)
-    x = device.empty(DType.F32, 1 << 20)
-    x.scatter_add(layout((1000, 1)), indexes, layout((1000, 1)), x, layout((1000, 1), (2, 1), 1000), 0)
-    passes = ["sort_count", "sort_scan", "sort_scatter"] * 2
-    assert device.names == ["index_keys", *passes, "scatter_add_f32_sorted"]
-    device.launches.clear()
-    half = device.empty(DType.F16, 1 << 20)
-    source = device.empty(DType.F16, 1 << 20)
-    wide = layout((8, 1 << 15))
-    half.scatter_add(wide, indexes, wide, source, wide, 0)
-    assert device.names == ["cast_f16_f32_contiguous", "scatter_add_f16_lines", "cast_f32_f16_contiguous"]
-    device.launches.clear()
-    x.index_add(layout((300, 8)), indexes, layout((5,)), source, layout((5, 8)), 0)
-    assert device.names == ["index_keys", *passes, "index_starts", "index_add_f32"]
+PASSES = ["sort_count", "sort_scan", "sort_scatter"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "name"),
+    [
+        # Few lines are walked by waves as long as they are short, and are sorted where they are long.
+        ((1, 100), 1, "waves"),
+        ((16, 1024), 1, "waves"),
+        ((1, 1 << 20), 1, "sorted"),
+        ((2, 1 << 19), 1, "sorted"),
+        # Enough lines are walked by waves, a line in one piece or not.
+        ((1024, 1024), 1, "waves"),
+        ((1024, 1024), 0, "waves"),
+        ((1 << 16, 64), 1, "waves"),
+        # More lines than there are waves are walked by threads, as soon as neighbours are neighbours in memory.
+        ((64, 1 << 20), 0, "lines"),
+        ((1 << 20, 2), 1, "lines"),
+    ],
+)
+def test_added_elements_are_sorted_or_walked_by_threads_or_waves(device, shape, dim, name):
+    device.driver.multiprocessors = 132
+    x, indexes = device.empty(DType.F32, math.prod(shape)), device.empty(DType.U32, math.prod(shape))
+    x.scatter_add(layout(shape), indexes, layout(shape), device.empty(DType.F32, x.length), layout(shape), dim)
+    assert device.names[-1] == f"scatter_add_f32_{name}"
+    assert len(device.names) == 1 or name == "sorted"
+    assert device.looks == 1
+
+
+def test_sums_of_short_floats_are_kept_in_long_ones(device):
+    half, indexes = device.empty(DType.F16, 1 << 16), device.empty(DType.U32, 1 << 16)
+    square = layout((256, 256))
+    half.scatter_add(square, indexes, square, device.empty(DType.F16, 1 << 16), square, 1)
+    assert device.names == ["cast_f16_f32_contiguous", "scatter_add_f16_waves", "cast_f32_f16_contiguous"]
+
+
+def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
+    shape, x = (1 << 12, 1 << 14), device.empty(DType.F32, 1 << 26)
+    indexes, source = device.empty(DType.I64, 1 << 26), device.empty(DType.F32, 1 << 26)
+    x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
+    x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
+    assert device.names == ["scatter_add_f32_waves"] * 2
+    # 8 waves a block: of 4 multiprocessors 32 each have room, of which 8 stay near where a line has 64 KiB.
+    assert [blocks for _, _, blocks, _ in device.launches] == [16, 16]
+    device.driver.multiprocessors = 64
+    x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
+    x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
+    assert [blocks for _, _, blocks, _ in device.launches[2:]] == [64, 256]
+
+
+def test_few_keys_are_sorted_by_one_block(device):
+    x, indexes, source = (device.empty(dtype, 1 << 20) for dtype in (DType.F32, DType.U32, DType.F32))
+    x.index_add(layout((300, 8)), indexes, layout((4096,)), source, layout((4096, 8)), 0)
+    assert device.names == ["sort_keys", "index_add_f32"]
+    assert not device.filled
+    fields = arguments.SORT_KEYS.unpack(device.launches[0][3])
+    assert (fields[5], fields[9:12]) == (300, (300, 9, 4096))
+    x.index_add(layout((1 << 15, 8)), indexes, layout((4096,)), source, layout((4096, 8)), 0)
+    assert device.names[2:] == ["sort_keys", "index_add_f32"]
+    assert device.filled[-1][1:] == (255, 1 << 17)
+    assert arguments.SORT_KEYS.unpack(device.launches[2][3])[9:12] == (0, 16, 4096)
+    x.index_add(layout((300, 8)), indexes, layout((4097,)), source, layout((4097, 8)), 0)
+    assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)
+    x.scatter_add(layout((9,)), indexes, layout((4096,)), source, layout((4096,)), 0)
+    assert device.names[12:] == ["sort_keys", "scatter_add_f32_sorted"]
+
+
+def added_in_order(target, indexes, source, dim):
+    """The sums in the order of positions, in the compute dtype, rounded once."""
+    compute = np.promote_types(target.dtype, np.float32) if target.dtype.kind == "f" else target.dtype
+    sums = np.moveaxis(target.astype(compute), dim, -1)
+    lines = np.indices(sums.shape[:-1])
+    indexes, source = np.moveaxis(indexes, dim, -1), np.moveaxis(source.astype(compute), dim, -1)
+    for position in range(indexes.shape[-1]):
+        row = indexes[..., position]
+        named = row != np.iinfo(row.dtype).max
+        place = (*(line[named] for line in lines), row[named])
+        sums[place] += source[..., position][named]
+    return np.moveaxis(sums, -1, dim).astype(target.dtype)
+
+
+def adders():
+    sums = backend.part("ops.sums")
+
+    def by_sorting(x, indexes, source, dim):
+        sums._add_sorted(x, indexes, source, dim, x.layout.end - x.layout.start_offset)
+
+    def by(way):
+        return lambda *operands: sums._add_by_lines(sums._Way[way], "scatter_add", *operands)
+
+    return {"sorted": by_sorting, "threads": by("THREADS"), "waves": by("WAVES")}
+
+
+# The shape of the target, that of the indexes, and the dim.
+LINES = [
+    ((300,), (1,), 0),
+    ((300,), (31,), 0),
+    ((40,), (700,), 0),
+    ((40,), (4097,), 0),
+    ((70, 40), (70, 130), 1),
+    ((40, 300), (130, 300), 0),
+    ((2, 500, 3), (2, 257, 3), 1),
+    ((5, 2), (5, 128), 1),
+]
+ORDERS = {
+    "random": lambda generator, shape, dim, size: generator.integers(0, size, shape),
+    "one": lambda generator, shape, dim, size: np.full(shape, size - 1),
+    "descending": lambda generator, shape, dim, size: np.flip(np.indices(shape)[dim] % size, dim),
+    "pairs": lambda generator, shape, dim, size: np.indices(shape)[dim] // 2 % size,
+    "apart": lambda generator, shape, dim, size: np.indices(shape)[dim] % min(33, size),
+}
+
+
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.uint8])
+def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
+    operand, generator = backend.part("ops.operand").Operand, np.random.default_rng(7)
+    add = adders()[way]
+    for (shape, index_shape, dim), (order, draw) in product(LINES, ORDERS.items()):
+        x = (generator.standard_normal(shape) * 100).astype(np.int8).astype(dtype)
+        source = (generator.standard_normal(index_shape) * 100).astype(np.int8 if dtype == np.uint8 else dtype)
+        source = source.astype(dtype)
+        indexes = draw(generator, index_shape, dim, shape[dim]).astype(np.int64)
+        indexes[generator.random(index_shape) < 0.05] = np.iinfo(np.int64).max
+        # Each second element of the target.
+        wide = np.stack([x, x], -1)
+        target = gpu.storage(wide)
+        strides = tuple(2 * step for step in Layout.contiguous(shape).strides)
+        reached = operand(target, layout(shape, strides))
+        add(reached, *(operand(gpu.storage(array), layout(index_shape)) for array in (indexes, source)), dim)
+        wide[..., 0] = added_in_order(x, indexes, source, dim)
+        np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{order} of {index_shape}")
+
+
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+def test_every_way_adds_one_row_to_all(gpu, way):
+    operand, generator = backend.part("ops.operand").Operand, np.random.default_rng(8)
+    x, row = generator.standard_normal((6, 7)).astype(np.float32), generator.standard_normal(6).astype(np.float32)
+    indexes = generator.integers(0, 7, (6, 200)).astype(np.int32)
+    target = gpu.storage(x)
+    source = operand(gpu.storage(row), layout((6, 200), (1, 0)))
+    adders()[way](operand(target, layout(x.shape)), operand(gpu.storage(indexes), layout((6, 200))), source, 1)
+    expected = added_in_order(x, indexes, np.broadcast_to(row[:, None], (6, 200)), 1)
+    np.testing.assert_array_equal(target.to_numpy().reshape(x.shape), expected)
+
+
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+@pytest.mark.parametrize("index", [50, -1, 1 << 32])
+def test_every_way_notes_an_index_out_of_range(gpu, way, index):
+    operand, ones = backend.part("ops.operand").Operand, np.ones((3, 150), np.float32)
+    indexes = np.arange(450).reshape(3, 150) % 50
+    indexes[1, 77] = index
+    target = gpu.storage(np.zeros((3, 50), np.float32))
+    operands = (operand(gpu.storage(array), layout((3, 150))) for array in (indexes, ones))
+    adders()[way](operand(target, layout((3, 50))), *operands, 1)
+    with pytest.raises(InvalidIndex, match=f"scatter_add: index {index} is out of range; use one from 0 to 49"):
+        gpu.synchronize()
+    expected = np.full((3, 50), 3, np.float32)
+    expected[1, 27] = 2
+    np.testing.assert_array_equal(target.to_numpy().reshape(3, 50), expected)
+
+
+def test_counts_of_many_blocks_are_summed(gpu):
+    blocks = 2500
+    counts = np.random.default_rng(9).integers(0, 99, (256, blocks)).astype(np.int32)
+    storage = gpu.storage(np.concatenate([counts.ravel(), np.zeros(256, np.int32)]))
+    packed = arguments.SORT_PASS.pack(0, 0, 0, 0, storage.memory.address, 0, 0, blocks)
+    gpu.kernels.launch("index", "sort_scan", 256, packed)
+    found = storage.to_numpy()
+    np.testing.assert_array_equal(found[: counts.size].reshape(counts.shape), np.cumsum(counts, 1) - counts)
+    np.testing.assert_array_equal(found[counts.size :], counts.sum(1))
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (255, 3), (257, 300), (4096, 20000), (4096, 70), (9000, 70)])
+def test_rows_are_added_in_the_order_of_positions(gpu, count, size):
+    generator = np.random.default_rng(count)
+    x, source = (generator.standard_normal((rows, 3)).astype(np.float32) for rows in (size, count))
+    indexes = generator.integers(0, size, count).astype(np.int64)
+    indexes[generator.random(count) < 0.05] = np.iinfo(np.int64).max
+    operands = gpu.storage(indexes), layout((count,)), gpu.storage(source), layout((count, 3)), 0
+    found = gpu.storage(x).index_add(layout((size, 3)), *operands).to_numpy().reshape(size, 3)
+    expected = added_in_order(x, np.broadcast_to(indexes[:, None], (count, 3)), source, 0)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_what_is_written_to_is_not_read(device):

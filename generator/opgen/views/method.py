@@ -126,7 +126,7 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
         group = _group(method.dtypes.texts[0])
         items = [label, "dtype", group, "self.backend", quoted(method.unsupported or "")]
-        checks.append(wrapped("require_dtype(", items, ")", _BODY))
+        checks.append(wrapped("check.known_dtype(", items, ")", _BODY))
     checks += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
     call = f"inner.{method.name}({', '.join(signature.arguments)})"
     return MethodView(

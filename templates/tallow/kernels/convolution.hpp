@@ -6,22 +6,45 @@
 
 namespace tallow {
 
-// The columns of im2col: element (b, c, ky, kx, y, x) of the dense result. Operands 0 and 1 are the row and the column
-// of the padded source, operand 2 the source's plane.
-template <typename T, typename Arguments> struct WindowFunction {
-    const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
-        // Above and left of the source the difference wraps around to a large number.
-        const uint64_t row = offsets[0] - arguments.padding_h;
-        const uint64_t column = offsets[1] - arguments.padding_w;
-        if (row >= arguments.source_h || column >= arguments.source_w)
-            return T{};
-        return pointer_to<const T>(
-            arguments.source)[offsets[2] + row * arguments.source_stride_h + column * arguments.source_stride_w];
+// Element `index` of the columns of im2col, and the next `N - 1` of its row of places.
+template <uint32_t N, typename T, typename Arguments>
+TALLOW_INLINE Pack<T, N> load_columns(const Arguments& arguments, const uint64_t (&offsets)[3]) {
+    // Above and left of the source the difference wraps around to a large number.
+    const uint32_t row = static_cast<uint32_t>(offsets[0]) - arguments.padding_h;
+    const uint32_t step = static_cast<uint32_t>(arguments.strides[max_rank]);
+    const uint32_t width = row < arguments.source_h ? arguments.source_w : 0;
+    uint32_t column = static_cast<uint32_t>(offsets[1]) - arguments.padding_w;
+    uint64_t place = offsets[2] + row * arguments.source_stride_h +
+                     static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
+    Pack<T, N> pack;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        pack.values[i] = column < width ? pointer_to<const T>(arguments.source)[place] : T{};
+        column += step;
+        place += step * arguments.source_stride_w;
     }
-};
+    return pack;
+}
+
+// The columns of im2col: element (b, c, ky, kx, y, x) of the dense result. Operands 0 and 1 are the row and the column
+// of the padded source, operand 2 the source's plane. A thread makes a pack of places side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
-    produce<3, T>(arguments, WindowFunction<T, Arguments>{arguments});
+    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
+    T* const result = pointer_to<T>(arguments.result);
+    const uint32_t count = arguments.count;
+    const uint32_t first = (block_index() * block_size + thread_index()) * length;
+    if (first >= count)
+        return;
+    uint64_t offsets[3];
+    if (locate(arguments, first, offsets) + length <= arguments.dims[0]) {
+        store_guarded(result, first, count, load_columns<length, T>(arguments, offsets));
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t i = first; i < first + length && i < count; ++i) {
+        locate(arguments, i, offsets);
+        result[i] = load_columns<1, T>(arguments, offsets).values[0];
+    }
 }
 
 // place / stride where that is a whole number below `size`, else `size`: which source element meets a kernel element.

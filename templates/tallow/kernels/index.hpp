@@ -3,6 +3,7 @@
 
 #include "arithmetic.hpp"
 #include "produce.hpp"
+#include "sort.hpp"
 
 namespace tallow {
 
@@ -17,8 +18,23 @@ static_assert(sizeof(IndexError) == 24, "the host reads it back");
 
 constexpr int64_t no_row = -1;
 
-// The row that an index names, or `no_row` for the mark and for an index out of range, which is recorded. The dtype of
-// the indexes is the same for a whole launch, so that the switch costs no divergence.
+// The row that an index names, or `no_row` for the mark and for an index out of range, which is recorded.
+template <typename Arguments>
+TALLOW_INLINE int64_t checked_row(const Arguments& arguments, int64_t index, int64_t mark) {
+    if (static_cast<uint64_t>(index) < arguments.size && index != mark)
+        return index;
+    if (index != mark) {
+        IndexError* const error = pointer_to<IndexError>(arguments.errors);
+        if (atomic_compare_exchange(&error->state, 0, 1) == 0) {
+            error->op = arguments.op;
+            error->index = index;
+            error->size = static_cast<int64_t>(arguments.size);
+        }
+    }
+    return no_row;
+}
+
+// The dtype of the indexes is the same for a whole launch, so that the switch costs no divergence.
 template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t place) {
     int64_t index = 0;
     int64_t mark = 0;
@@ -43,17 +59,56 @@ template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& ar
         index = pointer_to<const int64_t>(arguments.indexes)[place];
         mark = Traits<int64_t>::highest;
     }
-    if (static_cast<uint64_t>(index) < arguments.size && index != mark)
-        return index;
-    if (index != mark || arguments.index_kind == 0) {
-        IndexError* const error = pointer_to<IndexError>(arguments.errors);
-        if (atomic_compare_exchange(&error->state, 0, 1) == 0) {
-            error->op = arguments.op;
-            error->index = index;
-            error->size = static_cast<int64_t>(arguments.size);
-        }
+    return checked_row(arguments, index, mark);
+}
+
+// The same in two steps, so that a thread loads several indexes before it waits for one: their bytes below zeros, and
+// the row that they name.
+template <typename Bytes, uint32_t N, typename Arguments>
+TALLOW_INLINE void load_bytes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        loaded[i] = pointer_to<const Bytes>(arguments.indexes)[places[i]];
+}
+template <uint32_t N, typename Arguments>
+TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+    switch (arguments.index_kind) {
+    case 0:
+        load_bytes<uint8_t>(arguments, places, loaded);
+        break;
+    case 2:
+        load_bytes<uint16_t>(arguments, places, loaded);
+        break;
+    case 1:
+    case 3:
+        load_bytes<uint32_t>(arguments, places, loaded);
+        break;
+    default:
+        load_bytes<uint64_t>(arguments, places, loaded);
     }
-    return no_row;
+}
+template <typename Arguments> TALLOW_INLINE int64_t loaded_row(const Arguments& arguments, uint64_t loaded) {
+    int64_t index = static_cast<int64_t>(loaded);
+    int64_t mark = Traits<int64_t>::highest;
+    switch (arguments.index_kind) {
+    case 0:
+        mark = no_row;
+        break;
+    case 1:
+        mark = Traits<uint32_t>::highest;
+        break;
+    case 2:
+        index = static_cast<int16_t>(loaded);
+        mark = Traits<int16_t>::highest;
+        break;
+    case 3:
+        index = static_cast<int32_t>(loaded);
+        mark = Traits<int32_t>::highest;
+        break;
+    default:
+        break;
+    }
+    return checked_row(arguments, index, mark);
 }
 
 // Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead.
@@ -108,6 +163,29 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_set(const A
                                       pointer_to<T>(arguments.destination), pointer_to<const T>(arguments.source)});
 }
 
+// N positions of a line, `step` apart, as they were loaded.
+template <typename T, uint32_t N> struct Stretch {
+    uint64_t indexes[N];
+    T values[N];
+};
+
+// The last position stands for those behind it: a load without a branch does not wait.
+template <uint32_t N, typename T, typename Arguments>
+TALLOW_INLINE Stretch<T, N> load_stretch(const Arguments& arguments, const uint64_t (&offsets)[3], uint32_t first,
+                                         uint32_t step) {
+    const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
+    Stretch<T, N> stretch;
+    uint64_t places[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const uint32_t position = first + i * step < arguments.length ? first + i * step : arguments.length - 1;
+        places[i] = offsets[0] + position * arguments.index_stride;
+        stretch.values[i] = source[position * arguments.source_stride];
+    }
+    load_indexes(arguments, places, stretch.indexes);
+    return stretch;
+}
+
 // A thread walks the positions of one line along the chosen dim. The destination is in the compute dtype.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -117,27 +195,70 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(c
         uint64_t offsets[3];
         locate(arguments, line, offsets);
         Value* const destination = pointer_to<Value>(arguments.destination) + offsets[1];
-        const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
         for (uint32_t base = 0; base < arguments.length; base += ahead) {
-            int64_t rows[ahead];
-            Value values[ahead];
+            const Stretch<T, ahead> stretch = load_stretch<ahead, T>(arguments, offsets, base, 1);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                const uint32_t position = base + i;
-                rows[i] = no_row;
-                values[i] = Value{0};
-                if (position < arguments.length) {
-                    rows[i] = read_row(arguments, offsets[0] + position * arguments.index_stride);
-                    values[i] = to_compute(source[position * arguments.source_stride]);
+                if (base + i >= arguments.length)
+                    break;
+                const int64_t row = loaded_row(arguments, stretch.indexes[i]);
+                if (row != no_row) {
+                    Value* const place = destination + static_cast<uint64_t>(row) * arguments.row_stride;
+                    *place = add(*place, to_compute(stretch.values[i]));
                 }
             }
+        }
+    }
+}
+
+// Adds the values of the lanes of `alike`, which have one place. The lowest of them does it, in the order of the lanes.
+template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value, uint64_t alike) {
+    const uint64_t own = lanes_before() + 1;
+    const bool leads = (alike & (own | lanes_before())) == own;
+    Value sum{};
+    if (leads)
+        sum = add(*place, value);
+    uint64_t others = leads ? alike ^ own : 0;
+    while (ballot(others != 0) != 0) {
+        const uint64_t lowest = others & (~others + 1);
+        const Value other = shuffle_from(value, others != 0 ? count_bits(lowest - 1) : 0);
+        if (others != 0)
+            sum = add(sum, other);
+        others ^= lowest;
+    }
+    if (leads)
+        *place = sum;
+    synchronize_wave();
+}
+
+// A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are under way while
+// these are added. There are fewer than 2**32 - 1 rows; the destination is in the compute dtype.
+template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t ahead = sizeof(Value) < 8 ? 4 : 2;
+    constexpr uint32_t length = ahead * wave_size;
+    const uint32_t waves = grid_blocks() * waves_per_block;
+    for (uint32_t line = block_index() * waves_per_block + wave_index(); line < arguments.lines; line += waves) {
+        uint64_t offsets[3];
+        locate(arguments, line, offsets);
+        Value* const destination = pointer_to<Value>(arguments.destination) + offsets[1];
+        Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
+        for (uint32_t base = 0; base < arguments.length; base += length) {
+            const Stretch<T, ahead> stretch = next;
+            if (base + length < arguments.length)
+                next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
+            uint32_t rows[ahead];
+            uint64_t alike[ahead];
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                if (rows[i] != no_row) {
-                    Value* const place = destination + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
-                    *place = add(*place, values[i]);
-                }
+                rows[i] = static_cast<uint32_t>(no_row);
+                if (base + i * wave_size + lane_index() < arguments.length)
+                    rows[i] = static_cast<uint32_t>(loaded_row(arguments, stretch.indexes[i]));
+                alike[i] = lanes_alike(rows[i], arguments.size);
             }
+#pragma unroll
+            for (uint32_t i = 0; i < ahead; ++i)
+                add_alike(destination + rows[i] * arguments.row_stride, to_compute(stretch.values[i]), alike[i]);
         }
     }
 }
@@ -152,6 +273,51 @@ template <typename Arguments> TALLOW_INLINE void make_keys(const Arguments& argu
         const uint64_t place = offsets[1] + static_cast<uint64_t>(row) * arguments.row_stride;
         pointer_to<uint32_t>(arguments.keys)[index] = row == no_row ? ~0u : static_cast<uint32_t>(place);
         pointer_to<uint32_t>(arguments.positions)[index] = index;
+    }
+}
+
+// Makes the keys, sorts them by `bits` bits and finds the first place of each row, all by one block. `rows` entries of
+// `starts` become ~0 before; without `starts`, no place is noted.
+template <typename Arguments> TALLOW_INLINE void make_sorted_keys(const Arguments& arguments) {
+    __shared__ SharedPairs pairs;
+    constexpr uint32_t ahead = 4;
+    const uint32_t thread = thread_index();
+    for (uint32_t base = thread; base < arguments.count; base += ahead * block_size) {
+        uint64_t index_places[ahead];
+        uint64_t places[ahead];
+        uint64_t loaded[ahead];
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; ++i) {
+            uint64_t offsets[2];
+            const uint32_t index = base + i * block_size;
+            locate(arguments, index < arguments.count ? index : base, offsets);
+            index_places[i] = offsets[0];
+            places[i] = offsets[1];
+        }
+        load_indexes(arguments, index_places, loaded);
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; ++i) {
+            const uint32_t index = base + i * block_size;
+            if (index >= arguments.count)
+                break;
+            const int64_t row = loaded_row(arguments, loaded[i]);
+            const uint64_t place = places[i] + static_cast<uint64_t>(row) * arguments.row_stride;
+            pairs.keys[index] = row == no_row ? ~0u : static_cast<uint32_t>(place);
+            pairs.positions[index] = static_cast<uint16_t>(index);
+        }
+    }
+    uint32_t* const starts = pointer_to<uint32_t>(arguments.starts);
+    for (uint32_t i = thread; i < arguments.rows; i += block_size)
+        starts[i] = ~0u;
+    synchronize_block();
+    for (uint32_t shift = 0; shift < arguments.bits; shift += digit_bits)
+        sort_by_digit(pairs, arguments.count, shift);
+    for (uint32_t i = thread; i < arguments.count; i += block_size) {
+        const uint32_t key = pairs.keys[i];
+        pointer_to<uint32_t>(arguments.keys)[i] = key;
+        pointer_to<uint32_t>(arguments.positions)[i] = pairs.positions[i];
+        if (arguments.starts != 0 && key != ~0u && (i == 0 || pairs.keys[i - 1] != key))
+            starts[key] = i;
     }
 }
 

@@ -196,7 +196,8 @@ TALLOW_INLINE ScaledExponential<float> scaled_exponential(float high, float low)
     const float shifted = fma(high, 1.44269504f, 12582912.0f);
     const float steps = shifted - 12582912.0f;
     const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, high)) + low;
-    const float powers = polynomial(rest, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040);
+    // The best polynomial for |rest| <= ln(2) / 2, off by 5e-9 at most.
+    const float powers = polynomial(rest, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
     return {fma(rest * rest, powers, rest), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
 }
 
@@ -216,10 +217,18 @@ TALLOW_INLINE double power_of_two(int exponent, double) {
     return bit_cast<double>(static_cast<uint64_t>(static_cast<uint32_t>(exponent + 1023)) << 52);
 }
 
-// x * 2**exponent in two steps, the second of which alone may leave the normal numbers and round.
+// The part of an exponent with which a power of two is a normal number.
+TALLOW_INLINE int normal_part(int exponent, float) {
+    return exponent < -126 ? -126 : exponent;
+}
+TALLOW_INLINE int normal_part(int exponent, double) {
+    return exponent < -1022 ? -1022 : exponent;
+}
+
+// x * 2**exponent for a normal x and an exponent from twice the lowest to 0: the second product alone may round.
 template <typename T> TALLOW_INLINE T scale(T x, int exponent) {
-    const int half = exponent / 2;
-    return x * power_of_two(half, T{}) * power_of_two(exponent - half, T{});
+    const int part = normal_part(exponent, T{});
+    return x * power_of_two(exponent - part, T{}) * power_of_two(part, T{});
 }
 
 #if defined(TALLOW_AMD)
@@ -260,26 +269,23 @@ TALLOW_INLINE double divide_tame(double x, double y) {
     return x / y;
 }
 
-// x / (1 + e**-(high + low)), accurate to the last subnormal: where the argument is negative the numerator takes the
-// exponential, and its power of two comes last.
-template <typename T> TALLOW_INLINE T logistic_product(T x, T high, T low) {
-    const bool negative = high < 0;
-    T argument = negative ? high : -high;
-    argument = argument < -exponential_limit(T{}) ? -exponential_limit(T{}) : argument;
-    const ScaledExponential<T> power = scaled_exponential(argument, negative ? low : -low);
-    const T denominator = T{1} + scale(power.times(T{1}), power.exponent);
+// x / (1 + e**-(high + low)) for high >= 0, or with the other sign of both where `negative`, accurate to the last
+// subnormal: the numerator then takes the exponential, and its power of two comes last.
+template <typename T> TALLOW_INLINE T logistic_product(T x, bool negative, T high, T low) {
+    const T argument = high > exponential_limit(T{}) ? exponential_limit(T{}) : high;
+    const ScaledExponential<T> power = scaled_exponential(-argument, -low);
+    const T denominator = fma(power.times(T{1}), power_of_two(normal_part(power.exponent, T{}), T{}), T{1});
     const T quotient = divide_tame(negative ? power.times(x) : x, denominator);
-    return scale(quotient, negative ? power.exponent : 0);
+    return negative ? scale(quotient, power.exponent) : quotient;
 }
 
 template <typename T> TALLOW_INLINE T sigmoid(T x) {
-    return logistic_product(T{1}, x, T{0});
+    return logistic_product(T{1}, x < 0, abs(x), T{0});
 }
 
 template <typename T> TALLOW_INLINE T silu(T x) {
-    if (x < -exponential_limit(T{}) || x > exponential_limit(T{}))
-        return x < 0 ? -T{0} : x;
-    return logistic_product(x, x, T{0});
+    const T product = logistic_product(x, x < 0, abs(x), T{0});
+    return x > exponential_limit(T{}) ? x : x < -exponential_limit(T{}) ? -T{0} : product;
 }
 
 // x / (1 + e**-u), u = x * (linear + cubic * x**2) = 2 * sqrt(2 / pi) * (x + 0.044715 * x**3). An error in u becomes a
@@ -291,25 +297,25 @@ template <typename T> TALLOW_INLINE T gelu(T x) {
     constexpr T cubic = static_cast<T>(cubic_exact);
     constexpr T linear_low = is_same<T, float> ? static_cast<T>(linear_exact - linear) : T(-9.96930881e-17);
     constexpr T cubic_low = is_same<T, float> ? static_cast<T>(cubic_exact - cubic) : T(-6.17514992e-19);
-    if (x < -25 || x > 25)
-        return x < 0 ? -T{0} : x;
     const T square = x * x;
     const T square_low = fma(x, x, -square);
     const T product = cubic * square;
-    const T product_low = fma(cubic, square, -product) + (cubic_low * square + cubic * square_low);
+    const T product_low = fma(cubic, square_low, fma(cubic_low, square, fma(cubic, square, -product)));
     const T factor = linear + product;
     const T larger = linear > product ? linear : product;
     const T smaller = linear > product ? product : linear;
     const T factor_low = (smaller - (factor - larger)) + (product_low + linear_low);
-    const T high = x * factor;
-    return logistic_product(x, high, fma(x, factor, -high) + x * factor_low);
+    const T size = abs(x);
+    const T high = size * factor;
+    const T result = logistic_product(x, x < 0, high, fma(size, factor_low, fma(size, factor, -high)));
+    return x > 25 ? x : x < -25 ? -T{0} : result;
 }
 
 // e**(x * x / 2) * erfc(x / sqrt(2)) for x >= 0: Chebyshev's fit of (1 + sqrt(2) * x) times it in (x - a) / (x + a), as
 // in Shepherd and Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc x, 1981. The constant term is in two
 // parts.
 TALLOW_INLINE float scaled_tail(float x) {
-    const float p = polynomial(divide_tame(x - 4.0f, x + 4.0f), 2.78671325e-9, -0.13235662531197762,
+    const float p = polynomial((x - 4.0f) * rough_reciprocal(x + 4.0f), 2.78671325e-9, -0.13235662531197762,
                                -0.06344133438767367, 0.14029788189573839, -0.11664882205822252, 0.057770306834471714,
                                -0.014523742594979972, -0.0013521741888924195, 0.002027596247258997,
                                -0.0002029747704042847, -0.00017987025200396563, 3.3170407152059764e-05);
@@ -341,17 +347,15 @@ TALLOW_INLINE double central_share(double square) {
 // x * Phi(x), near 0 by a polynomial, else with the tail Q(|x|) = scaled_tail(|x|) / 2 * e**(-x**2 / 2),
 // whose exponent is exact in two parts; x * (1 + erf) would lose every digit of it to cancellation.
 template <typename T> TALLOW_INLINE T gelu_erf(T x) {
-    if (x < -40 || x > 40)
-        return x < 0 ? -T{0} : x;
-    if (x >= -1 && x <= 1)
-        return x * fma(x, central_share(x * x), T(0.5));
+    const T central = x * fma(x, central_share(x * x), T(0.5));
     const T square = T(0.5) * x * x;
     const T square_low = fma(T(0.5) * x, x, -square);
     const T limited = square > exponential_limit(T{}) ? exponential_limit(T{}) : square;
     const ScaledExponential<T> power = scaled_exponential(-limited, -square_low);
     const T tail = T(0.5) * x * scaled_tail(abs(x));
     const T scaled = scale(power.times(tail), power.exponent);
-    return x < 0 ? scaled : x - scaled;
+    const T outside = x > 40 ? x : x < -40 ? -T{0} : x < 0 ? scaled : x - scaled;
+    return x >= -1 && x <= 1 ? central : outside;
 }
 
 } // namespace tallow

@@ -95,6 +95,13 @@ TALLOW_INLINE uint32_t shuffle_word(uint32_t value, uint32_t lane) {
     return static_cast<uint32_t>(__builtin_amdgcn_ds_bpermute(static_cast<int>(lane << 2), static_cast<int>(value)));
 }
 
+// What lanes wrote before, the others of the wave read after; every lane of the wave must take part.
+TALLOW_INLINE void synchronize_wave() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+    __builtin_amdgcn_wave_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
 // The lanes of the wave for which `predicate` holds, a bit for each.
 TALLOW_INLINE uint64_t ballot(bool predicate) {
     if constexpr (wave_size == 64)
@@ -161,6 +168,9 @@ TALLOW_INLINE uint32_t shuffle_word(uint32_t value, uint32_t lane) {
 TALLOW_INLINE uint64_t ballot(bool predicate) {
     return __ballot_sync(0xffffffffu, predicate);
 }
+TALLOW_INLINE void synchronize_wave() {
+    __syncwarp();
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__popcll(bits));
 }
@@ -173,6 +183,10 @@ TALLOW_INLINE uint32_t shuffle_word(uint32_t value, uint32_t lane) {
 }
 TALLOW_INLINE uint64_t ballot(bool predicate) {
     return __ballot(predicate);
+}
+// Lanes of the host wait for each other in votes.
+TALLOW_INLINE void synchronize_wave() {
+    __ballot(true);
 }
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__builtin_popcountll(bits));
@@ -196,9 +210,8 @@ TALLOW_INLINE uint32_t wave_index() {
     return thread_index() / wave_size;
 }
 
-// The value that the lane whose index differs in the bits of `mask` has; every lane of the wave must take part.
-template <typename T> TALLOW_INLINE T shuffle_xor(T value, uint32_t mask) {
-    const uint32_t lane = lane_index() ^ mask;
+// The value that another lane has; every lane of the wave must take part.
+template <typename T> TALLOW_INLINE T shuffle_from(T value, uint32_t lane) {
     if constexpr (sizeof(T) < 4) {
         return static_cast<T>(shuffle_word(static_cast<uint32_t>(value), lane));
     } else if constexpr (sizeof(T) == 4) {
@@ -210,6 +223,26 @@ template <typename T> TALLOW_INLINE T shuffle_xor(T value, uint32_t mask) {
         const uint64_t high = shuffle_word(static_cast<uint32_t>(bits >> 32), lane);
         return bit_cast<T>(low | high << 32);
     }
+}
+
+// The value that the lane whose index differs in the bits of `mask` has.
+template <typename T> TALLOW_INLINE T shuffle_xor(T value, uint32_t mask) {
+    return shuffle_from(value, lane_index() ^ mask);
+}
+
+// The lanes that have this lane's value, of those whose values are below `limit`; every lane of the wave must take
+// part, and what a lane with another value gets is of no use.
+TALLOW_INLINE uint64_t lanes_alike(uint32_t value, uint64_t limit) {
+    uint64_t alike = ballot(value < limit);
+#if defined(TALLOW_NVIDIA)
+    alike &= __match_any_sync(0xffffffffu, value);
+#else
+    for (uint64_t bit = 1; bit < limit; bit *= 2) {
+        const uint64_t set = ballot((value & bit) != 0);
+        alike &= (value & bit) != 0 ? set : ~set;
+    }
+#endif
+    return alike;
 }
 
 } // namespace tallow

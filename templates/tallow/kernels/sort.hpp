@@ -1,25 +1,30 @@
-// A stable radix sort of (key, position) by one digit of 8 bits a pass: counts by block and digit, their running sum,
-// and each pair to its place. Nothing in it depends on the order in which threads run.
+// A stable radix sort of (key, position) by one digit of 8 bits a pass. Up to 4096 pairs are sorted by one block, in
+// shared memory. Of more, a pass is three launches: counts by block and digit, the sums of the counts before them, and
+// each pair to its place. Nothing in it depends on the order in which threads run.
 #pragma once
 
 #include "platform.hpp"
 
 namespace tallow {
 
-constexpr uint32_t digit_count = 256;
+constexpr uint32_t digit_bits = 8;
+constexpr uint32_t digit_count = 1u << digit_bits;
 constexpr uint32_t sort_tile = 4096;
 static_assert(digit_count == block_size, "a thread keeps one digit");
 
-template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
-    __shared__ uint32_t counts[digit_count];
-    const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
-    counts[thread_index()] = 0;
-    synchronize_block();
-    const uint32_t begin = block_index() * sort_tile;
-    for (uint32_t i = begin + thread_index(); i < begin + sort_tile && i < arguments.count; i += block_size)
-        atomic_add_shared(counts + (keys[i] >> arguments.shift) % digit_count, 1);
-    synchronize_block();
-    pointer_to<uint32_t>(arguments.counts)[thread_index() * arguments.blocks + block_index()] = counts[thread_index()];
+// The lanes whose keys have this lane's digit, of those that have a key.
+TALLOW_INLINE uint64_t lanes_of_digit(uint32_t digit, bool has_key) {
+    uint64_t alike = ballot(has_key);
+#pragma unroll
+    for (uint32_t bit = 1; bit < digit_count; bit *= 2) {
+        const uint64_t set = ballot((digit & bit) != 0);
+        alike &= (digit & bit) != 0 ? set : ~set;
+    }
+    return alike;
+}
+
+TALLOW_INLINE uint64_t lanes_before() {
+    return (uint64_t{1} << lane_index()) - 1;
 }
 
 // The sum of the values of all threads before this one.
@@ -36,18 +41,51 @@ TALLOW_INLINE uint32_t sum_before(uint32_t value, uint32_t* shared) {
     return shared[thread] - value;
 }
 
-// In place, by one block: each thread a stretch.
+template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
+    __shared__ uint32_t counts[digit_count];
+    const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
+    counts[thread_index()] = 0;
+    synchronize_block();
+    const uint32_t begin = block_index() * sort_tile;
+    for (uint32_t i = begin + thread_index(); i < begin + sort_tile && i < arguments.count; i += block_size)
+        atomic_add_shared(counts + (keys[i] >> arguments.shift) % digit_count, 1);
+    synchronize_block();
+    pointer_to<uint32_t>(arguments.counts)[thread_index() * arguments.blocks + block_index()] = counts[thread_index()];
+}
+
+// In place, a digit by each block: each count becomes the sum of those before it, and the sum of all comes behind the
+// counts of all digits.
 template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& arguments) {
+    constexpr uint32_t length = 4;
     __shared__ uint32_t shared[block_size];
-    uint32_t* const counts = pointer_to<uint32_t>(arguments.counts) + thread_index() * arguments.blocks;
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < arguments.blocks; ++i)
-        sum += counts[i];
-    uint32_t before = sum_before(sum, shared);
-    for (uint32_t i = 0; i < arguments.blocks; ++i) {
-        const uint32_t count = counts[i];
-        counts[i] = before;
-        before += count;
+    __shared__ uint32_t sum;
+    uint32_t* const all = pointer_to<uint32_t>(arguments.counts);
+    for (uint32_t digit = block_index(); digit < digit_count; digit += grid_blocks()) {
+        uint32_t* const counts = all + digit * arguments.blocks;
+        uint32_t before_tile = 0;
+        for (uint32_t base = 0; base < arguments.blocks; base += length * block_size) {
+            const uint32_t first = base + thread_index() * length;
+            uint32_t values[length];
+            uint32_t own = 0;
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i) {
+                values[i] = first + i < arguments.blocks ? counts[first + i] : 0;
+                own += values[i];
+            }
+            uint32_t before = before_tile + sum_before(own, shared);
+            if (thread_index() == block_size - 1)
+                sum = before + own;
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i) {
+                if (first + i < arguments.blocks)
+                    counts[first + i] = before;
+                before += values[i];
+            }
+            synchronize_block();
+            before_tile = sum;
+        }
+        if (thread_index() == 0)
+            all[digit_count * arguments.blocks + digit] = before_tile;
     }
 }
 
@@ -55,8 +93,9 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
     __shared__ uint32_t next[digit_count];
     __shared__ uint32_t in_wave[waves_per_block][digit_count];
     const uint32_t thread = thread_index();
-    const uint64_t lanes_before = (uint64_t{1} << lane_index()) - 1;
-    next[thread] = pointer_to<const uint32_t>(arguments.counts)[thread * arguments.blocks + block_index()];
+    const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
+    const uint32_t first = sum_before(counts[digit_count * arguments.blocks + thread], next);
+    next[thread] = first + counts[thread * arguments.blocks + block_index()];
     const uint32_t begin = block_index() * sort_tile;
     for (uint32_t base = begin; base < begin + sort_tile && base < arguments.count; base += block_size) {
 #pragma unroll
@@ -67,13 +106,8 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
         const bool valid = i < arguments.count;
         const uint32_t key = valid ? pointer_to<const uint32_t>(arguments.keys)[i] : 0;
         const uint32_t digit = (key >> arguments.shift) % digit_count;
-        uint64_t alike = ballot(valid);
-#pragma unroll
-        for (uint32_t bit = 1; bit < digit_count; bit *= 2) {
-            const uint64_t set = ballot((digit & bit) != 0);
-            alike &= (digit & bit) != 0 ? set : ~set;
-        }
-        const uint32_t rank = count_bits(alike & lanes_before);
+        const uint64_t alike = lanes_of_digit(digit, valid);
+        const uint32_t rank = count_bits(alike & lanes_before());
         if (valid && rank == 0)
             in_wave[wave_index()][digit] = count_bits(alike);
         synchronize_block();
@@ -90,6 +124,75 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
         for (uint32_t w = 0; w < waves_per_block; ++w)
             next[thread] += in_wave[w][thread];
     }
+}
+
+// The pairs of one block, and for each wave how many of its keys have a digit.
+struct SharedPairs {
+    uint32_t keys[sort_tile];
+    uint16_t positions[sort_tile];
+    uint16_t counts[waves_per_block][digit_count];
+    uint32_t sums[digit_count];
+};
+static_assert(sizeof(SharedPairs) <= 1u << 15, "two blocks find room on every target");
+
+// By one digit. A wave takes pairs that stand together, so that the pairs before one are those of the waves before its
+// own, and of its own wave those that it took before.
+TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t shift) {
+    constexpr uint32_t most = sort_tile / block_size;
+    constexpr uint32_t none = ~0u;
+    const uint32_t thread = thread_index();
+    const uint32_t steps = (count + block_size - 1) / block_size;
+    const uint32_t first = wave_index() * steps * wave_size + lane_index();
+    uint16_t* const counts = pairs.counts[wave_index()];
+#pragma unroll
+    for (uint32_t w = 0; w < waves_per_block; ++w)
+        pairs.counts[w][thread] = 0;
+    synchronize_block();
+    // The upper half of a word is the pair's rank among those of its wave and digit, the lower half its position.
+    uint32_t keys[most];
+    uint32_t ranked[most];
+#pragma unroll
+    for (uint32_t i = 0; i < most; ++i) {
+        keys[i] = 0;
+        ranked[i] = none;
+        if (i < steps) {
+            const uint32_t place = first + i * wave_size;
+            const bool valid = place < count;
+            keys[i] = valid ? pairs.keys[place] : 0;
+            const uint32_t digit = (keys[i] >> shift) % digit_count;
+            const uint64_t alike = lanes_of_digit(digit, valid);
+            const uint32_t rank = count_bits(alike & lanes_before());
+            const uint32_t before = counts[digit];
+            if (valid)
+                ranked[i] = (before + rank) << 16 | pairs.positions[place];
+            synchronize_wave();
+            if (valid && rank == 0)
+                counts[digit] = static_cast<uint16_t>(before + count_bits(alike));
+            synchronize_wave();
+        }
+    }
+    synchronize_block();
+    uint32_t sum = 0;
+#pragma unroll
+    for (uint32_t w = 0; w < waves_per_block; ++w)
+        sum += pairs.counts[w][thread];
+    uint32_t before = sum_before(sum, pairs.sums);
+#pragma unroll
+    for (uint32_t w = 0; w < waves_per_block; ++w) {
+        const uint32_t in_wave = pairs.counts[w][thread];
+        pairs.counts[w][thread] = static_cast<uint16_t>(before);
+        before += in_wave;
+    }
+    synchronize_block();
+#pragma unroll
+    for (uint32_t i = 0; i < most; ++i) {
+        if (ranked[i] != none) {
+            const uint32_t place = counts[(keys[i] >> shift) % digit_count] + (ranked[i] >> 16);
+            pairs.keys[place] = keys[i];
+            pairs.positions[place] = static_cast<uint16_t>(ranked[i]);
+        }
+    }
+    synchronize_block();
 }
 
 } // namespace tallow

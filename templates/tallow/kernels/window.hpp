@@ -37,70 +37,214 @@ template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const 
     produce<1, T>(arguments, MaximumFunction<T, Arguments>{arguments});
 }
 
-// floor(i * source / result) where the result is the size of dim d of the launch; `wide` says that a product may reach
-// 2**31, where the division by multiplication ends.
-template <typename Arguments>
-TALLOW_INLINE uint64_t nearest(const Arguments& arguments, uint32_t d, uint64_t i, uint32_t source) {
-    if (arguments.wide)
-        return i * source / arguments.dims[d];
-    return divide(static_cast<uint32_t>(i) * source, arguments.multipliers[d], arguments.shifts[d]);
+// What resampling launches number: patches of `columns_of<T>` columns and `rows` rows of the result, which one thread
+// makes. Dim 0 of the launch counts the patches along a row, dim 1 those along a column, and the others are the planes.
+template <typename T> constexpr uint32_t columns_of = pack_length<T> > 8 ? 8 : pack_length<T>;
+
+// Makes every patch with a `Maker` of it: made once for the columns, it gives row after row. Where rows of the result
+// are whole packs, the columns of a thread lie side by side and are stored in one access; else they are as far apart as
+// there are threads along the row, so that neighbouring threads store neighbouring elements.
+template <typename T, typename Maker, typename Arguments> TALLOW_INLINE void resample(const Arguments& arguments) {
+    constexpr uint32_t length = columns_of<T>;
+    const uint32_t across = arguments.dims[0];
+    const bool is_whole = arguments.width % length == 0;
+    const uint32_t threads = grid_blocks() * block_size;
+    for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
+        const uint32_t outer = divide(index, arguments.multipliers[0], arguments.shifts[0]);
+        const uint32_t plane = divide(outer, arguments.multipliers[1], arguments.shifts[1]);
+        const uint32_t first_row = (outer - plane * arguments.dims[1]) * arguments.rows;
+        const uint32_t column = (index - outer * across) * (is_whole ? length : 1);
+        // Operand 0 is the result, operand 1 the source.
+        uint64_t offsets[2];
+        locate_between(arguments, 2, arguments.rank, plane, offsets);
+        T* row = pointer_to<T>(arguments.result) + offsets[0] + uint64_t{first_row} * arguments.width + column;
+        const uint32_t below = arguments.height - first_row;
+        const uint32_t rows = below < arguments.rows ? below : arguments.rows;
+        Maker maker(arguments, pointer_to<const T>(arguments.source) + offsets[1], column, is_whole ? 1 : across,
+                    first_row);
+#pragma unroll 1
+        for (uint32_t y = 0; y < rows; ++y) {
+            const Pack<T, length> pack = maker.next_row();
+            if (is_whole) {
+                store_whole(row, pack);
+            } else {
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    if (column + i * across < arguments.width)
+                        row[i * across] = pack.values[i];
+            }
+            row += arguments.width;
+        }
+    }
 }
 
-// Operands 0 and 1 are the place in the result along w and h, operand 2 the source's plane.
-template <typename T, typename Arguments> struct NearestFunction {
+// The source's place of a place in the result, floor(place * source / result), going on by steps with what the division
+// leaves: from place * source = quotient * result + rest.
+struct NearestPlace {
+    uint32_t quotient;
+    uint32_t rest;
+    // `wide` says that a product may reach 2**31, where the division by multiplication ends.
+    template <typename Arguments>
+    TALLOW_INLINE NearestPlace(const Arguments& arguments, uint32_t place, uint32_t source, uint32_t result,
+                               uint32_t multiplier, uint32_t shift) {
+        const uint64_t product = uint64_t{place} * source;
+        quotient = arguments.wide ? static_cast<uint32_t>(product / result)
+                                  : divide(static_cast<uint32_t>(product), multiplier, shift);
+        rest = static_cast<uint32_t>(product) - quotient * result;
+    }
+    // On by a step whose product with the source is whole * result + part; whether that is whole + 1 places.
+    TALLOW_INLINE bool advance(uint32_t whole, uint32_t part, uint32_t result) {
+        rest += part;
+        const bool carries = rest >= result;
+        rest -= carries ? result : 0;
+        quotient += whole + (carries ? 1 : 0);
+        return carries;
+    }
+};
+
+template <typename T, typename Arguments> struct NearestMaker {
+    static constexpr uint32_t length = columns_of<T>;
     const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
-        const uint64_t x = nearest(arguments, 0, offsets[0], arguments.source_w);
-        const uint64_t y = nearest(arguments, 1, offsets[1], arguments.source_h);
-        const T* const plane = pointer_to<const T>(arguments.source) + offsets[2];
-        return plane[y * arguments.stride_h + x * arguments.stride_w];
+    const T* row;
+    NearestPlace place;
+    bool is_new = true;
+    uint32_t columns[length];
+    Pack<T, length> held;
+
+    TALLOW_INLINE NearestMaker(const Arguments& nearest, const T* plane, uint32_t column, uint32_t, uint32_t first_row)
+        : arguments(nearest),
+          place(nearest, first_row, nearest.source_h, nearest.height, nearest.multiplier_h, nearest.shift_h) {
+        row = plane + place.quotient * nearest.stride_h;
+        const uint32_t last = nearest.source_w - 1;
+        NearestPlace x(nearest, column, nearest.source_w, nearest.width, nearest.multiplier_w, nearest.shift_w);
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            // Columns behind the last are read, and never stored.
+            columns[i] = (x.quotient < last ? x.quotient : last) * static_cast<uint32_t>(nearest.stride_w);
+            x.advance(nearest.whole_w, nearest.part_w, nearest.width);
+        }
+    }
+    // Rows of the result that show the same row of the source read it once.
+    TALLOW_INLINE const Pack<T, length>& next_row() {
+        if (is_new) {
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                held.values[i] = row[columns[i]];
+        }
+        const bool carries = place.advance(arguments.whole_h, arguments.part_h, arguments.height);
+        is_new = carries || arguments.whole_h != 0;
+        row += arguments.whole_h * arguments.stride_h + (carries ? arguments.stride_h : 0);
+        return held;
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_nearest(const Arguments& arguments) {
-    produce<3, T>(arguments, NearestFunction<T, Arguments>{arguments});
+    resample<T, NearestMaker<T, Arguments>>(arguments);
 }
 
 // The two source elements around a place of the result, and the share of the second.
 struct Neighbours {
-    uint64_t first;
-    uint64_t second;
+    uint32_t first;
+    uint32_t second;
     double share;
 };
 
-// As PyTorch has it: the source is at scale * i with aligned corners, else at scale * (i + 0.5) - 0.5, not below 0.
-// Doubles, because a float loses the share of elements far from 0.
-TALLOW_INLINE Neighbours neighbours(uint64_t i, double scale, bool aligned, uint32_t size) {
-    const double place = static_cast<double>(i);
-    const double centred = scale * (place + 0.5) - 0.5;
-    const double wanted = aligned ? scale * place : centred < 0.0 ? 0.0 : centred;
-    const uint64_t floor = static_cast<uint32_t>(wanted);
-    const uint64_t first = floor < size ? floor : size - 1;
-    const double share = wanted - static_cast<double>(first);
-    return {first, first + 1 < size ? first + 1 : first, share < 1.0 ? share : 1.0};
+// As PyTorch has it: the source is at scale * i with aligned corners, else at scale * (i + 0.5) - 0.5, not below 0;
+// `half` is 0 or 0.5. Doubles, because a float loses the share of elements far from 0.
+TALLOW_INLINE Neighbours neighbours(double place, double scale, double half, uint32_t size) {
+    const double centred = scale * (place + half) - half;
+    const double wanted = centred < 0.0 ? 0.0 : centred;
+    const uint32_t floor = static_cast<uint32_t>(wanted);
+    const bool is_inside = floor < size;
+    const uint32_t first = is_inside ? floor : size - 1;
+    return {first, first + 1 < size ? first + 1 : first, is_inside ? wanted - static_cast<double>(floor) : 1.0};
 }
 
-template <typename T, typename Arguments> struct BilinearFunction {
+// Keeps a compiler from moving what is computed once to the places of a loop where it is used.
+template <typename Value> TALLOW_INLINE void settle(Value& value) {
+#if defined(TALLOW_NVIDIA)
+    if constexpr (sizeof(Value) == 4)
+        asm volatile("" : "+f"(value));
+    else
+        asm volatile("" : "+d"(value));
+#elif defined(TALLOW_AMD)
+    asm volatile("" : "+v"(value));
+#else
+    static_cast<void>(value);
+#endif
+}
+
+// What is interpolated along two rows of the source is kept: as a rule the next row of the result needs one of them, or
+// both.
+template <typename T, typename Arguments> struct BilinearMaker {
+    static constexpr uint32_t length = columns_of<T>;
+    using Value = compute_type<T>;
     const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[3]) const {
-        using Value = compute_type<T>;
-        const bool aligned = arguments.align_corners != 0;
-        const Neighbours x = neighbours(offsets[0], arguments.scale_w, aligned, arguments.source_w);
-        const Neighbours y = neighbours(offsets[1], arguments.scale_h, aligned, arguments.source_h);
-        const T* const above = pointer_to<const T>(arguments.source) + offsets[2] + y.first * arguments.stride_h;
-        const T* const below = pointer_to<const T>(arguments.source) + offsets[2] + y.second * arguments.stride_h;
-        const uint64_t left = x.first * arguments.stride_w;
-        const uint64_t right = x.second * arguments.stride_w;
-        const Value right_share = static_cast<Value>(x.share);
-        const Value below_share = static_cast<Value>(y.share);
-        const Value left_share = static_cast<Value>(1.0 - x.share);
+    const T* row;
+    uint32_t row_number = 0;
+    double half;
+    double place;
+    uint32_t left[length];
+    uint32_t right[length];
+    Value left_share[length];
+    Value right_share[length];
+    uint32_t upper_row = ~0u;
+    uint32_t lower_row = ~0u;
+    Value upper[length];
+    Value lower[length];
+
+    TALLOW_INLINE BilinearMaker(const Arguments& bilinear, const T* plane, uint32_t column, uint32_t spacing,
+                                uint32_t first_row)
+        : arguments(bilinear), row(plane), half(bilinear.align_corners ? 0.0 : 0.5),
+          place(static_cast<double>(first_row)) {
+        const uint32_t stride = static_cast<uint32_t>(bilinear.stride_w);
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            const double x_place = static_cast<double>(column) + i * static_cast<double>(spacing);
+            const Neighbours x = neighbours(x_place, bilinear.scale_w, half, bilinear.source_w);
+            left[i] = x.first * stride;
+            right[i] = x.second * stride;
+            left_share[i] = static_cast<Value>(1.0 - x.share);
+            right_share[i] = static_cast<Value>(x.share);
+            settle(left_share[i]);
+            settle(right_share[i]);
+        }
+    }
+    TALLOW_INLINE void interpolate(uint32_t y, Value (&values)[length]) {
+        // Step by step, since the sum of a row and a column would be worked out anew for each element.
+        row += static_cast<int32_t>(y - row_number) * static_cast<int64_t>(arguments.stride_h);
+        row_number = y;
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            values[i] = left_share[i] * to_compute(row[left[i]]) + right_share[i] * to_compute(row[right[i]]);
+    }
+    TALLOW_INLINE Pack<T, length> next_row() {
+        const Neighbours y = neighbours(place, arguments.scale_h, half, arguments.source_h);
+        place += 1.0;
+        if (y.first != upper_row) {
+            if (y.first == lower_row) {
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    upper[i] = lower[i];
+            } else {
+                interpolate(y.first, upper);
+            }
+            upper_row = y.first;
+        }
+        if (y.second != lower_row) {
+            interpolate(y.second, lower);
+            lower_row = y.second;
+        }
         const Value above_share = static_cast<Value>(1.0 - y.share);
-        const Value upper = left_share * to_compute(above[left]) + right_share * to_compute(above[right]);
-        const Value lower = left_share * to_compute(below[left]) + right_share * to_compute(below[right]);
-        return convert<T>(above_share * upper + below_share * lower);
+        const Value below_share = static_cast<Value>(y.share);
+        Pack<T, length> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            pack.values[i] = convert<T>(above_share * upper[i] + below_share * lower[i]);
+        return pack;
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(const Arguments& arguments) {
-    produce<3, T>(arguments, BilinearFunction<T, Arguments>{arguments});
+    resample<T, BilinearMaker<T, Arguments>>(arguments);
 }
 
 } // namespace tallow

@@ -1,11 +1,14 @@
 """Elements added at an index, each sum in the order of its positions.
 
-Two ways lead there. By lines, a thread walks the positions of a line along the chosen dim: that is quick where lines
-are many. By sorting, the positions of each place come to stand together: that works for any shape.
+Three ways lead there. Threads walk a line along the chosen dim each: that is quick where lines are very many. Waves
+walk a line each, many positions at a time: that is quick where there are enough lines for all waves. Sorting lets the
+positions of each place stand together: that works for any shape, and is quick where lines are few and long.
 """
 
 from __future__ import annotations
 
+import math
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ...kernels import arguments
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
     from ..storage.slice import Slice
 
-# Where so many lines are walked at once, or lines are so short, walking is quicker than sorting.
-_MANY_LINES: Final = 1 << 15
-_SHORT_LINE: Final = 32
 # A block of the sort takes so many keys, and counts so many digits of so many bits each.
 _SORT_TILE: Final = 4096
 _DIGITS: Final = 256
@@ -30,6 +30,39 @@ _KEY_BITS: Final = 32
 _KEY_BYTES: Final = 4
 # Of a byte of a place that no key has.
 _NOWHERE: Final = 0xFF
+# More places than these one block does not mark as free as quickly as the driver does.
+_FEW_ROWS: Final = 1 << 14
+
+# The cost model of scatter_add, in microseconds. A multiprocessor holds so many threads that walk a line each, and
+# fewer that walk as waves, which keep more in registers. A step is a read, a sum and a write that wait for each other,
+# however many threads or waves do it at once.
+_THREADS: Final = 2048
+_WAVE_THREADS: Final = 1024
+_THREAD_STEP: Final = 1.0
+_WAVE_STEP: Final = 0.5
+# A step of a wave whose lanes read far from each other, and of a thread whose neighbour in the wave reads far from it.
+_APART: Final = 3.0
+# A pass of the sort, and of each key in it. One block takes longer for a key, but it is one launch.
+_SORT_PASS: Final = 15.0
+_SORT_KEY: Final = 3e-5
+_BLOCK_SORT_PASS: Final = 2.0
+_BLOCK_SORT_KEY: Final = 2e-3
+# What comes before and after the passes, where keys are made and positions are read in another order.
+_SORTED: Final = 10.0
+_SORTED_KEY: Final = 4e-5
+# Two casts, and of each element of the target.
+_WIDEN: Final = 5.0
+_WIDEN_ELEMENT: Final = 4e-6
+# Waves walk no more lines at once than whose targets stay near in a cache, but always so many on a multiprocessor.
+_CACHE_BYTES: Final = 32 << 20
+_LEAST_WAVES: Final = 8
+
+
+class _Way(Enum):
+    """What a launch by lines gives a line to; the value is in the kernel's name."""
+
+    THREADS = "lines"
+    WAVES = "waves"
 
 
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
@@ -39,15 +72,42 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         return
     indexes, source = apart(x, indexes), apart(x, source)
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
-    length = indexes.shape[dim]
-    can_sort = count < LIMIT and reach < 1 << _KEY_BITS
-    # A small target of many sums is also cheap to widen, which lines need.
-    prefers_lines = count // length >= _MANY_LINES or length <= _SHORT_LINE
-    is_worth_it = x.dtype is x.dtype.compute or x.layout.elem_count <= 4 * count
-    if can_sort and not (prefers_lines and is_worth_it):
+    way, cost = _best_way(x, indexes, source, dim)
+    if count < LIMIT and reach < 1 << _KEY_BITS and _sort_cost(count, reach) < cost:
         _add_sorted(x, indexes, source, dim, reach)
     else:
-        _add_by_lines("scatter_add", x, indexes, source, dim)
+        _add_by_lines(way, "scatter_add", x, indexes, source, dim)
+
+
+def _best_way(x: Operand, indexes: Operand, source: Operand, dim: int) -> tuple[_Way, float]:
+    """Who should walk the lines, and what that costs."""
+    multiprocessors, wave = x.device.driver.multiprocessors, x.device.driver.wave_size
+    length = indexes.shape[dim]
+    lines = indexes.layout.elem_count // length
+    # Positions along a line stand together in memory, or lines do; a broadcast source is near either way.
+    is_dense = indexes.strides[dim] in (0, 1) and source.strides[dim] in (0, 1)
+    threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
+    waves = ceil_divide(lines, _waves_at_once(x, dim)) * ceil_divide(length, wave) * _WAVE_STEP
+    if is_dense and length > 1:
+        threads *= _APART
+    elif not is_dense:
+        waves *= _APART
+    way, cost = (_Way.WAVES, waves) if waves < threads and x.shape[dim] < LIMIT else (_Way.THREADS, threads)
+    return way, cost if x.dtype is x.dtype.compute else cost + _WIDEN + _WIDEN_ELEMENT * x.layout.elem_count
+
+
+def _waves_at_once(x: Operand, dim: int) -> int:
+    """How many waves walk lines at the same time."""
+    driver = x.device.driver
+    near = _CACHE_BYTES // max(x.shape[dim] * x.dtype.compute.itemsize, 1)
+    most = driver.multiprocessors * _WAVE_THREADS // driver.wave_size
+    return min(max(near, driver.multiprocessors * _LEAST_WAVES), most)
+
+
+def _sort_cost(count: int, reach: int) -> float:
+    passes = ceil_divide(reach.bit_length(), _DIGIT_BITS)
+    each, key = (_BLOCK_SORT_PASS, _BLOCK_SORT_KEY) if count <= _SORT_TILE else (_SORT_PASS, _SORT_KEY)
+    return passes * (each + count * key) + _SORTED + count * _SORTED_KEY
 
 
 def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
@@ -60,20 +120,24 @@ def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuSto
         return copy.fresh(x)
     if max(count, x.shape[dim]) >= LIMIT:
         result = dense(copy.fresh(x), x.shape)
-        _add_by_lines("index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
+        _add_by_lines(_Way.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
         return result.storage
     return _add_rows(x, indexes, source, dim)
 
 
-def _add_by_lines(op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     target = _widened(x)
+    per_block, most_blocks = BLOCK, LIMIT
+    if way is _Way.WAVES:
+        per_block = BLOCK // x.device.driver.wave_size
+        most_blocks = ceil_divide(_waves_at_once(x, dim), per_block)
     size = target.itemsize
     rows = Rows(op, indexes, x.shape[dim], target.strides[dim])
     shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
     operands = indexes.strides, target.strides, source.strides
     strides = tuple([(*operand[:dim], *operand[dim + 1 :]) for operand in operands])
     steps = indexes.strides[dim], source.strides[dim]
-    for blocks, _, offsets, (lines, *geometry) in parts(BLOCK, shape, strides):
+    for blocks, _, offsets, (lines, *geometry) in parts(per_block, shape, strides):
         for start in range(0, indexes.shape[dim], LIMIT):
             index_place, place = [offset + start * step for offset, step in zip(offsets[::2], steps, strict=True)]
             packed = arguments.SCATTER_LINES.pack(
@@ -84,7 +148,8 @@ def _add_by_lines(op: str, x: Operand, indexes: Operand, source: Operand, dim: i
                 *(*steps, lines, min(LIMIT, indexes.shape[dim] - start)),
                 *geometry,
             )
-            index.launch(x.device, f"scatter_add_{x.dtype.value}_lines", blocks, packed)
+            name = f"scatter_add_{x.dtype.value}_{way.value}"
+            index.launch(x.device, name, min(blocks, most_blocks), packed)
     if target is not x:
         copy.copy(dense(elementwise.cast(target, x.dtype), x.shape), x)
 
@@ -96,26 +161,37 @@ def _widened(x: Operand) -> Operand:
 
 
 def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
-    count = indexes.layout.elem_count
     rows = Rows("scatter_add", indexes, x.shape[dim], x.strides[dim])
-    keys, positions = _sorted(rows, indexes.shape, (indexes.strides, without(x.strides, dim)), count, reach)
+    keys, positions = _sorted(rows, indexes.shape, (indexes.strides, without(x.strides, dim)), reach)
     (part,) = parts(BLOCK, source.shape, (source.strides,))
     addresses = x.address, source.address, keys.address, positions.address
     packed = arguments.SCATTER_SORTED.pack(*addresses, *part.fields)
     x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_sorted", part.blocks, packed)
 
 
-def _sorted_rows(rows: Rows) -> tuple[Slice, Slice]:
-    """The rows that a vector of indexes names, and the positions of the indexes, sorted by row."""
-    (count,), strides = rows.indexes.shape, (rows.indexes.strides, (0,))
-    return _sorted(rows, (count,), strides, count, rows.size)
+def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
+    """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
+    device, (count,) = rows.indexes.device, rows.indexes.shape
+    strides = rows.indexes.strides, (0,)
+    starts = device.allocate(rows.size * _KEY_BYTES)
+    if starts.nbytes and (count > _SORT_TILE or rows.size > _FEW_ROWS):
+        device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
+    if count <= _SORT_TILE:
+        keys, positions = _sorted_by_block(rows, (count,), strides, rows.size, starts)
+    else:
+        keys, positions = _sorted(rows, (count,), strides, rows.size)
+        packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
+        device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK), packed)
+    return keys, positions, starts
 
 
 def _sorted(
-    rows: Rows, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], count: int, reach: int
+    rows: Rows, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], reach: int
 ) -> tuple[Slice, Slice]:
     """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position."""
-    device = rows.indexes.device
+    device, count = rows.indexes.device, math.prod(shape)
+    if count <= _SORT_TILE:
+        return _sorted_by_block(rows, shape, strides, reach, None)
     keys, positions, other_keys, other_positions = [device.allocate(count * _KEY_BYTES) for _ in range(4)]
     # The sort numbers all keys in 32 bits, so that their launch is one.
     (part,) = parts(BLOCK, shape, strides)
@@ -123,26 +199,36 @@ def _sorted(
     packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, rows.indexes.address, *fields)
     index.launch(device, "index_keys", part.blocks, packed)
     blocks = ceil_divide(count, _SORT_TILE)
-    counts = device.allocate(_DIGITS * blocks * _KEY_BYTES)
+    counts = device.allocate(_DIGITS * (blocks + 1) * _KEY_BYTES)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
     for shift in range(0, reach.bit_length(), _DIGIT_BITS):
         addresses = keys.address, positions.address, other_keys.address, other_positions.address
         packed = arguments.SORT_PASS.pack(*addresses, counts.address, count, shift, blocks)
         device.kernels.launch("index", "sort_count", blocks, packed)
-        device.kernels.launch("index", "sort_scan", 1, packed)
+        device.kernels.launch("index", "sort_scan", _DIGITS, packed)
         device.kernels.launch("index", "sort_scatter", blocks, packed)
         keys, positions, other_keys, other_positions = other_keys, other_positions, keys, positions
+    return keys, positions
+
+
+def _sorted_by_block(
+    rows: Rows, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], reach: int, starts: Slice | None
+) -> tuple[Slice, Slice]:
+    """As `_sorted`, in one launch, which also notes where each key begins in `starts`, where there is one."""
+    device, count = rows.indexes.device, math.prod(shape)
+    keys, positions = [device.allocate(count * _KEY_BYTES) for _ in range(2)]
+    (part,) = parts(BLOCK, shape, strides)
+    addresses = keys.address, positions.address, starts.address if starts else 0, rows.indexes.address
+    free = rows.size if starts and rows.size <= _FEW_ROWS else 0
+    fields = *rows.fields(rows.stride), free, reach.bit_length(), *part.fields
+    index.launch(device, "sort_keys", 1, arguments.SORT_KEYS.pack(*addresses, *fields))
     return keys, positions
 
 
 def _add_rows(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
     device, dtype, itemsize = x.device, x.dtype, x.itemsize
     size, count = x.shape[dim], indexes.shape[0]
-    keys, positions = _sorted_rows(Rows("index_add", indexes, size, 1))
-    starts = device.allocate(size * _KEY_BYTES)
-    device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
-    packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
-    device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK), packed)
+    keys, positions, starts = _sorted_rows(Rows("index_add", indexes, size, 1))
     result = device.empty(dtype, x.layout.elem_count)
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
     for blocks, first, offsets, geometry in parts(strided_block(itemsize), x.shape, strides):

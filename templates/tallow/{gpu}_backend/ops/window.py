@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
 
+from ...error import InvalidArgument
 from ...kernels import arguments
+from ..utils import BLOCK, ceil_divide
 from . import copy
-from .geometry import LIMIT, parts, plane_parts, strided_block
-from .operand import Operand
+from .geometry import LIMIT, Dims, Part, divisor, merged, parts, plane_parts, strided_block
+from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 Pair = tuple[int, int]
+
+# A thread of an upsampling kernel makes this many rows, as many more the more threads there are than a GPU needs to be
+# busy: rows share the columns' places, and what is read.
+_LEAST_ROWS: Final = 2
+_MOST_ROWS: Final = 16
+_BUSY_THREADS: Final = 1 << 17
 
 
 def avg_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
@@ -58,26 +67,38 @@ def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
 
 def upsample_nearest(op: str, x: Operand, sizes: tuple[int, ...]) -> GpuStorage:
     """The last dims at other sizes: place i of a dim is the old place floor(i * old size / new size)."""
-    name = f"upsample_nearest_b{8 * x.itemsize}"
     if len(sizes) == 1:
+        # The channels are the rows of an image that keeps its height.
         (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
-        x = x.relaid((b, c, 1, length), (stride_b, stride_c, 0, stride))
-        sizes = (1, *sizes)
-    # The kernel divides the product of a place and an old size, through a product only where that is small.
-    is_wide = max(size * old for size, old in zip(sizes, x.shape[2:], strict=True)) >= LIMIT
-    return _resample(op, name, arguments.NEAREST, x, sizes, (), is_wide)
+        x = x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride))
+        sizes = (c, *sizes)
+    (b, c, old_h, old_w), (height, width) = x.shape, sizes
+    result = x.device.empty(x.dtype, b * c * height * width)
+    if result.length:
+        # The kernel divides the product of a place and an old size, through a product only where that is small.
+        is_wide = max(height * old_h, width * old_w) >= LIMIT
+        columns = _columns(x.itemsize)
+        step = ceil_divide(width, columns) if width % columns else 1
+        places = (*divisor(height), *divmod(old_h, height), *divisor(width), *divmod(step * old_w, width))
+        name = f"upsample_nearest_b{8 * x.itemsize}"
+        _resample(op, name, arguments.NEAREST, x, result, (height, width), (is_wide, *places))
+    return result
 
 
 def upsample_bilinear2d(
     x: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> GpuStorage:
     """(b, c, h, w) at (height, width), interpolated; a scale factor counts only where corners are not aligned."""
-    if x.shape[2:] == (height, width):
+    b, c, old_h, old_w = x.shape
+    if (old_h, old_w) == (height, width):
         return copy.fresh(x)
-    old_h, old_w = x.shape[2:]
-    scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
-    name = f"upsample_bilinear2d_{x.dtype.value}"
-    return _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, (height, width), scales, align_corners)
+    result = x.device.empty(x.dtype, b * c * height * width)
+    if result.length:
+        scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
+        name = f"upsample_bilinear2d_{x.dtype.value}"
+        parameters = (align_corners, *scales)
+        _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, result, (height, width), parameters)
+    return result
 
 
 def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> float:
@@ -92,20 +113,37 @@ def _resample(
     kernel: str,
     packer: struct.Struct,
     x: Operand,
-    sizes: tuple[int, ...],
-    scales: tuple[float, ...],
-    flag: bool,
-) -> GpuStorage:
-    (b, c, old_h, old_w), (stride_b, stride_c, stride_h, stride_w) = x.shape, x.strides
-    shape = (b, c, *sizes)
-    result = x.device.empty(x.dtype, math.prod(shape))
-    if result.length == 0:
-        return result
-    itemsize = x.itemsize
-    # The place along w, that along h, and the plane.
-    strides = ((0, 0, 0, 1), (0, 0, 1, 0), (stride_b, stride_c, 0, 0))
-    for blocks, first, (*_, offset), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
-        to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
-        packed = packer.pack(to, source, stride_h, stride_w, *scales, old_h, old_w, flag, *fields)
+    result: GpuStorage,
+    size: Pair,
+    parameters: tuple[float, ...],
+) -> None:
+    """Launch a kernel over the images of `result`, which is not empty."""
+    itemsize, (b, c, *old_size) = x.itemsize, x.shape
+    # Kernels number the elements of a row in 32 bits.
+    if (old_size[1] - 1) * x.strides[3] >= 2 * LIMIT:
+        x = dense(copy.fresh(x), x.shape)
+    stride_b, stride_c, *strides = x.strides
+    rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), (*old_size, *size))
+    for blocks, _, (to, offset), fields in launches:
+        addresses = result.memory.address + to * itemsize, x.address + offset * itemsize
+        packed = packer.pack(*addresses, *strides, *old_size, *size, rows, *parameters, *fields)
         x.device.kernels.launch("upsample", kernel, blocks, packed)
-    return result
+
+
+def _columns(itemsize: int) -> int:
+    """The elements of a row that a thread makes."""
+    return strided_block(itemsize) // BLOCK
+
+
+@lru_cache(maxsize=1024)
+def _patches(op: str, itemsize: int, planes: Pair, strides: Pair, sides: Dims) -> tuple[int, tuple[Part, ...]]:
+    """How many rows a thread makes, and the launches over the patches of so many rows."""
+    *_, height, width = sides
+    across = ceil_divide(width, _columns(itemsize))
+    wanted = math.prod(planes) * height * across // _BUSY_THREADS
+    down = ceil_divide(height, min(max(wanted, _LEAST_ROWS), _MOST_ROWS))
+    if max(*sides, down * across) >= LIMIT:
+        raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
+    dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides))
+    to, offset = [(*operand, 0, 0) for operand in steps]
+    return ceil_divide(height, down), plane_parts(op, BLOCK, (*dims, down, across), (to, offset), 0)
