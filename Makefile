@@ -33,7 +33,7 @@ test-full: check hip-host  ## the same with the slow sweeps
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 
 test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
-	@$(ON_GPU) -m pytest -n auto tests/conformance tests/package --device $(DEVICE)
+	@$(ON_GPU) -m pytest -n auto --dist loadgroup tests/conformance tests/package --device $(DEVICE)
 
 hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
 	@tests/hip_host/build.sh build/hip_host

@@ -248,11 +248,9 @@ def compile_kernels(
             click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
     for mend in mends:
         click.secho(mend, fg="red", err=True)
-    spilling = (
-        sum(usage.spills > 0 or usage.scratch > 0 for result in results for usage in result.usages) if stats else 0
-    )
+    spilling = sum(usage.is_spilled for result in results for usage in result.usages) if stats else 0
     if spilling:
-        click.secho(f"{spilling} kernels spill registers to memory", fg="red", err=True)
+        click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
     counts = Counter(result.status for result in results)
     states = ", ".join(f"{counts[status]} {status}" for status in ("compiled", "up to date", "failed"))
     click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)

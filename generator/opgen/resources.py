@@ -45,6 +45,11 @@ class Usage:
     lds: int = 0  # bytes of a block
     occupancy: int = 0  # waves of a SIMD
 
+    @property
+    def is_spilled(self) -> bool:
+        """Whether there were too few registers of either kind."""
+        return self.spills > 0 or self.sgpr_spills > 0
+
 
 def read_report(text: str) -> tuple[Usage, ...]:
     """The kernels that a compiler reports."""

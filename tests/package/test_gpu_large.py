@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 from tallow import BinaryOp, Device, DType, Layout, ReduceOp, Shape, Storage, UnaryOp
 
+# Side by side they would not fit into memory.
+pytestmark = pytest.mark.xdist_group("memory")
+
 LINE = 1 << 32
 COUNT = LINE + 3000
 WIDTH = 1024

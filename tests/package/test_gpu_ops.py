@@ -419,7 +419,7 @@ def test_few_keys_are_sorted_by_one_block(device):
     assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)
     x.scatter_add(layout((9,)), indexes, layout((4096,)), source, layout((4096,)), 0)
-    assert device.names[12:] == ["sort_keys", "scatter_add_f32_sorted"]
+    assert device.names[13:] == ["sort_keys", "scatter_add_f32_sorted"]
 
 
 def added_in_order(target, indexes, source, dim):
@@ -473,10 +473,13 @@ ORDERS = {
 def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
     operand, generator = backend.part("ops.operand").Operand, np.random.default_rng(7)
     add = adders()[way]
+
+    def numbers(shape):
+        drawn = generator.standard_normal(shape) * 30
+        return drawn.astype(dtype if np.dtype(dtype).kind == "f" else np.int8).astype(dtype)
+
     for (shape, index_shape, dim), (order, draw) in product(LINES, ORDERS.items()):
-        x = (generator.standard_normal(shape) * 100).astype(np.int8).astype(dtype)
-        source = (generator.standard_normal(index_shape) * 100).astype(np.int8 if dtype == np.uint8 else dtype)
-        source = source.astype(dtype)
+        x, source = numbers(shape), numbers(index_shape)
         indexes = draw(generator, index_shape, dim, shape[dim]).astype(np.int64)
         indexes[generator.random(index_shape) < 0.05] = np.iinfo(np.int64).max
         # Each second element of the target.
@@ -588,6 +591,6 @@ def test_convolutions_are_products_where_these_pay():
 def test_images_too_large_for_a_kernel_are_refused(device):
     x = device.empty(DType.U8, 4)
     x.upsample_nearest2d(layout((3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
-    assert len(device.launches) == 2 + 1
+    assert len(device.launches) == 1
     with pytest.raises(InvalidArgument):
-        x.upsample_nearest2d(layout((1, 1, 2, 2)), 1 << 16, 1 << 15)
+        x.upsample_nearest2d(layout((1, 1, 2, 2)), 1, 1 << 31)
