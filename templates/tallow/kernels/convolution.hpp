@@ -6,44 +6,51 @@
 
 namespace tallow {
 
-// Element `index` of the columns of im2col, and the next `N - 1` of its row of places.
+// The columns (ky, kx) of N places side by side, for every place of the kernel.
 template <uint32_t N, typename T, typename Arguments>
-TALLOW_INLINE Pack<T, N> load_columns(const Arguments& arguments, const uint64_t (&offsets)[3]) {
-    // Above and left of the source the difference wraps around to a large number.
-    const uint32_t row = static_cast<uint32_t>(offsets[0]) - arguments.padding_h;
+TALLOW_INLINE void store_columns(const Arguments& arguments, const uint64_t (&offsets)[4]) {
+    const T* const plane = pointer_to<const T>(arguments.source) + offsets[2];
+    T* result = pointer_to<T>(arguments.result) + offsets[3];
     const uint32_t step = static_cast<uint32_t>(arguments.strides[max_rank]);
-    const uint32_t width = row < arguments.source_h ? arguments.source_w : 0;
-    uint32_t column = static_cast<uint32_t>(offsets[1]) - arguments.padding_w;
-    uint64_t place = offsets[2] + row * arguments.source_stride_h +
-                     static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
-    Pack<T, N> pack;
+    // Above and left of the source the difference wraps around to a large number.
+    uint32_t row = static_cast<uint32_t>(offsets[0]) - arguments.padding_h;
+    for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky, row += arguments.dilation_h) {
+        const uint32_t width = row < arguments.source_h ? arguments.source_w : 0;
+        uint32_t first = static_cast<uint32_t>(offsets[1]) - arguments.padding_w;
+        for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx, first += arguments.dilation_w) {
+            uint32_t column = first;
+            uint64_t place = row * arguments.source_stride_h +
+                             static_cast<uint64_t>(static_cast<int32_t>(column)) * arguments.source_stride_w;
+            Pack<T, N> pack;
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i) {
-        pack.values[i] = column < width ? pointer_to<const T>(arguments.source)[place] : T{};
-        column += step;
-        place += step * arguments.source_stride_w;
+            for (uint32_t i = 0; i < N; ++i) {
+                pack.values[i] = column < width ? plane[place] : T{};
+                column += step;
+                place += step * arguments.source_stride_w;
+            }
+            store_guarded(result, 0, N, pack);
+            result += arguments.places;
+        }
     }
-    return pack;
 }
 
-// The columns of im2col: element (b, c, ky, kx, y, x) of the dense result. Operands 0 and 1 are the row and the column
-// of the padded source, operand 2 the source's plane. A thread makes a pack of places side by side.
+// The columns of im2col, (b, c, ky, kx, y, x) and dense, of the elements (b, c, y, x). Operands 0 and 1 are the row and
+// the column of the padded source, operand 2 the source's plane and operand 3 the first column.
 template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
     constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
-    T* const result = pointer_to<T>(arguments.result);
     const uint32_t count = arguments.count;
     const uint32_t first = (block_index() * block_size + thread_index()) * length;
     if (first >= count)
         return;
-    uint64_t offsets[3];
-    if (locate(arguments, first, offsets) + length <= arguments.dims[0]) {
-        store_guarded(result, first, count, load_columns<length, T>(arguments, offsets));
+    uint64_t offsets[4];
+    if (locate(arguments, first, offsets) + length <= arguments.dims[0] && count - first >= length) {
+        store_columns<length, T>(arguments, offsets);
         return;
     }
 #pragma unroll 1
     for (uint32_t i = first; i < first + length && i < count; ++i) {
         locate(arguments, i, offsets);
-        result[i] = load_columns<1, T>(arguments, offsets).values[0];
+        store_columns<1, T>(arguments, offsets);
     }
 }
 

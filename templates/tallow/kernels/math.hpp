@@ -57,7 +57,7 @@ TALLOW_INLINE double pow(double x, double y) {
         return ::name(x);                                                                                              \
     }
 TALLOW_INLINE float pow(float x, float y) {
-    // C's pow(x, 0) is 1 for every x; some libraries make an exception of signalling NaNs. Others do not give all x back.
+    // C's pow(x, 0) is 1 for every x, of which some libraries except signalling NaNs. Not every one gives x back for 1.
     return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
 }
 TALLOW_INLINE double pow(double x, double y) {

@@ -145,19 +145,22 @@ def _pixels(x: Operand, window: _Window) -> Operand | None:
 def _columns(op: str, x: Operand, window: _Window) -> GpuStorage:
     b, c, height, width = x.shape
     stride_b, stride_c, stride_h, stride_w = x.strides
-    shape = (b, c, *window.kernel, *window.result)
-    result = x.device.empty(x.dtype, math.prod(shape))
-    # The row, the column, and the plane.
+    shape, places = (b, c, *window.result), math.prod(window.result)
+    step = math.prod(window.kernel) * places
+    result = x.device.empty(x.dtype, b * c * step)
+    # The row, the column, the plane, and the first column.
     strides = (
-        (0, 0, window.dilation[0], 0, window.stride[0], 0),
-        (0, 0, 0, window.dilation[1], 0, window.stride[1]),
-        (stride_b, stride_c, 0, 0, 0, 0),
+        (0, 0, window.stride[0], 0),
+        (0, 0, 0, window.stride[1]),
+        (stride_b, stride_c, 0, 0),
+        (c * step, step, window.result[1], 1),
     )
     itemsize = x.itemsize
-    for blocks, first, (*_, offset), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
-        to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
+    for blocks, _, (*_, plane, column), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
+        to, source = result.memory.address + column * itemsize, x.address + plane * itemsize
         packed = arguments.IMAGE_TO_COLUMNS.pack(
-            to, source, stride_h, stride_w, height, width, *window.padding, *fields
+            to, source, stride_h, stride_w, height, width,
+            *window.kernel, *window.padding, *window.dilation, places, *fields,
         )  # fmt: skip
         x.device.kernels.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
     return result
