@@ -25,7 +25,7 @@ def _matmul(data: Data) -> Work:
         tallow=lambda: x.tallow.matmul(y.tallow),
         torch=lambda: torch.matmul(x.torch, y.torch),
         cupy=lambda: data.cupy.matmul(x.cupy, y.cupy),
-        # As conformance bounds a sum: 4 + log2 of its length for the sum of absolute values, which are 2 / pi on average.
+        # As conformance bounds a sum: by 4 + log2 of its length, for terms of which the absolute values are 2 / pi.
         check=close(
             lambda: torch.matmul(x.torch.double(), y.torch.double()),
             data,

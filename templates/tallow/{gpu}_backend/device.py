@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,6 +24,12 @@ from .utils import blocks_for
 if TYPE_CHECKING:
     from .libraries import Blas, Images
     from .runtime import Runtime
+
+# The packs of 16 bytes that a thread draws, which share what depends on the seed and the parameters alone; more of them
+# where there are still enough threads to keep a GPU busy.
+_DRAWN_PACKS: Final = 2
+_MOST_DRAWN_PACKS: Final = 4
+_LEAST_SHARED_BYTES: Final = 1 << 24
 
 
 class GpuDevice(BackendDevice):
@@ -70,7 +76,8 @@ class GpuDevice(BackendDevice):
         result = self.empty(dtype, count)
         seed, base = self._runtime.random.reserve(count, dtype)
         packed = packer.pack(result.memory.address, count, seed, base, *parameters)
-        self.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize), packed)
+        packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
+        self.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
         return result
 
     def zeros(self, shape: Shape, dtype: DType) -> GpuStorage:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The elements that a thread of these kernels takes, and the packs of 16 bytes where it fills.
 _COPIED: Final = 4
-_FILLED_PACKS: Final = 4
+_FILLED_PACKS: Final = 2
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
