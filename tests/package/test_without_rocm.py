@@ -21,9 +21,10 @@ print(tallow.Device.default().label, float((tallow.Tensor([1.0, 2.0]) + 1.0).sum
 
 
 def run(prelude: str, **environment: str) -> list[str]:
+    """What is printed where there is no GPU but AMD's."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", REPORT.format(prelude=prelude)],
-        env=os.environ | environment,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""} | environment,
         capture_output=True,
         text=True,
         check=False,
