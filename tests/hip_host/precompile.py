@@ -25,7 +25,7 @@ def digest(path: Path) -> str:
 
 def compile_family(source: Path, target: str) -> str:
     """Writes the family's code object and, last, the record by which the package knows that it is current."""
-    from tallow.rocm_backend import compiler
+    from tallow.rocm_backend.compiler import Hiprtc
 
     headers = sorted(SOURCES.glob("*.hpp"))
     record = {"sources": {path.name: digest(path) for path in (source, *headers)}}
@@ -34,7 +34,7 @@ def compile_family(source: Path, target: str) -> str:
     if code.is_file() and note.is_file() and json.loads(note.read_bytes()) == record:
         return f"{source.stem}: up to date"
     texts = {path.name: path.read_text(encoding="utf-8") for path in headers}
-    data = compiler.compile_code(source.read_text(encoding="utf-8"), source.stem, texts, target)
+    data = Hiprtc().compile(source.read_text(encoding="utf-8"), source.stem, texts, target)
     code.parent.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
     for path, content in ((code, data), (note, json.dumps(record).encode())):
