@@ -75,4 +75,19 @@ template <typename T> TALLOW_INLINE T add(T x, T y) {
     else
         return x + y;
 }
+
+// The highest and lowest of a compute type, to which every number compares.
+template <typename Value> TALLOW_INLINE Value highest() {
+    if constexpr (is_integer<Value>)
+        return Traits<Value>::highest;
+    else
+        return infinity(Value{});
+}
+template <typename Value> TALLOW_INLINE Value lowest() {
+    if constexpr (is_integer<Value>)
+        return Traits<Value>::lowest;
+    else
+        return -infinity(Value{});
+}
+
 } // namespace tallow

@@ -111,17 +111,66 @@ template <typename Arguments> TALLOW_INLINE int64_t loaded_row(const Arguments& 
     return checked_row(arguments, index, mark);
 }
 
-// Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead.
-template <typename T, typename Arguments> struct GatherFunction {
+// The same for N indexes `stride` apart, in accesses of up to 16 bytes where they are dense.
+template <typename Bytes, uint32_t N, typename Arguments>
+TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t place, uint64_t stride,
+                                     uint64_t (&loaded)[N]) {
+    constexpr uint32_t length = pack_length<Bytes> < N ? pack_length<Bytes> : N;
+    const Bytes* const first = pointer_to<const Bytes>(arguments.indexes) + place;
+#pragma unroll
+    for (uint32_t begin = 0; begin < N; begin += length) {
+        const Pack<Bytes, length> pack = load_run<length>(first + begin * stride, stride);
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            loaded[begin + i] = pack.values[i];
+    }
+}
+template <uint32_t N, typename Arguments>
+TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t place, uint64_t stride, uint64_t (&loaded)[N]) {
+    switch (arguments.index_kind) {
+    case 0:
+        load_bytes_of_run<uint8_t>(arguments, place, stride, loaded);
+        break;
+    case 2:
+        load_bytes_of_run<uint16_t>(arguments, place, stride, loaded);
+        break;
+    case 1:
+    case 3:
+        load_bytes_of_run<uint32_t>(arguments, place, stride, loaded);
+        break;
+    default:
+        load_bytes_of_run<uint64_t>(arguments, place, stride, loaded);
+    }
+}
+
+// Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead. Several
+// indexes are loaded before any of their elements is.
+template <typename T, typename Arguments> struct GatherMaker {
     const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[2]) const {
-        const int64_t row = read_row(arguments, offsets[0]);
-        const uint64_t place = offsets[1] + static_cast<uint64_t>(row) * arguments.row_stride;
-        return row == no_row ? T{} : pointer_to<const T>(arguments.source)[place];
+    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const uint64_t (&offsets)[2]) const {
+        constexpr uint32_t ahead = N < 4 ? N : 4;
+        const T* source = pointer_to<const T>(arguments.source) + offsets[1];
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t begin = 0; begin < N; begin += ahead) {
+            uint64_t loaded[ahead];
+            load_index_run(arguments, offsets[0] + begin * arguments.strides[0], arguments.strides[0], loaded);
+            int64_t rows[ahead];
+#pragma unroll
+            for (uint32_t i = 0; i < ahead; ++i)
+                rows[i] = loaded_row(arguments, loaded[i]);
+#pragma unroll
+            for (uint32_t i = 0; i < ahead; ++i) {
+                const uint64_t place = static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+                pack.values[begin + i] = rows[i] == no_row ? T{} : source[place];
+                source += arguments.strides[max_rank];
+            }
+        }
+        return pack;
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void gather(const Arguments& arguments) {
-    produce<2, T>(arguments, GatherFunction<T, Arguments>{arguments});
+    produce_packs<2, T>(arguments, GatherMaker<T, Arguments>{arguments});
 }
 
 // Calls function(position, place in the destination, place in the source) for every source element that has a row.

@@ -6,20 +6,6 @@
 
 namespace tallow {
 
-// The highest and lowest of a compute type, to which every number compares.
-template <typename Value> TALLOW_INLINE Value highest() {
-    if constexpr (is_integer<Value>)
-        return Traits<Value>::highest;
-    else
-        return infinity(Value{});
-}
-template <typename Value> TALLOW_INLINE Value lowest() {
-    if constexpr (is_integer<Value>)
-        return Traits<Value>::lowest;
-    else
-        return -infinity(Value{});
-}
-
 // What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two.
 template <typename T> struct ValueReduction {
     using State = compute_type<T>;
@@ -127,6 +113,14 @@ template <typename T, bool Lowest> struct IndexReduction {
 template <typename T> struct ArgMin : IndexReduction<T, true> {};
 template <typename T> struct ArgMax : IndexReduction<T, false> {};
 
+// Teams are powers of two, so that a thread finds its team and its place there without a division.
+TALLOW_INLINE uint32_t place_in_team(uint32_t team) {
+    return thread_index() & (team - 1);
+}
+TALLOW_INLINE uint32_t teams_in(uint32_t threads, uint32_t team) {
+    return threads >> count_bits(team - 1);
+}
+
 // Joins the states of `team` threads side by side, a power of two up to 32 or the whole block; the first gets it.
 template <typename Op, typename State> TALLOW_INLINE State reduce_team(State state, uint32_t team) {
     const uint32_t lanes = team < wave_size ? team : wave_size;
@@ -160,6 +154,16 @@ TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t in
     return reduce_part<Op, 0, N>(pack, index);
 }
 
+// Packs `step` apart joined as a tree, the first one at `first`: what it takes to load them is under way together.
+template <typename Op, uint32_t First, uint32_t Count, uint32_t Parts, uint32_t N, typename T>
+TALLOW_INLINE typename Op::State reduce_packs(const Pack<T, N> (&packs)[Parts], uint32_t index, uint32_t step) {
+    if constexpr (Count == 1)
+        return reduce_pack<Op>(packs[First], index + First * step);
+    else
+        return Op::combine(reduce_packs<Op, First, Count / 2>(packs, index, step),
+                           reduce_packs<Op, First + Count / 2, Count / 2>(packs, index, step));
+}
+
 // Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends.
 template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
@@ -170,28 +174,23 @@ TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint
     const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
     const uint32_t head = wanted < end - begin ? begin + wanted : end;
     const uint32_t packs = (end - head) / length;
-    typename Op::State states[parts];
-#pragma unroll
-    for (uint32_t p = 0; p < parts; ++p)
-        states[p] = Op::identity();
+    typename Op::State state = Op::identity();
     for (uint32_t i = begin + lane; i < head; i += team)
-        states[0] = Op::combine(states[0], Op::element(row[i], i));
+        state = Op::combine(state, Op::element(row[i], i));
     uint32_t pack = lane;
     for (; pack + (parts - 1) * team < packs; pack += parts * team) {
         Pack<T, length> loaded[parts];
 #pragma unroll
         for (uint32_t p = 0; p < parts; ++p)
             loaded[p] = load_whole<length>(row + head + (pack + p * team) * length);
-#pragma unroll
-        for (uint32_t p = 0; p < parts; ++p)
-            states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+        state = Op::combine(state, reduce_packs<Op, 0, parts>(loaded, head + pack * length, team * length));
     }
     for (; pack < packs; pack += team)
-        states[0] = Op::combine(states[0],
-                                reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
+        state =
+            Op::combine(state, reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
     for (uint32_t i = head + packs * length + lane; i < end; i += team)
-        states[0] = Op::combine(states[0], Op::element(row[i], i));
-    return Op::combine(Op::combine(states[0], states[1]), Op::combine(states[2], states[3]));
+        state = Op::combine(state, Op::element(row[i], i));
+    return state;
 }
 
 // Elements [begin, end) of the reduced dims, wherever they are.
@@ -219,11 +218,11 @@ TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typen
 // A team of threads for each output and split: for reduced dims that are innermost, or that nothing better fits.
 template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce_rows(const Arguments& arguments) {
     const uint32_t team = arguments.team;
-    const uint32_t lane = thread_index() % team;
-    const uint32_t rows_per_block = block_size / team;
+    const uint32_t lane = place_in_team(team);
+    const uint32_t rows_per_block = teams_in(block_size, team);
     const uint32_t rows = arguments.outputs * arguments.splits;
     for (uint32_t base = block_index() * rows_per_block; base < rows; base += grid_blocks() * rows_per_block) {
-        const uint32_t row = base + thread_index() / team;
+        const uint32_t row = base + teams_in(thread_index(), team);
         typename Op::State state = Op::identity();
         if (row < rows) {
             const uint32_t split = row / arguments.outputs;
@@ -294,9 +293,9 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     constexpr uint32_t length = column_pack<T>;
     __shared__ State shared[length][block_size];
     const uint32_t team = arguments.team;
-    const uint32_t together = block_size / team;
-    const uint32_t across = thread_index() % team;
-    const uint32_t down = thread_index() / team;
+    const uint32_t together = teams_in(block_size, team);
+    const uint32_t across = place_in_team(team);
+    const uint32_t down = teams_in(thread_index(), team);
     const uint32_t blocks_across = (arguments.packs + team - 1) / team;
     bool even_rows = true;
     for (uint32_t d = 0; d < arguments.reduced_rank; ++d)
@@ -348,12 +347,12 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
 // The second pass: a team of threads joins the `splits` states of each output.
 template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(const Arguments& arguments) {
     const uint32_t team = arguments.team;
-    const uint32_t lane = thread_index() % team;
-    const uint32_t rows_per_block = block_size / team;
+    const uint32_t lane = place_in_team(team);
+    const uint32_t rows_per_block = teams_in(block_size, team);
     const typename Op::State* const states = pointer_to<const typename Op::State>(arguments.source);
     for (uint32_t base = block_index() * rows_per_block; base < arguments.outputs;
          base += grid_blocks() * rows_per_block) {
-        const uint32_t output = base + thread_index() / team;
+        const uint32_t output = base + teams_in(thread_index(), team);
         typename Op::State state = Op::identity();
         if (output < arguments.outputs)
             for (uint32_t split = lane; split < arguments.splits; split += team)

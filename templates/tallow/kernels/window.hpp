@@ -6,35 +6,85 @@
 
 namespace tallow {
 
-// Operand 0 is the source at the first element of a window.
-template <typename T, typename Arguments> struct AverageFunction {
-    const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[1]) const {
-        using Value = compute_type<T>;
-        const T* const window = pointer_to<const T>(arguments.source) + offsets[0];
-        Value sum{0};
-        for (uint32_t y = 0; y < arguments.window_h; ++y)
-            for (uint32_t x = 0; x < arguments.window_w; ++x)
-                sum += to_compute(window[y * arguments.stride_h + x * arguments.stride_w]);
-        return convert<T>(sum / static_cast<Value>(arguments.window_h * arguments.window_w));
+// What pools do with the elements of a window: `begin` is joined with each of them, and `result` ends it.
+template <typename T> struct Average {
+    using State = compute_type<T>;
+    static TALLOW_INLINE State begin() {
+        return State{0};
+    }
+    static TALLOW_INLINE State join(State sum, State element) {
+        return sum + element;
+    }
+    static TALLOW_INLINE T result(State sum, uint32_t elements) {
+        return convert<T>(sum / static_cast<State>(elements));
     }
 };
-template <typename T, typename Arguments> struct MaximumFunction {
-    const Arguments& arguments;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[1]) const {
-        const T* const window = pointer_to<const T>(arguments.source) + offsets[0];
-        auto highest = to_compute(*window);
-        for (uint32_t y = 0; y < arguments.window_h; ++y)
-            for (uint32_t x = 0; x < arguments.window_w; ++x)
-                highest = maximum(highest, to_compute(window[y * arguments.stride_h + x * arguments.stride_w]));
+template <typename T> struct Maximum {
+    using State = compute_type<T>;
+    static TALLOW_INLINE State begin() {
+        return lowest<State>();
+    }
+    static TALLOW_INLINE State join(State highest, State element) {
+        return maximum(highest, element);
+    }
+    static TALLOW_INLINE T result(State highest, uint32_t) {
         return convert<T>(highest);
     }
 };
+
+// N windows side by side: operand 0 is the source at the first element of the first one. All of them take one element
+// before any takes the next, so that the loads are under way together.
+template <typename Op, typename T, typename Arguments> struct WindowMaker {
+    const Arguments& arguments;
+    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const uint64_t (&offsets)[1]) const {
+        typename Op::State states[N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            states[i] = Op::begin();
+        const T* row = pointer_to<const T>(arguments.source) + offsets[0];
+        for (uint32_t y = 0; y < arguments.window_h; ++y) {
+            if (is_halved<N>(row))
+                join_halved<N>(row, states);
+            else
+                join_row<N>(row, states);
+            row += arguments.stride_h;
+        }
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            pack.values[i] = Op::result(states[i], arguments.window_h * arguments.window_w);
+        return pack;
+    }
+
+  private:
+    // Whether the windows are two elements wide and follow each other, so that a row of them is two whole accesses.
+    template <uint32_t N> TALLOW_INLINE bool is_halved(const T* row) const {
+        return N > 1 && arguments.window_w == 2 && arguments.stride_w == 1 && arguments.strides[0] == 2 &&
+               is_aligned<N>(row);
+    }
+    template <uint32_t N> TALLOW_INLINE void join_halved(const T* row, typename Op::State (&states)[N]) const {
+        const Pack<T, N> halves[2] = {load_whole<N>(row), load_whole<N>(row + N)};
+#pragma unroll
+        for (uint32_t i = 0; i < 2 * N; ++i)
+            states[i / 2] = Op::join(states[i / 2], to_compute(halves[i / N].values[i % N]));
+    }
+    template <uint32_t N> TALLOW_INLINE void join_row(const T* row, typename Op::State (&states)[N]) const {
+        for (uint32_t x = 0; x < arguments.window_w; ++x) {
+            const T* element = row;
+#pragma unroll
+            for (uint32_t i = 0; i < N; ++i) {
+                states[i] = Op::join(states[i], to_compute(*element));
+                element += arguments.strides[0];
+            }
+            row += arguments.stride_w;
+        }
+    }
+};
 template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
-    produce<1, T>(arguments, AverageFunction<T, Arguments>{arguments});
+    produce_packs<1, T>(arguments, WindowMaker<Average<T>, T, Arguments>{arguments});
 }
 template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
-    produce<1, T>(arguments, MaximumFunction<T, Arguments>{arguments});
+    produce_packs<1, T>(arguments, WindowMaker<Maximum<T>, T, Arguments>{arguments});
 }
 
 // What resampling launches number: patches of `columns_of<T>` columns and `rows` rows of the result, which one thread
