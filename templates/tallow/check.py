@@ -74,15 +74,16 @@ def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> 
 
 
 def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
-    """Check that the source has the shape of the indexes, and that those fit the tensor as for gather."""
+    """Check that the source has the shape of the indexes, and that those fit the tensor as for gather.
+
+    The tensor is written: InvalidArgument where an element of it is in several places, as in a broadcast view.
+    """
     if source_layout.shape != indexes_layout.shape:
         reason = "the source must have the shape of the indexes; narrow or broadcast one of them"
         raise ShapeMismatch(op, (source_layout.shape, indexes_layout.shape), reason)
     gather_shapes(op, layout, indexes_layout, dim)
-    if 0 not in layout.shape and any(
-        size > 1 and stride == 0 for size, stride in zip(layout.shape, layout.strides, strict=True)
-    ):
-        raise InvalidArgument(op, "a broadcast view has one element in several places; call contiguous() on it first")
+    if layout.overlaps_itself:
+        raise InvalidArgument(op, "the tensor has one element in several places; call contiguous() on it first")
 
 
 def index_add_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:

@@ -82,6 +82,20 @@ class Layout:
             self._end = 0 if 0 in shape else self.start_offset + sum(map(mul, shape, strides)) - sum(strides) + 1
         return self._end
 
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether an element is in several places, such as in a broadcast view.
+
+        Strides that are not multiples of each other count as overlapping wherever a dim reaches beyond a step of
+        another one: no view of a contiguous tensor has such.
+        """
+        reach = 0
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1 and stride <= reach:
+                return 0 not in self.shape
+            reach += (size - 1) * stride
+        return False
+
     def check(self, op: str, length: int) -> None:
         """Raise `InvalidLayout` if an element is outside a storage of `length` elements."""
         if self.end > length or self.start_offset < 0:

@@ -210,6 +210,14 @@ def test_arguments_out_of_range_are_refused(op, x, y, indexes):
     assert caught.value.reason
 
 
+@pytest.mark.parametrize("op", ["scatter_set", "scatter_add"])
+@pytest.mark.parametrize("strides", [(1, 1), (0, 1), (1, 0)])
+def test_a_target_with_an_element_in_several_places_is_refused(op, strides, x, y, indexes):
+    with pytest.raises(InvalidArgument, match="in several places") as caught:
+        getattr(x, op)(Layout(shape_of(2, 2), strides, 0), indexes, MATRIX, y, MATRIX, 1)
+    assert caught.value.op == op
+
+
 INDEXED = {
     "gather": lambda x, y, i: x.gather(VECTOR, i, VECTOR, 0),
     "index_select": lambda x, y, i: x.index_select(i, VECTOR, VECTOR, 0),

@@ -88,6 +88,19 @@ def test_contiguous_means_row_major_order(view: tuple[Layout, Places]) -> None:
     assert layout.is_contiguous == (in_order or array.size == 0)
 
 
+@given(views())
+def test_overlapping_means_an_element_in_several_places(view: tuple[Layout, Places]) -> None:
+    layout, array = view
+    assert layout.overlaps_itself == (np.unique(array).size < array.size)
+
+
+def test_strides_that_mesh_overlap() -> None:
+    assert Layout(Shape((3, 2)), (1, 1)).overlaps_itself
+    assert not Layout(Shape((2, 3)), (3, 1)).overlaps_itself
+    assert not Layout(Shape((0, 3)), (1, 1)).overlaps_itself
+    assert not Layout(Shape((1, 3)), (1, 1)).overlaps_itself
+
+
 @given(views(), st.randoms())
 def test_reshape_is_a_view_wherever_numpy_has_one(view: tuple[Layout, Places], random: Callable[..., int]) -> None:
     layout, array = view

@@ -41,8 +41,8 @@ def _neighbours(old: int, new: int, align_corners: bool, factor: float | None) -
         exact = places * ((old - 1) / (new - 1) if new > 1 else 0.0)
     else:
         scale = old / new if factor is None else 1 / factor
-        exact = np.maximum(scale * (places + 0.5) - 0.5, 0)
-    # A factor that is smaller than new / old would look for places beyond the last.
+        # A factor that is smaller than new / old looks for places beyond the last, however far.
+        exact = np.clip(scale * (places + 0.5) - 0.5, 0, old)
     before = np.minimum(exact.astype(np.int64), old - 1)
     after = np.minimum(before + 1, old - 1)
     return before, after, np.clip(exact - before, 0, 1)

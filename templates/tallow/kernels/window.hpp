@@ -15,8 +15,8 @@ template <typename T> struct Average {
     static TALLOW_INLINE State join(State sum, State element) {
         return sum + element;
     }
-    static TALLOW_INLINE T result(State sum, uint32_t elements) {
-        return convert<T>(sum / static_cast<State>(elements));
+    static TALLOW_INLINE T result(State sum, uint32_t height, uint32_t width) {
+        return convert<T>(sum / (static_cast<State>(height) * static_cast<State>(width)));
     }
 };
 template <typename T> struct Maximum {
@@ -27,7 +27,7 @@ template <typename T> struct Maximum {
     static TALLOW_INLINE State join(State highest, State element) {
         return maximum(highest, element);
     }
-    static TALLOW_INLINE T result(State highest, uint32_t) {
+    static TALLOW_INLINE T result(State highest, uint32_t, uint32_t) {
         return convert<T>(highest);
     }
 };
@@ -52,7 +52,7 @@ template <typename Op, typename T, typename Arguments> struct WindowMaker {
         Pack<T, N> pack;
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
-            pack.values[i] = Op::result(states[i], arguments.window_h * arguments.window_w);
+            pack.values[i] = Op::result(states[i], arguments.window_h, arguments.window_w);
         return pack;
     }
 
@@ -203,10 +203,11 @@ struct Neighbours {
 TALLOW_INLINE Neighbours neighbours(double place, double scale, double half, uint32_t size) {
     const double centred = scale * (place + half) - half;
     const double wanted = centred < 0.0 ? 0.0 : centred;
-    const uint32_t floor = static_cast<uint32_t>(wanted);
-    const bool is_inside = floor < size;
-    const uint32_t first = is_inside ? floor : size - 1;
-    return {first, first + 1 < size ? first + 1 : first, is_inside ? wanted - static_cast<double>(floor) : 1.0};
+    // Beyond the last element, a place may be more than 32 bits hold.
+    if (wanted >= static_cast<double>(size))
+        return {size - 1, size - 1, 1.0};
+    const uint32_t first = static_cast<uint32_t>(wanted);
+    return {first, first + 1 < size ? first + 1 : first, wanted - static_cast<double>(first)};
 }
 
 // Keeps a compiler from moving what is computed once to the places of a loop where it is used.

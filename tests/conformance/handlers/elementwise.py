@@ -95,6 +95,7 @@ def _operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
 def affine(bench: Bench) -> None:
     if bench.name in INTEGERS:
         factors = [(1.0, 0.0), (2.7, -3.9), (-1.0, 7.0), (1e20, 0.0), (np.nan, 5.0), (3.0, -np.inf), (0.0, 300.0)]
+        factors += [(1, 300), (-70000, -1), (1 << 63, 1)]
     else:
         # Numbers that every dtype holds, so that it does not matter in which one mul and add arrive.
         factors = [(1.0, 0.0), (1.5, -1.5), (-0.25, 3.0), (0.0, 1.0), (np.inf, 1.0), (2.0, np.nan)]

@@ -23,6 +23,7 @@ GATHERS: list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[str, str, str]]
     ((5, 6), (5, 6), 1, ("offset", "broadcast rows", "transposed")),
     ((5, 6), (5, 6), 0, ("narrowed rows", "broadcast columns", "broadcast all")),
     ((2, 3, 2, 3, 2), (2, 3, 4, 2, 1), 2, ("rolled", "transposed", "contiguous")),
+    ((5, 64), (4, 64), 1, ("offset", "offset", "offset")),
     ((6, 65), (3, 65), 0, ("contiguous", "contiguous", "narrowed columns")),
     ((2, 40), (2, 257), 1, ("contiguous", "contiguous", "contiguous")),
     ((4, 3), (0, 3), 0, ("contiguous", "contiguous", "contiguous")),

@@ -28,7 +28,8 @@ COPIES = (
 
 
 def const_set(bench: Bench) -> None:
-    for number in (0.0, -0.0, 1.0, -3.75, 0.1, 250.5, 1e5, -1e300, np.inf, np.nan):
+    # Integers are numbers like the others: what is out of range saturates.
+    for number in (0.0, -0.0, 1.0, -3.75, 0.1, 250.5, 1e5, -1e300, np.inf, np.nan, 300, -1, -70000, 1 << 63):
         check_fill(bench, (5, 7), "narrowed columns", number)
     for case in VIEWS + CONTIGUOUS[::2]:
         check_fill(bench, case.shape, case.placement, 2.5)

@@ -25,6 +25,11 @@ POOLS: list[tuple[tuple[int, ...], tuple[int, int], tuple[int, int], str]] = [
     ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast rows"),
     ((2, 3, 6, 7), (3, 2), (2, 2), "broadcast columns"),
     ((1, 3, 20, 33), (2, 2), (2, 2), "contiguous"),
+    # Rows of windows that whole accesses fill, where they may and where they may not.
+    ((1, 2, 5, 64), (2, 2), (2, 2), "contiguous"),
+    ((1, 2, 5, 64), (3, 2), (1, 2), "offset"),
+    ((1, 2, 5, 64), (2, 2), (2, 2), "transposed"),
+    ((1, 2, 5, 66), (3, 3), (1, 1), "contiguous"),
     ((0, 3, 4, 4), (2, 2), (2, 2), "contiguous"),
     ((2, 0, 4, 4), (2, 2), (2, 2), "contiguous"),
 ]
@@ -115,6 +120,7 @@ def upsample_bilinear2d(bench: Bench) -> None:
         ((1, 2, 4, 5), (9, 12), "contiguous", (2.25, 2.5)),
         ((1, 2, 5, 6), (12, 3), "contiguous", (2.3, 0.6)),
         ((1, 2, 5, 6), (7, 9), "contiguous", (1.5, None)),
+        ((1, 2, 5, 6), (7, 9), "contiguous", (1e-300, 1e-9)),
     ]
     for shape, sizes, placement, scales in cases:
         for align_corners in (False, True):

@@ -142,6 +142,6 @@ def _source_positions(
     else:
         ratio = 1 / EXTENDED(scale) if scale is not None else EXTENDED(size_in) / max(size_out, 1)
         position = np.maximum((number + EXTENDED(0.5)) * ratio - EXTENDED(0.5), EXTENDED(0))
-    low = np.minimum(np.floor(position).astype(np.int64), size_in - 1)
+    low = np.minimum(np.floor(position), EXTENDED(size_in - 1)).astype(np.int64)
     weight = np.clip(position - low, EXTENDED(0), EXTENDED(1))
     return low, np.minimum(low + 1, size_in - 1), weight

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
-from ...cpu_backend import CpuDevice
+from ...cpu_backend import cast
 from ...dtype import DType
 
 
@@ -21,8 +21,8 @@ def element_bits(value: float, dtype: DType) -> int:
 
 
 def _converted(value: float, dtype: DType) -> Any:
-    # A number is converted on the host: a launch would take longer, and every backend does it alike.
-    return CpuDevice().storage_from_slice([value], dtype).to_numpy()[0]
+    # A number is converted on the host: a launch would take longer, and the CPU backend does it like this.
+    return cast.scalar(value, dtype)[0]
 
 
 # Typed, because a large int and the float that it equals may differ in what they are converted from.
