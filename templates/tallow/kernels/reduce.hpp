@@ -154,43 +154,44 @@ TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t in
     return reduce_part<Op, 0, N>(pack, index);
 }
 
-// Packs `step` apart joined as a tree, the first one at `first`: what it takes to load them is under way together.
-template <typename Op, uint32_t First, uint32_t Count, uint32_t Parts, uint32_t N, typename T>
-TALLOW_INLINE typename Op::State reduce_packs(const Pack<T, N> (&packs)[Parts], uint32_t index, uint32_t step) {
-    if constexpr (Count == 1)
-        return reduce_pack<Op>(packs[First], index + First * step);
-    else
-        return Op::combine(reduce_packs<Op, First, Count / 2>(packs, index, step),
-                           reduce_packs<Op, First + Count / 2, Count / 2>(packs, index, step));
-}
-
-// Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends.
+// Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends. A thread has
+// several packs in flight and a state for each, fewer where states take more registers.
 template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
                                               uint32_t team) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr uint32_t parts = 4;
+    constexpr uint32_t parts = sizeof(T) < 8 ? 4 : 2;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);
     const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
     const uint32_t head = wanted < end - begin ? begin + wanted : end;
     const uint32_t packs = (end - head) / length;
-    typename Op::State state = Op::identity();
+    typename Op::State states[parts];
+#pragma unroll
+    for (uint32_t p = 0; p < parts; ++p)
+        states[p] = Op::identity();
     for (uint32_t i = begin + lane; i < head; i += team)
-        state = Op::combine(state, Op::element(row[i], i));
+        states[0] = Op::combine(states[0], Op::element(row[i], i));
     uint32_t pack = lane;
     for (; pack + (parts - 1) * team < packs; pack += parts * team) {
         Pack<T, length> loaded[parts];
 #pragma unroll
         for (uint32_t p = 0; p < parts; ++p)
             loaded[p] = load_whole<length>(row + head + (pack + p * team) * length);
-        state = Op::combine(state, reduce_packs<Op, 0, parts>(loaded, head + pack * length, team * length));
+#pragma unroll
+        for (uint32_t p = 0; p < parts; ++p)
+            states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
     }
     for (; pack < packs; pack += team)
-        state =
-            Op::combine(state, reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
+        states[0] = Op::combine(states[0],
+                                reduce_pack<Op>(load_whole<length>(row + head + pack * length), head + pack * length));
     for (uint32_t i = head + packs * length + lane; i < end; i += team)
-        state = Op::combine(state, Op::element(row[i], i));
-    return state;
+        states[0] = Op::combine(states[0], Op::element(row[i], i));
+#pragma unroll
+    for (uint32_t half = parts / 2; half > 0; half /= 2)
+#pragma unroll
+        for (uint32_t p = 0; p < half; ++p)
+            states[p] = Op::combine(states[p], states[p + half]);
+    return states[0];
 }
 
 // Elements [begin, end) of the reduced dims, wherever they are.

@@ -204,7 +204,7 @@ def _by_column_sums(op: str, x: Operand, kernel: Operand, window: _Window, resul
         multiply(_repeated(turned, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.memory.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
-        for blocks, first, (*_, offset), fields in plane_parts(op, strided_block(x.itemsize), shape, strides, 2):
+        for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK, shape, strides, 2):
             packed = arguments.COLUMNS_TO_IMAGE.pack(
                 begin + first * x.itemsize,
                 columns.address + offset * compute.itemsize,

@@ -46,6 +46,12 @@ def strided_block(itemsize: int) -> int:
     return BLOCK * min(PACK_BYTES // itemsize, _MOST_SIDE_BY_SIDE)
 
 
+def packed_block(itemsize: int, row: int) -> int:
+    """The same of a kernel that makes packs where the innermost dim, of size `row`, is whole ones, else elements."""
+    packs = strided_block(itemsize)
+    return BLOCK if row % (packs // BLOCK) else packs
+
+
 def divisor(size: int) -> tuple[int, int]:
     """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
     shift = (size - 1).bit_length()

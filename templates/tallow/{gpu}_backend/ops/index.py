@@ -12,7 +12,7 @@ from ...shape import Shape
 from ..index_errors import INDEX_OPS
 from ..utils import BLOCK, PACK_BYTES
 from . import copy
-from .geometry import Dims, Part, merged, parts, strided_block
+from .geometry import Dims, Part, merged, packed_block, parts
 from .operand import Operand, shares_memory
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class _GatherPlan(NamedTuple):
 def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int) -> _GatherPlan:
     dims, (source, indexes) = merged(shape, (source, indexes))
     width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, PACK_BYTES)
-    return _GatherPlan(width, parts(strided_block(width), dims, (indexes, source)))
+    per_block = packed_block(width, dims[-1] if dims else 1)
+    return _GatherPlan(width, parts(per_block, dims, (indexes, source)))
 
 
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:

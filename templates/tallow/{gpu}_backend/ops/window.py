@@ -11,7 +11,7 @@ from ...error import InvalidArgument
 from ...kernels import arguments
 from ..utils import BLOCK, ceil_divide
 from . import copy
-from .geometry import LIMIT, Dims, Part, divisor, merged, parts, plane_parts, strided_block
+from .geometry import LIMIT, Dims, Part, divisor, merged, packed_block, parts, plane_parts, strided_block
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
@@ -57,8 +57,9 @@ def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
     if result.length == 0:
         return result
     name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
-    steps = (*outer, stride_h * stride[0], stride_w * stride[1])
-    for blocks, first, (offset,), fields in parts(strided_block(itemsize), shape, (steps,)):
+    dims, steps = merged(shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
+    per_block = packed_block(itemsize, dims[-1] if dims else 1)
+    for blocks, first, (offset,), fields in parts(per_block, dims, steps):
         to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
         packed = arguments.POOL.pack(to, source, stride_h, stride_w, *kernel_size, *fields)
         x.device.kernels.launch("pool", name, blocks, packed)
