@@ -147,23 +147,32 @@ TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t place, ui
 // indexes are loaded before any of their elements is.
 template <typename T, typename Arguments> struct GatherMaker {
     const Arguments& arguments;
-    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const uint64_t (&offsets)[2]) const {
+    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const Run<2>& run) const {
         constexpr uint32_t ahead = N < 4 ? N : 4;
-        const T* source = pointer_to<const T>(arguments.source) + offsets[1];
+        const T* const source = pointer_to<const T>(arguments.source);
+        const uint64_t step = arguments.strides[0];
         Pack<T, N> pack;
 #pragma unroll
         for (uint32_t begin = 0; begin < N; begin += ahead) {
             uint64_t loaded[ahead];
-            load_index_run(arguments, offsets[0] + begin * arguments.strides[0], arguments.strides[0], loaded);
+            if (run.template is_in_one_row<N>()) {
+                load_index_run(arguments, run.offsets[0] + begin * step, step, loaded);
+            } else {
+                uint64_t places[ahead];
+#pragma unroll
+                for (uint32_t i = 0; i < ahead; ++i)
+                    places[i] = run.place(0, begin + i, step);
+                load_indexes(arguments, places, loaded);
+            }
             int64_t rows[ahead];
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i)
                 rows[i] = loaded_row(arguments, loaded[i]);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                const uint64_t place = static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+                const uint64_t place = run.place(1, begin + i, arguments.strides[max_rank]) +
+                                       static_cast<uint64_t>(rows[i]) * arguments.row_stride;
                 pack.values[begin + i] = rows[i] == no_row ? T{} : source[place];
-                source += arguments.strides[max_rank];
             }
         }
         return pack;

@@ -16,30 +16,60 @@ TALLOW_INLINE void produce(const Arguments& arguments, Function function) {
     }
 }
 
-template <uint32_t Operands, typename T, typename Maker> struct SingleElements {
-    const Maker& maker;
-    TALLOW_INLINE T operator()(const uint64_t (&offsets)[Operands]) const {
-        return maker.template make<1>(offsets).values[0];
+// Where elements side by side are in each operand: the first `left` of them in one row of the innermost dim, the others
+// in the next row.
+template <uint32_t Operands> struct Run {
+    uint64_t offsets[Operands];
+    // Of the next row, less what the steps to its first element add up to.
+    uint64_t next_offsets[Operands];
+    uint32_t left;
+    uint32_t last;
+
+    template <uint32_t N> TALLOW_INLINE bool is_in_one_row() const {
+        return left >= N;
+    }
+    // Element i of operand k, which are `step` apart. Behind the last element of all, that one again.
+    TALLOW_INLINE uint64_t place(uint32_t k, uint32_t i, uint64_t step) const {
+        return (i < left ? offsets[k] : next_offsets[k]) + (i < last ? i : last) * step;
     }
 };
 
-// The same with maker.make<N>(offsets), which makes N elements that lie a step along the innermost dim from each other.
-// Where rows are whole packs, a thread makes a pack; elsewhere one element, so that none waits for one of the next row.
-template <uint32_t Operands, typename T, typename Arguments, typename Maker>
-TALLOW_INLINE void produce_packs(const Arguments& arguments, Maker maker) {
-    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
-    if (arguments.dims[0] % length == 0) {
-        const uint32_t step = grid_blocks() * block_size * length;
-        for (uint32_t first = (block_index() * block_size + thread_index()) * length; first < arguments.count;
-             first += step) {
-            uint64_t offsets[Operands];
-            locate(arguments, first, offsets);
-            const Pack<T, length> pack = maker.template make<length>(offsets);
-            store_guarded(pointer_to<T>(arguments.result), first, arguments.count, pack);
-        }
-    } else {
-        produce<Operands, T>(arguments, SingleElements<Operands, T, Maker>{maker});
+// Whole says that N elements never reach into the next row, which leaves nothing of it in registers.
+template <uint32_t N, bool Whole, uint32_t Operands, typename Arguments>
+TALLOW_INLINE Run<Operands> locate_run(const Arguments& arguments, uint32_t first) {
+    Run<Operands> run{};
+    const uint32_t column = locate(arguments, first, run.offsets);
+    run.left = Whole ? N : arguments.dims[0] - column;
+    run.last = Whole ? N - 1 : arguments.count - 1 - first;
+    if (!Whole && run.left < N && run.left <= run.last) {
+        locate(arguments, first + run.left, run.next_offsets);
+#pragma unroll
+        for (uint32_t k = 0; k < Operands; ++k)
+            run.next_offsets[k] -= run.left * arguments.strides[k * max_rank];
     }
+    return run;
+}
+
+template <uint32_t N, bool Whole, uint32_t Operands, typename T, typename Arguments, typename Maker>
+TALLOW_INLINE void produce_runs(const Arguments& arguments, const Maker& maker) {
+    const uint32_t step = grid_blocks() * block_size * N;
+    for (uint32_t first = (block_index() * block_size + thread_index()) * N; first < arguments.count; first += step) {
+        const Run<Operands> run = locate_run<N, Whole, Operands>(arguments, first);
+        store_guarded(pointer_to<T>(arguments.result), first, arguments.count, maker.template make<N>(run));
+    }
+}
+
+// The same with maker.make<N>(run), which makes N elements. A thread makes a pack of them, or where rows are shorter
+// than a pack one element.
+template <uint32_t Operands, typename T, typename Arguments, typename Maker>
+TALLOW_INLINE void produce_packs(const Arguments& arguments, const Maker& maker) {
+    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
+    if (arguments.dims[0] % length == 0)
+        produce_runs<length, true, Operands, T>(arguments, maker);
+    else if (arguments.dims[0] > length)
+        produce_runs<length, false, Operands, T>(arguments, maker);
+    else
+        produce_runs<1, true, Operands, T>(arguments, maker);
 }
 
 } // namespace tallow

@@ -160,7 +160,7 @@ template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
                                               uint32_t team) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr uint32_t parts = sizeof(T) < 8 ? 4 : 2;
+    constexpr uint32_t parts = sizeof(typename Op::State) < 8 || sizeof(T) < 4 ? 4 : 2;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);
     const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
     const uint32_t head = wanted < end - begin ? begin + wanted : end;

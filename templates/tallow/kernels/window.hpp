@@ -32,21 +32,21 @@ template <typename T> struct Maximum {
     }
 };
 
-// N windows side by side: operand 0 is the source at the first element of the first one. All of them take one element
-// before any takes the next, so that the loads are under way together.
+// N windows side by side: operand 0 is the source at the first element of each. All of them take one element before any
+// takes the next, so that the loads are under way together.
 template <typename Op, typename T, typename Arguments> struct WindowMaker {
     const Arguments& arguments;
-    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const uint64_t (&offsets)[1]) const {
+    template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const Run<1>& run) const {
         typename Op::State states[N];
 #pragma unroll
         for (uint32_t i = 0; i < N; ++i)
             states[i] = Op::begin();
-        const T* row = pointer_to<const T>(arguments.source) + offsets[0];
+        const T* row = pointer_to<const T>(arguments.source);
         for (uint32_t y = 0; y < arguments.window_h; ++y) {
-            if (is_halved<N>(row))
-                join_halved<N>(row, states);
+            if (is_halved<N>(row, run))
+                join_halved<N>(row + run.offsets[0], states);
             else
-                join_row<N>(row, states);
+                join_row<N>(row, run, states);
             row += arguments.stride_h;
         }
         Pack<T, N> pack;
@@ -58,24 +58,22 @@ template <typename Op, typename T, typename Arguments> struct WindowMaker {
 
   private:
     // Whether the windows are two elements wide and follow each other, so that a row of them is two whole accesses.
-    template <uint32_t N> TALLOW_INLINE bool is_halved(const T* row) const {
+    template <uint32_t N> TALLOW_INLINE bool is_halved(const T* row, const Run<1>& run) const {
         return N > 1 && arguments.window_w == 2 && arguments.stride_w == 1 && arguments.strides[0] == 2 &&
-               is_aligned<N>(row);
+               run.template is_in_one_row<N>() && is_aligned<N>(row + run.offsets[0]);
     }
-    template <uint32_t N> TALLOW_INLINE void join_halved(const T* row, typename Op::State (&states)[N]) const {
-        const Pack<T, N> halves[2] = {load_whole<N>(row), load_whole<N>(row + N)};
+    template <uint32_t N> TALLOW_INLINE void join_halved(const T* first, typename Op::State (&states)[N]) const {
+        const Pack<T, N> halves[2] = {load_whole<N>(first), load_whole<N>(first + N)};
 #pragma unroll
         for (uint32_t i = 0; i < 2 * N; ++i)
             states[i / 2] = Op::join(states[i / 2], to_compute(halves[i / N].values[i % N]));
     }
-    template <uint32_t N> TALLOW_INLINE void join_row(const T* row, typename Op::State (&states)[N]) const {
+    template <uint32_t N>
+    TALLOW_INLINE void join_row(const T* row, const Run<1>& run, typename Op::State (&states)[N]) const {
         for (uint32_t x = 0; x < arguments.window_w; ++x) {
-            const T* element = row;
 #pragma unroll
-            for (uint32_t i = 0; i < N; ++i) {
-                states[i] = Op::join(states[i], to_compute(*element));
-                element += arguments.strides[0];
-            }
+            for (uint32_t i = 0; i < N; ++i)
+                states[i] = Op::join(states[i], to_compute(row[run.place(0, i, arguments.strides[0])]));
             row += arguments.stride_w;
         }
     }

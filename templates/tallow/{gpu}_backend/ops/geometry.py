@@ -47,9 +47,9 @@ def strided_block(itemsize: int) -> int:
 
 
 def packed_block(itemsize: int, row: int) -> int:
-    """The same of a kernel that makes packs where the innermost dim, of size `row`, is whole ones, else elements."""
+    """The same of a kernel that makes single elements where the innermost dim, of size `row`, is shorter than a pack."""
     packs = strided_block(itemsize)
-    return BLOCK if row % (packs // BLOCK) else packs
+    return BLOCK if row < packs // BLOCK else packs
 
 
 def divisor(size: int) -> tuple[int, int]:
