@@ -250,6 +250,64 @@ assert (buffer.read() == 1).all()
     assert result.returncode == 0, result.stderr
 
 
+LAZY_FILL = """
+first, second = check(hip.hipStreamCreateWithFlags(1)), check(hip.hipStreamCreateWithFlags(1))
+source, target = Buffer(np.zeros(4, np.uint8)), Buffer(np.zeros(4, np.uint8))
+check(hip.hipMemsetAsync(source.pointer, 7, 4, first))
+event = check(hip.hipEventCreate())
+check(hip.hipEventRecord(event, first))
+check(hip.hipStreamWaitEvent(second, event, 0))
+check(hip.hipMemcpyDtoDAsync(target.pointer, source.pointer, 4, second))
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "check(hip.hipEventDestroy(event))",
+        "other = check(hip.hipStreamCreateWithFlags(1)); check(hip.hipEventRecord(event, other))",
+    ],
+)
+def test_a_lazy_wait_is_for_what_the_event_was_when_it_was_asked_for(run_script, change):
+    """An event may be destroyed, or recorded elsewhere, before the work that waits for it runs."""
+    check_it = "\ncheck(hip.hipStreamSynchronize(second))\nassert (target.read() == 7).all()"
+    result = run_script(LAZY_FILL + change + check_it, HIP_HOST_LAZY="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_lazy_event_that_was_destroyed_holds_nothing(run_script):
+    result = run_script(
+        LAZY_FILL
+        + """
+check(hip.hipEventDestroy(event))
+assert Host().live("event") == 0
+for call in (hip.hipEventQuery, hip.hipEventSynchronize, hip.hipEventDestroy):
+    assert call(event)[0].name == "hipErrorInvalidHandle"
+check(hip.hipStreamDestroy(first))
+check(hip.hipStreamSynchronize(second))
+assert (target.read() == 7).all()
+""",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_lazy_copy_to_the_host_waits_for_its_own_stream_only(run_script):
+    result = run_script(
+        LAZY_FILL
+        + """
+found = np.zeros(4, np.uint8)
+check(hip.hipMemcpyAsync(found, source.pointer, 4, TO_HOST, second))
+assert (found == 7).all()
+check(hip.hipMemsetAsync(source.pointer, 9, 4, first))
+check(hip.hipMemcpyAsync(found, source.pointer, 4, TO_HOST, second))
+assert (found == 7).all()
+""",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
 # ---- Modules
 
 

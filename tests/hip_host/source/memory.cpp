@@ -82,7 +82,7 @@ hipError_t copy(void* destination, const void* source, Rows rows, hipMemcpyKind 
     }
     const hipError_t error = submit(stream, work);
     // To pageable memory the copy is done when the call returns.
-    return error == hipSuccess && to == Where::host ? finish_device(current_device()) : error;
+    return error == hipSuccess && to == Where::host ? finish_stream(stream) : error;
 }
 
 hipError_t copy(void* destination, const void* source, std::size_t bytes, hipMemcpyKind kind, Wait wait,
@@ -205,7 +205,7 @@ HIP_HOST_API hipError_t hipMemcpyWithStream(void* destination, const void* sourc
                                             hipMemcpyKind kind, hipStream_t stream) {
     return api("hipMemcpyWithStream", hipErrorInvalidValue, [&] {
         const hipError_t error = copy(destination, source, bytes, kind, in_order, stream);
-        return error ? error : finish_device(current_device());
+        return error ? error : finish_stream(stream);
     });
 }
 
