@@ -38,6 +38,7 @@ bool run_one(ihipStream_t& stream, hipError_t& error) {
         return false;
     auto work = std::move(stream.work.front());
     stream.work.pop_front();
+    const Turn turn(stream.device);
     const hipError_t outcome = sticky_error() ? sticky_error() : work();
     if (error == hipSuccess)
         error = outcome;
@@ -83,13 +84,17 @@ bool lazy() {
     return on;
 }
 
+int device_of(hipStream_t stream) { return resolve(stream).device; }
+
 bool stream_is_live(hipStream_t stream) { return !stream || streams().contains(stream); }
 
 hipError_t submit(hipStream_t stream, std::function<hipError_t()> work) {
     if (!stream_is_live(stream))
         return hipErrorInvalidHandle;
-    if (!lazy())
+    if (!lazy()) {
+        const Turn turn(device_of(stream));
         return work();
+    }
     std::lock_guard lock(order());
     ihipStream_t& queue = resolve(stream);
     const hipError_t error = drain_predecessors(queue);
@@ -98,13 +103,8 @@ hipError_t submit(hipStream_t stream, std::function<hipError_t()> work) {
 }
 
 hipError_t run_now(std::function<hipError_t()> work) {
-    if (!lazy())
-        return work();
-    std::lock_guard lock(order());
-    ihipStream_t& stream = default_stream(current_device());
-    hipError_t error = drain_predecessors(stream);
-    if (error == hipSuccess)
-        error = drain(stream);
+    const hipError_t error = lazy() ? finish_stream(nullptr) : hipSuccess;
+    const Turn turn(current_device());
     return error == hipSuccess ? work() : error;
 }
 
@@ -202,7 +202,7 @@ HIP_HOST_API hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flag
     return api("hipEventCreate", hipErrorOutOfMemory, [&] {
         if (!event)
             return hipErrorInvalidValue;
-        *event = events().add(new ihipEvent_t{flags});
+        *event = events().add(new ihipEvent_t{current_device(), flags});
         return hipSuccess;
     });
 }
@@ -220,8 +220,10 @@ HIP_HOST_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
     return api("hipEventRecord", hipErrorInvalidHandle, [&] {
         if (!events().contains(event) || !stream_is_live(stream))
             return hipErrorInvalidHandle;
+        if (device_of(stream) != event->device)
+            return hipErrorInvalidHandle;
         std::lock_guard lock(order());
-        event->mark = std::make_shared<Mark>(Mark{stream, current_device()});
+        event->mark = std::make_shared<Mark>(Mark{stream, event->device});
         return submit(stream, [mark = event->mark] {
             mark->passed = true;
             mark->time = std::chrono::steady_clock::now();
@@ -260,7 +262,8 @@ HIP_HOST_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t star
             return hipErrorInvalidValue;
         if (!events().contains(start) || !events().contains(stop))
             return hipErrorInvalidHandle;
-        if (!start->mark || !stop->mark || ((start->flags | stop->flags) & hipEventDisableTiming))
+        if (start->device != stop->device || !start->mark || !stop->mark ||
+            ((start->flags | stop->flags) & hipEventDisableTiming))
             return hipErrorInvalidHandle;
         if (!start->mark->passed || !stop->mark->passed)
             return hipErrorNotReady;

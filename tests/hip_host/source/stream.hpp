@@ -29,6 +29,7 @@ struct Mark {
 } // namespace hip_host
 
 struct ihipEvent_t {
+    int device;
     unsigned flags;
     std::shared_ptr<hip_host::Mark> mark{}; // none until the first record
 };
@@ -36,6 +37,9 @@ struct ihipEvent_t {
 namespace hip_host {
 
 bool lazy();
+
+// The device of a live stream; the null stream is the current device's.
+int device_of(hipStream_t stream);
 
 // Runs all that was submitted to the device's streams, or to one stream.
 hipError_t finish_device(int device);
