@@ -31,6 +31,7 @@ def main() -> None:
     python -m benchmarks.gpu run --output docs
     python -m benchmarks.gpu run --only 'sum|gather' --size 28 --dtype f16
     python -m benchmarks.gpu render docs/benchmarks.json
+    python -m benchmarks.gpu sources
     """  # noqa: D301 -- \b is the character that click reads
 
 
@@ -145,6 +146,15 @@ def render(results: Path) -> None:
     python -m benchmarks.gpu render docs/benchmarks.json
     """  # noqa: D301 -- \b is the character that click reads
     _render(Results.read(results), results.parent)
+
+
+@main.command("sources")
+def print_sources() -> None:
+    """Print the checksum of tallow's sources, by which a page names what it measured."""
+    # Imports tallow, which the page needs not.
+    from . import sources
+
+    click.echo(sources.checksum())
 
 
 def _render(results: Results, folder: Path) -> None:

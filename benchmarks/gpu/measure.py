@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import timing
+from . import sources, timing
 from .libraries import Data, Libraries
 from .results import LIBRARIES, Measurement, Row
 from .work import Op, Work
@@ -107,6 +107,7 @@ def environment(libraries: Libraries, command: str) -> dict[str, str]:
         "CUDA of PyTorch": str(torch.version.cuda),
         "Python": platform.python_version(),
         **{package: _version(package) for package in ("tallow", "torch", "cupy", "numpy", "cuda.bindings")},
+        "sources of tallow": f"{sources.checksum()} (python -m benchmarks.gpu sources)",
     }
 
 

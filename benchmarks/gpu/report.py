@@ -27,6 +27,9 @@ Every family of ops beside PyTorch and CuPy, on the same data, in the same strea
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
 - A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.
+- PyTorch's conv2d runs as it does by default, with torch.backends.cudnn.benchmark off.
+- PyTorch's scatter_add and index_add add with atomics, so their sums may differ from run to run; tallow's have the same
+  bits on every run.
 - A result is compared with PyTorch's, in f64 where rounding differs, before it is timed. What is wrong is not timed
   and stands at the top.
 """

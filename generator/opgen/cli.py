@@ -211,7 +211,9 @@ def _entry(found: Sequence[Cell]) -> str:
 def compile_kernels(
     root: Path, targets: tuple[str, ...], families: tuple[str, ...], jobs: int | None, stats: bool
 ) -> None:
-    """Compile the kernels to code objects, one for each target and family. Exit code 1 if one fails.
+    """Compile the kernels to code objects, one for each target and family.
+
+    Exit code 1 if one fails, or no compiler here builds a target.
 
     Only what has changed is compiled. What fails keeps its old code object, and the others go on.
 

@@ -40,7 +40,7 @@ class CodeObject:
 
     @property
     def record(self) -> Path:
-        """What it was made of, and what its kernels take."""
+        """What it was made of, its own checksum, and what its kernels take."""
         return self.file.with_suffix(_RECORD)
 
 
@@ -80,9 +80,13 @@ def _checksums(source: Path) -> dict[str, str]:
         # A header that is missing is the compiler's to complain about.
         if file.name not in found and file.is_file():
             content = file.read_bytes()
-            found[file.name] = hashlib.sha256(content).hexdigest()
+            found[file.name] = _checksum(content)
             waiting.extend(source.parent / name.decode() for name in _INCLUDE.findall(content))
     return dict(sorted(found.items()))
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
@@ -166,10 +170,11 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
         messages = without_report(answer.errors + answer.output).strip()
         return Result(code_object, "failed", messages=messages or f"{compiler.path} ended with code {answer.code}")
     usages = read_report(answer.errors)
-    record = {**made_of, "kernels": [asdict(usage) for usage in usages]}
+    code = output.read_bytes()
+    record = {**made_of, "code": _checksum(code), "kernels": [asdict(usage) for usage in usages]}
     # No record may ever stand beside an object that it does not describe.
     code_object.record.unlink(missing_ok=True)
-    write_atomically(code_object.file, output.read_bytes())
+    write_atomically(code_object.file, code)
     write_atomically(code_object.record, json.dumps(record).encode())
     output.unlink()
     return Result(code_object, "compiled", usages)
@@ -180,6 +185,7 @@ def _recorded(code_object: CodeObject, made_of: Mapping[str, object]) -> tuple[U
     try:
         record = json.loads(code_object.record.read_bytes())
         kernels = tuple(Usage(**kernel) for kernel in record.pop("kernels"))
+        code = _checksum(code_object.file.read_bytes())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return kernels if record == made_of and code_object.file.is_file() else None
+    return kernels if record == {**made_of, "code": code} else None

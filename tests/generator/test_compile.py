@@ -61,7 +61,9 @@ def test_only_what_includes_a_changed_file_is_compiled(compilation: Compilation,
     assert compilation.built() == [f"{target}/{family}" for target in ("one", "three", "two")]
 
 
-@pytest.mark.parametrize("cause", ["flags", "version", "record", "torn record", "object", "strange record"])
+@pytest.mark.parametrize(
+    "cause", ["flags", "version", "record", "torn record", "object", "cut object", "strange record"]
+)
 def test_what_is_out_of_date_is_compiled(compilation: Compilation, cause: str) -> None:
     compilation.succeed()
     compilation.log()
@@ -79,6 +81,8 @@ def test_what_is_out_of_date_is_compiled(compilation: Compilation, cause: str) -
             (code / "two/shift.json").write_text("[1]", encoding="utf-8")
         case "object":
             (code / "two/shift.co").unlink()
+        case "cut object":
+            (code / "two/shift.co").write_bytes((code / "two/shift.co").read_bytes()[:-9])
     compilation.succeed()
     assert compilation.built() == (ALL if cause in ("flags", "version") else ["two/shift"])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.gpu import plot, report, table
+from benchmarks.gpu import plot, report, sources, table
 from benchmarks.gpu.__main__ import main
 from benchmarks.gpu.results import Measurement, Results, Row, bytes_text, size_text
 
@@ -75,6 +75,36 @@ def test_numbers_of_a_row(results: Results) -> None:
     assert results.rows[7].host_ratio("torch") == pytest.approx(0.5)
     # Nothing was copied in the dtype's size.
     assert results.share(results.rows[4]) is None
+
+
+def test_sources_are_told_apart_by_name_and_content(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    one, other = tmp_path / "kernels/one.hip", tmp_path / "kernels/other.hip"
+    one.write_bytes(b"one")
+    found = {sources.checksum(tmp_path)}
+    one.write_bytes(b"two")
+    found.add(sources.checksum(tmp_path))
+    one.rename(other)
+    found.add(sources.checksum(tmp_path))
+    other.write_bytes(b"")
+    found.add(sources.checksum(tmp_path))
+    assert len(found) == 4
+    # What is made of the sources does not count.
+    (tmp_path / "kernels/one.co").write_bytes(b"code")
+    (tmp_path / "one.pyc").write_bytes(b"code")
+    assert sources.checksum(tmp_path) in found
+
+
+def test_the_sources_at_hand_are_named() -> None:
+    result = CliRunner().invoke(main, ["sources"])
+    assert result.exit_code == 0
+    assert result.output == f"{sources.checksum()}\n"
+
+
+def test_the_page_says_what_pytorch_was_told(results: Results) -> None:
+    page = report.page(results, "plot.svg", "results.json")
+    assert "torch.backends.cudnn.benchmark off" in page
+    assert "scatter_add and index_add add with atomics" in page
 
 
 def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:

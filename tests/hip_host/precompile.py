@@ -19,8 +19,8 @@ import tallow
 SOURCES = Path(tallow.__file__).parent / "kernels"
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def compile_family(source: Path, target: str) -> str:
@@ -28,15 +28,18 @@ def compile_family(source: Path, target: str) -> str:
     from tallow.rocm_backend.compiler import Hiprtc
 
     headers = sorted(SOURCES.glob("*.hpp"))
-    record = {"sources": {path.name: digest(path) for path in (source, *headers)}}
+    sources = {path.name: checksum(path.read_bytes()) for path in (source, *headers)}
     code = SOURCES / "code" / target / f"{source.stem}.co"
     note = code.with_suffix(".json")
-    if code.is_file() and note.is_file() and json.loads(note.read_bytes()) == record:
-        return f"{source.stem}: up to date"
+    if code.is_file() and note.is_file():
+        found = {"sources": sources, "code": checksum(code.read_bytes())}
+        if json.loads(note.read_bytes()) == found:
+            return f"{source.stem}: up to date"
     texts = {path.name: path.read_text(encoding="utf-8") for path in headers}
     data = Hiprtc().compile(source.read_text(encoding="utf-8"), source.stem, texts, target)
     code.parent.mkdir(parents=True, exist_ok=True)
     note.unlink(missing_ok=True)
+    record = {"sources": sources, "code": checksum(data)}
     for path, content in ((code, data), (note, json.dumps(record).encode())):
         temporary = path.with_suffix(f".{os.getpid()}")
         temporary.write_bytes(content)

@@ -63,6 +63,135 @@ assert hip.hipMemcpyPeer(second.pointer, 0, first.pointer, 0, 64)[0].name == "hi
     assert result.returncode == 0, result.stderr
 
 
+TWO_DEVICES = f"""
+module = Module({SCALE!r})
+buffer, event, stream = Buffer(np.ones(16, np.float32)), check(hip.hipEventCreate()), check(hip.hipStreamCreate())
+check(hip.hipSetDevice(1))
+others_module = Module({SCALE!r})
+others = Buffer(np.ones(16, np.float32))
+others_event, others_stream = check(hip.hipEventCreate()), check(hip.hipStreamCreate())
+check(hip.hipSetDevice(0))
+
+def launch(module, stream, buffer):
+    module.launch("scale", (1,), (16,), struct.pack("<QfI", buffer.address, 2, 16), stream=stream)
+
+def refusal(call, *arguments):
+    try:
+        check(call(*arguments) or (0,))
+    except CallError as error:
+        return error.name
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_handle_of_another_device_is_refused(run_script, lazy):
+    result = run_script(
+        TWO_DEVICES
+        + """
+assert refusal(hip.hipEventRecord, event, others_stream) == "hipErrorInvalidHandle"
+assert refusal(hip.hipEventRecord, others_event, None) == "hipErrorInvalidHandle"
+assert refusal(launch, module, others_stream, buffer) == "hipErrorInvalidHandle"
+assert refusal(launch, others_module, others_stream, others) == "hipErrorInvalidHandle"
+assert refusal(launch, others_module, stream, buffer) == "hipErrorInvalidHandle"
+assert refusal(hip.hipMemsetD8Async, others.pointer, 0, 4, stream) == "hipErrorInvalidValue"
+assert refusal(hip.hipMemsetD8, others.pointer, 0, 4) == "hipErrorInvalidValue"
+# What HIP takes, whichever device is current.
+check(hip.hipEventRecord(event, stream))
+check(hip.hipEventRecord(others_event, others_stream))
+check(hip.hipStreamWaitEvent(others_stream, event, 0))
+check(hip.hipMemcpyDtoDAsync(others.pointer, buffer.pointer, 64, others_stream))
+check(hip.hipMemsetD8Async(others.pointer, 0, 32, others_stream))
+check(hip.hipStreamSynchronize(others_stream))
+check(hip.hipEventSynchronize(others_event))
+assert refusal(hip.hipEventElapsedTime, event, others_event) == "hipErrorInvalidHandle"
+launch(module, stream, buffer)
+check(hip.hipStreamSynchronize(stream))
+check(hip.hipSetDevice(1))
+launch(others_module, others_stream, others)
+check(hip.hipSetDevice(0))
+check(hip.hipStreamSynchronize(others_stream))
+assert (buffer.read() == 2).all() and (others.read() == [0] * 8 + [2] * 8).all()
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_LAZY=lazy,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_kernel_that_touches_the_memory_of_another_device_is_named(run_script, lazy):
+    result = run_script(
+        TWO_DEVICES + "launch(module, stream, others)\ncheck(hip.hipDeviceSynchronize())",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_LAZY=lazy,
+    )
+    assert result.returncode == -11
+    assert (
+        "kernel scale, block (0, 0, 0), thread (0, 0, 0): access to memory outside of any allocation of the device"
+        in (result.stderr)
+    )
+    assert "at offset 0 of a live allocation of 64 bytes" in result.stderr
+    assert "on device 1" in result.stderr
+
+
+def test_memory_of_another_device_is_closed_for_a_launch_only(run_script):
+    result = run_script(
+        TWO_DEVICES
+        + """
+try:
+    launch(module, stream, others)
+except CallError as error:
+    assert error.name == "hipErrorIllegalAddress"
+check(hip.hipDeviceReset())
+buffer = Buffer(np.ones(16, np.float32))
+launch(module, stream, buffer)
+assert (others.read() == 1).all() and (buffer.read() == 2).all()
+check(hip.hipFree(others.pointer))
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_FAULT="error",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_threads_use_two_devices_at_once(run_script):
+    result = run_script(
+        TWO_DEVICES
+        + """
+from concurrent.futures import ThreadPoolExecutor
+
+def work(ordinal):
+    check(hip.hipSetDevice(ordinal))
+    own_module, own_stream = ((module, stream), (others_module, others_stream))[ordinal]
+    for _ in range(100):
+        with Buffer(np.ones(16, np.float32)) as own:
+            launch(own_module, own_stream, own)
+            assert (own.read() == 2).all()
+
+with ThreadPoolExecutor() as pool:
+    assert list(pool.map(work, (0, 1))) == [None, None]
+""",
+        HIP_HOST_DEVICES="2",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_memory_is_freed_when_its_own_device_is_done(run_script):
+    result = run_script(
+        TWO_DEVICES
+        + """
+check(hip.hipSetDevice(1))
+launch(others_module, others_stream, others)
+check(hip.hipSetDevice(0))
+check(hip.hipFree(others.pointer))
+check(hip.hipStreamSynchronize(others_stream))
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
 def test_no_device(run_script):
     result = run_script("print(hip.hipGetDeviceCount()[0].name)", HIP_HOST_DEVICES="0")
     assert result.stdout == "hipErrorNoDevice\n"
@@ -244,6 +373,64 @@ check(hip.hipMemsetAsync(buffer.pointer, 1, 4, stream))
 assert hip.hipStreamQuery(stream)[0].name == "hipErrorNotReady"
 assert hip.hipStreamQuery(stream)[0].name == "hipSuccess"
 assert (buffer.read() == 1).all()
+""",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+LAZY_FILL = """
+first, second = check(hip.hipStreamCreateWithFlags(1)), check(hip.hipStreamCreateWithFlags(1))
+source, target = Buffer(np.zeros(4, np.uint8)), Buffer(np.zeros(4, np.uint8))
+check(hip.hipMemsetAsync(source.pointer, 7, 4, first))
+event = check(hip.hipEventCreate())
+check(hip.hipEventRecord(event, first))
+check(hip.hipStreamWaitEvent(second, event, 0))
+check(hip.hipMemcpyDtoDAsync(target.pointer, source.pointer, 4, second))
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "check(hip.hipEventDestroy(event))",
+        "other = check(hip.hipStreamCreateWithFlags(1)); check(hip.hipEventRecord(event, other))",
+    ],
+)
+def test_a_lazy_wait_is_for_what_the_event_was_when_it_was_asked_for(run_script, change):
+    """An event may be destroyed, or recorded elsewhere, before the work that waits for it runs."""
+    check_it = "\ncheck(hip.hipStreamSynchronize(second))\nassert (target.read() == 7).all()"
+    result = run_script(LAZY_FILL + change + check_it, HIP_HOST_LAZY="1")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_lazy_event_that_was_destroyed_holds_nothing(run_script):
+    result = run_script(
+        LAZY_FILL
+        + """
+check(hip.hipEventDestroy(event))
+assert Host().live("event") == 0
+for call in (hip.hipEventQuery, hip.hipEventSynchronize, hip.hipEventDestroy):
+    assert call(event)[0].name == "hipErrorInvalidHandle"
+check(hip.hipStreamDestroy(first))
+check(hip.hipStreamSynchronize(second))
+assert (target.read() == 7).all()
+""",
+        HIP_HOST_LAZY="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_lazy_copy_to_the_host_waits_for_its_own_stream_only(run_script):
+    result = run_script(
+        LAZY_FILL
+        + """
+found = np.zeros(4, np.uint8)
+check(hip.hipMemcpyAsync(found, source.pointer, 4, TO_HOST, second))
+assert (found == 7).all()
+check(hip.hipMemsetAsync(source.pointer, 9, 4, first))
+check(hip.hipMemcpyAsync(found, source.pointer, 4, TO_HOST, second))
+assert (found == 7).all()
 """,
         HIP_HOST_LAZY="1",
     )

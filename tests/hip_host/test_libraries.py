@@ -141,6 +141,27 @@ hipblas.hipblasSgemm(handle, none, none, 2, 3, 2, np.float32([1]), one.pointer, 
     assert "0 bytes past the end of a live allocation of 16 bytes" in result.stderr
 
 
+def test_an_operand_of_another_device_is_a_fault(run_script):
+    result = run_script(
+        """
+from hip import hipblas
+one = Buffer(np.ones((2, 2), np.float32))
+check(hip.hipSetDevice(1))
+handle = check(hipblas.hipblasCreate())
+two, none = Buffer(np.ones((2, 2), np.float32)), hipblas.hipblasOperation_t.HIPBLAS_OP_N
+for right in (two, one):
+    hipblas.hipblasSgemm(handle, none, none, 2, 2, 2, np.float32([1]), two.pointer, 2, right.pointer, 2,
+                         np.float32([0]), two.pointer, 2)
+    print("done", flush=True)
+""",
+        HIP_HOST_DEVICES="2",
+    )
+    assert (result.returncode, result.stdout) == (-6, "done\n")
+    assert "hipblasSgemm: operand B takes 16 bytes" in result.stderr
+    assert "at offset 0 of a live allocation of 16 bytes" in result.stderr
+    assert "on device 0" in result.stderr
+
+
 # ---- MIOpen
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def the_next_op_works(gpu):
 def fresh(gpu, tmp_path, monkeypatch):
     """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels_module, "_is_current", lambda code: False)
+    monkeypatch.setattr(kernels_module, "_current_code", lambda path: None)
     return Kernels(gpu.driver)
 
 
@@ -75,7 +76,7 @@ def test_a_cache_file_that_was_cut(gpu, fresh, tmp_path):
 
 @pytest.fixture
 def shipped(gpu, tmp_path, monkeypatch):
-    """Puts a code object among the kernels that the package ships."""
+    """Puts a code object among the kernels that the package ships, with a record that describes it."""
     sources = tmp_path / "kernels"
     sources.mkdir()
     for path in kernels_module._SOURCES.glob("*.h*p"):
@@ -83,25 +84,40 @@ def shipped(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(kernels_module, "_SOURCES", sources)
     code = sources / "code" / gpu.driver.target / "fill.co"
     code.parent.mkdir(parents=True)
-    checksum = hashlib.sha256((sources / "fill.hip").read_bytes()).hexdigest()
-    code.with_suffix(".json").write_text(json.dumps({"sources": {"fill.hip": checksum}}))
-    return code
+
+    def ship(content: bytes) -> Path:
+        code.write_bytes(content)
+        record = {"sources": {"fill.hip": checksum((sources / "fill.hip").read_bytes())}, "code": checksum(content)}
+        code.with_suffix(".json").write_text(json.dumps(record))
+        return code
+
+    return ship
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def test_a_shipped_code_object_is_used(gpu, shipped, monkeypatch):
-    shipped.write_bytes(gpu.kernels._compiled("fill", "fill_b32_contiguous"))
+    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous"))
     monkeypatch.setattr(Kernels, "_compiled", None)
     assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
 
 
-def test_a_shipped_code_object_that_is_cut(gpu, shipped):
-    shipped.write_bytes(gpu.kernels._compiled("fill", "fill_b32_contiguous")[:-1000])
+def test_a_shipped_code_object_that_was_cut(gpu, shipped):
+    code = shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous"))
+    code.write_bytes(code.read_bytes()[:-1000])
+    assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
+
+
+def test_a_shipped_code_object_that_was_built_short(gpu, shipped):
+    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous")[:-1000])
     with pytest.raises((InvalidArgument, DriverError), match=r"fill\.co"):
         fill(gpu, Kernels(gpu.driver))
 
 
 def test_a_shipped_code_object_without_the_kernel(gpu, shipped):
-    shipped.write_bytes(gpu.kernels._compiled("fill", "fill_b64_contiguous"))
+    shipped(gpu.kernels._compiled("fill", "fill_b64_contiguous"))
     with pytest.raises(InvalidKernel, match=r"kernel fill_b32_contiguous: .*fill\.co does not have it"):
         fill(gpu, Kernels(gpu.driver))
 

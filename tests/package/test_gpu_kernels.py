@@ -153,11 +153,13 @@ def prebuild(package: Path, target: str) -> str:
     path = package / "code" / target / "doubling.co"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"double_f32 double_f64")
-    sources = {
-        name: hashlib.sha256((package / name).read_bytes()).hexdigest() for name in ("doubling.hip", "types.hpp")
-    }
-    path.with_suffix(".json").write_text(json.dumps({"sources": sources}))
+    sources = {name: checksum(package / name) for name in ("doubling.hip", "types.hpp")}
+    path.with_suffix(".json").write_text(json.dumps({"sources": sources, "code": checksum(path)}))
     return str(path)
+
+
+def checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_what_was_shipped_for_the_target_comes_first(package):
@@ -186,7 +188,27 @@ def test_what_was_shipped_of_older_sources_is_not_used(package, file):
     assert driver.compiled == ["double_f32"]
 
 
-@pytest.mark.parametrize("record", [None, "", "{}", "[]", '{"sources": 1}', '{"sources": {"gone.hpp": ""}}'])
+@pytest.mark.parametrize("content", [b"", b"double_f32", b"double_f32 double_f65"])
+def test_what_was_shipped_and_damaged_is_not_used(package, content):
+    Path(prebuild(package, "gfx90a")).write_bytes(content)
+    driver = RecordingDriver()
+    Kernels(driver).launch("doubling", "double_f32", 1, b"")
+    assert driver.compiled == driver.loaded == ["double_f32"]
+
+
+def test_what_was_shipped_is_read_once(package, monkeypatch):
+    shipped = prebuild(package, "gfx90a")
+    read = []
+    read_bytes = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (read.append(str(path)), read_bytes(path))[1])
+    Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
+    assert read.count(shipped) == 1
+
+
+RECORDS = [None, "", "{}", "[]", '{"sources": 1}', '{"sources": {"gone.hpp": ""}}', '{"sources": {}}']
+
+
+@pytest.mark.parametrize("record", RECORDS)
 def test_what_was_shipped_without_a_good_record_is_not_used(package, record):
     path = Path(prebuild(package, "gfx90a")).with_suffix(".json")
     path.unlink() if record is None else path.write_text(record)

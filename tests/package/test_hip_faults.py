@@ -29,7 +29,7 @@ def the_next_op_works(rocm):
 def fresh(rocm, tmp_path, monkeypatch):
     """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels, "_is_current", lambda code: False)
+    monkeypatch.setattr(kernels, "_current_code", lambda path: None)
     return Kernels(rocm.driver)
 
 

@@ -238,7 +238,8 @@ def test_copies_within_a_buffer(device):
 def test_strided_copies(device, stream, width, height, pitch, source_pitch):
     data = np.random.default_rng(0).integers(1, 255, 64, dtype=np.uint8)
     source, target = filled(device, data), HipBuffer(device, 64)
-    target.fill(0)
+    # In the copy's own stream, which does not wait for the null stream.
+    target.fill(0, stream=stream)
     target.copy_2d_from(
         source,
         width=width,

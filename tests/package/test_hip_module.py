@@ -228,18 +228,12 @@ def test_a_stream_of_another_device(module):
         module.kernel("nothing", 0).launch((1, 1, 1), (1, 1, 1), b"", stream)
 
 
-def test_a_launch_while_another_device_is_current(image, monkeypatch):
+def test_a_launch_while_another_device_is_current(image):
+    """HIP 7 refuses it at first, and so does the HIP runtime for the CPU."""
     if device_count() < 2:
         pytest.skip("needs two devices")
     device = HipDevice(1)
     HipDevice(0).set_current()
-    original = hip.hipModuleLaunchKernel
-
-    def launch(*arguments):
-        """As HIP 7 does it: only in streams of the current device."""
-        return original(*arguments) if hip.hipGetDevice()[1] == 1 else (hip.hipError_t.hipErrorInvalidHandle,)
-
-    monkeypatch.setattr("tallow.rocm_backend.hip.module._launch", launch)
     with HipModule(device, image) as module, HipStream(device) as stream:
         buffer = zeros(device, 64)
         for queue in (stream, HipStream.null(device)):

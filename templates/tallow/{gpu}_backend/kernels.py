@@ -55,7 +55,8 @@ class Kernels:
     def _prebuilt_module(self, family: str) -> Module | None:
         if family not in self._prebuilt:
             path = _SOURCES / "code" / self._driver.target / f"{family}.co"
-            self._prebuilt[family] = self._driver.load(path.read_bytes(), str(path)) if _is_current(path) else None
+            code = _current_code(path)
+            self._prebuilt[family] = None if code is None else self._driver.load(code, str(path))
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str) -> bytes:
@@ -65,18 +66,22 @@ class Kernels:
         return self._cache.get(made_of, lambda: driver.compile(source, name, _headers()))
 
 
-def _is_current(code: Path) -> bool:
-    """Whether a code object is there and was made of the sources that are there, as the record beside it says.
+def _current_code(path: Path) -> bytes | None:
+    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
 
     Kernels of older sources may take other structs.
     """
     try:
-        sources = json.loads(code.with_suffix(".json").read_bytes())["sources"]
-        return code.is_file() and all(
-            hashlib.sha256((_SOURCES / name).read_bytes()).hexdigest() == checksum for name, checksum in sources.items()
-        )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return False
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        code = path.read_bytes()
+        sources = {name: _checksum((_SOURCES / name).read_bytes()) for name in record["sources"]}
+        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def one_kernel(family: str, name: str) -> str:

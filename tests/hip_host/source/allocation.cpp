@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <sys/mman.h>
+#include <utility>
 #include <vector>
 
 namespace hip_host {
@@ -141,6 +142,17 @@ class Arena {
         return before.freed || !before.holds(address, 0) ? std::nullopt : std::optional(before);
     }
 
+    // Lets everyone touch the memory of the devices but this one, or nobody.
+    void protect_others(int device, int protection) {
+        std::lock_guard lock(mutex_);
+        for (const auto& [begin, allocation] : allocations_)
+            if (!allocation.freed && !allocation.external && allocation.type == hipMemoryTypeDevice &&
+                allocation.device != device) {
+                auto [pages, span] = pages_of(allocation);
+                mprotect(pages, span, protection);
+            }
+    }
+
     bool contains(const void* address) const { return address >= begin_ && address < begin_ + arena_bytes; }
 
     std::size_t used(int device) {
@@ -183,13 +195,44 @@ Arena& arena() {
     return instance;
 }
 
+std::recursive_mutex& turns() {
+    static auto& instance = *new std::recursive_mutex;
+    return instance;
+}
+
+// The device whose turn this thread has.
+thread_local int working_device = -1;
+
 } // namespace
 
+Turn::Turn(int device) : previous_(std::exchange(working_device, device)) {
+    if (device_count() > 1)
+        lock_ = std::unique_lock(turns());
+}
+Turn::~Turn() { working_device = previous_; }
+
+KernelTurn::KernelTurn(int device) : turn_(device), device_(device) {
+    if (device_count() > 1)
+        arena().protect_others(device_, PROT_NONE);
+}
+KernelTurn::~KernelTurn() {
+    if (device_count() > 1)
+        arena().protect_others(device_, PROT_READ | PROT_WRITE);
+}
+
+// What is written and read beside an allocation must not be closed meanwhile.
 hipError_t allocate(void** address, std::size_t bytes, hipMemoryType type, int device, unsigned flags) {
+    const Turn turn(device);
     return arena().allocate(address, bytes, type, device, flags);
 }
-hipError_t release(void* address, hipMemoryType type) { return arena().release(address, type); }
-void release_device(int device) { arena().release_device(device); }
+hipError_t release(void* address, hipMemoryType type) {
+    const Turn turn(current_device());
+    return arena().release(address, type);
+}
+void release_device(int device) {
+    const Turn turn(device);
+    arena().release_device(device);
+}
 void register_external(void* address, std::size_t bytes, int device) {
     arena().register_external(address, bytes, device);
 }
@@ -214,17 +257,19 @@ std::string describe_address(const void* address) {
     else
         std::snprintf(where, sizeof where, "at offset %td of a %s allocation of %zu bytes at %p", byte - nearest->begin,
                       state, nearest->bytes, static_cast<void*>(nearest->begin));
-    return where;
+    const bool has_owner = device_count() > 1 && nearest->type == hipMemoryTypeDevice;
+    return has_owner ? where + (" on device " + std::to_string(nearest->device)) : where;
 }
 
 bool check_access(const char* call, const char* operand, const void* address, std::size_t bytes) {
     if (bytes == 0)
         return true;
     const std::optional<Allocation> found = find_allocation(address);
-    if (found && found->type == hipMemoryTypeDevice && found->holds(address, bytes))
+    if (found && found->type == hipMemoryTypeDevice && found->device == working_device && found->holds(address, bytes))
         return true;
     // The first byte that does not belong: the address itself, or the one after the allocation's end.
-    const void* wrong = found ? found->begin + found->bytes : address;
+    const bool is_short = found && !found->holds(address, bytes);
+    const void* wrong = is_short ? found->begin + found->bytes : address;
     report_fault(call, wrong, std::string("operand ") + operand + " takes " + std::to_string(bytes) + " bytes");
     return false;
 }

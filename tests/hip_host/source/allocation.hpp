@@ -30,6 +30,31 @@ hipError_t allocate(void** address, std::size_t bytes, hipMemoryType type, int d
 hipError_t release(void* address, hipMemoryType type);
 void release_device(int device);
 
+// Work on memory, while it is done. Devices take turns, so that the memory of the others can be closed to a kernel; a
+// turn inside of another one on the same thread is part of it. With one device there is nothing to wait for.
+class Turn {
+  public:
+    explicit Turn(int device);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+  private:
+    std::unique_lock<std::recursive_mutex> lock_;
+    int previous_;
+};
+
+// A kernel's turn: as long as it lasts, an access to the memory of another device faults.
+class KernelTurn {
+  public:
+    explicit KernelTurn(int device);
+    ~KernelTurn();
+
+  private:
+    Turn turn_;
+    int device_;
+};
+
 void register_external(void* address, std::size_t bytes, int device);
 void forget_external(void* address);
 

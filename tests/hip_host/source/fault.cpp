@@ -22,7 +22,7 @@ const char* meaning_of(int signal) {
     case SIGILL:
         return "trap";
     default:
-        return "access to memory outside of any allocation";
+        return "access to memory outside of any allocation of the device";
     }
 }
 

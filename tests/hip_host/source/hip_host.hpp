@@ -129,8 +129,8 @@ class LogLine {
 
 // ---- Memory, for the libraries
 
-// Whether [address, address + bytes) is inside one live allocation. Where it is not, the access is reported like a
-// fault of a kernel, under the name of the call.
+// Called in work that was submitted: whether [address, address + bytes) is inside one live allocation of the stream's
+// device. Where it is not, the access is reported like a fault of a kernel, under the name of the call.
 bool check_access(const char* call, const char* operand, const void* address, std::size_t bytes);
 
 // Runs the work in the stream's order: at once or, in lazy mode, when something waits for it.

@@ -199,6 +199,7 @@ hipError_t run_grid(const ihipModuleSymbol_t& function, hip_host_index grid, hip
                     const Arguments& arguments) {
     static const auto seed = static_cast<std::uint64_t>(setting("HIP_HOST_SHUFFLE", 0));
     const hip_host_kernel& kernel = *function.kernel;
+    const KernelTurn turn(function.module->device);
     const KernelCall call{kernel.name, kernel.invoke, arguments.pointers(),     grid,
                           block,       shared,        &function.module->shared, (seed & 1) != 0};
     const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
@@ -221,6 +222,12 @@ HIP_HOST_API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned g
     return api("hipModuleLaunchKernel", hipErrorLaunchFailure, [&] {
         if (!functions().contains(function))
             return hipErrorInvalidDeviceFunction;
+        if (!stream_is_live(stream))
+            return hipErrorInvalidHandle;
+        // HIP 7 takes a launch for the current device only. The handles are compared before anything else, as there.
+        const int device = current_device();
+        if (device_of(stream) != device || function->module->device != device)
+            return hipErrorInvalidHandle;
         const hip_host_kernel& kernel = *function->kernel;
         const hip_host_index grid{grid_x, grid_y, grid_z}, block{block_x, block_y, block_z};
         hipError_t error = check_shape(kernel, grid, block, dynamic_shared);
@@ -242,8 +249,7 @@ HIP_HOST_API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned g
             .integer("shared", dynamic_shared)
             .address("stream", stream);
         if (!lazy())
-            return stream_is_live(stream) ? run_grid(*function, grid, block, dynamic_shared, arguments)
-                                          : hipErrorInvalidHandle;
+            return run_grid(*function, grid, block, dynamic_shared, arguments);
         return submit(stream, [=, arguments = std::make_shared<Arguments>(std::move(arguments))] {
             return run_grid(*function, grid, block, dynamic_shared, *arguments);
         });

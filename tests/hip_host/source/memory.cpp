@@ -82,7 +82,7 @@ hipError_t copy(void* destination, const void* source, Rows rows, hipMemcpyKind 
     }
     const hipError_t error = submit(stream, work);
     // To pageable memory the copy is done when the call returns.
-    return error == hipSuccess && to == Where::host ? finish_device(current_device()) : error;
+    return error == hipSuccess && to == Where::host ? finish_stream(stream) : error;
 }
 
 hipError_t copy(void* destination, const void* source, std::size_t bytes, hipMemcpyKind kind, Wait wait,
@@ -95,7 +95,12 @@ hipError_t fill(void* destination, Value value, std::size_t count, Wait wait, hi
     if (count == 0)
         return stream_is_live(stream) ? hipSuccess : hipErrorInvalidHandle;
     Where where;
+    if (!stream_is_live(stream))
+        return hipErrorInvalidHandle;
     if (place(destination, count * sizeof(Value), where) || where == Where::host)
+        return hipErrorInvalidValue;
+    // A fill is a kernel, which does not reach the memory of another device.
+    if (where == Where::device && find_allocation(destination)->device != device_of(stream))
         return hipErrorInvalidValue;
     const auto work = [=] {
         for (std::size_t index = 0; index < count; ++index)
@@ -116,6 +121,12 @@ hipError_t allocate_for(const char* name, void** address, std::size_t bytes, hip
         LogLine(name).integer("bytes", static_cast<long long>(bytes)).address("address", *address);
         return error;
     });
+}
+
+// Memory is freed when its device has done all that may use it, whichever device is current.
+hipError_t finish_owner(const void* address) {
+    const std::optional<Allocation> allocation = find_allocation(address);
+    return finish_device(allocation ? allocation->device : current_device());
 }
 
 hipError_t release_for(const char* name, void* address, hipMemoryType type) {
@@ -146,7 +157,7 @@ HIP_HOST_API hipError_t hipHostMalloc(void** address, std::size_t bytes, unsigne
 
 HIP_HOST_API hipError_t hipFree(void* address) {
     return api("hipFree", hipErrorInvalidValue, [&] {
-        const hipError_t error = finish_device(current_device());
+        const hipError_t error = finish_owner(address);
         return error ? error : release_for("hipFree", address, hipMemoryTypeDevice);
     });
 }
@@ -162,7 +173,7 @@ HIP_HOST_API hipError_t hipFreeAsync(void* address, hipStream_t stream) {
 
 HIP_HOST_API hipError_t hipHostFree(void* address) {
     return api("hipHostFree", hipErrorInvalidValue, [&] {
-        const hipError_t error = finish_device(current_device());
+        const hipError_t error = finish_owner(address);
         return error ? error : release_for("hipHostFree", address, hipMemoryTypeHost);
     });
 }
@@ -205,7 +216,7 @@ HIP_HOST_API hipError_t hipMemcpyWithStream(void* destination, const void* sourc
                                             hipMemcpyKind kind, hipStream_t stream) {
     return api("hipMemcpyWithStream", hipErrorInvalidValue, [&] {
         const hipError_t error = copy(destination, source, bytes, kind, in_order, stream);
-        return error ? error : finish_device(current_device());
+        return error ? error : finish_stream(stream);
     });
 }
 

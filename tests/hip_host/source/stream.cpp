@@ -30,13 +30,15 @@ ihipStream_t& default_stream(int device) {
     return instances[static_cast<std::size_t>(device)];
 }
 
-ihipStream_t& resolve(hipStream_t stream) { return stream ? *stream : default_stream(current_device()); }
+ihipStream_t& resolve(hipStream_t stream, int device) { return stream ? *stream : default_stream(device); }
+ihipStream_t& resolve(hipStream_t stream) { return resolve(stream, current_device()); }
 
 bool run_one(ihipStream_t& stream, hipError_t& error) {
     if (stream.work.empty())
         return false;
     auto work = std::move(stream.work.front());
     stream.work.pop_front();
+    const Turn turn(stream.device);
     const hipError_t outcome = sticky_error() ? sticky_error() : work();
     if (error == hipSuccess)
         error = outcome;
@@ -64,12 +66,15 @@ hipError_t drain_predecessors(ihipStream_t& stream) {
     return error;
 }
 
-void complete(ihipEvent_t& event) {
-    while (event.recorded && !event.done) {
-        hipError_t error = hipSuccess;
-        if (!run_one(resolve(event.stream), error))
-            break;
-    }
+// Makes a step towards a mark; false where there is none left to make.
+bool approach(const Mark& mark, hipError_t& error) {
+    return stream_is_live(mark.stream) && run_one(resolve(mark.stream, mark.device), error);
+}
+
+void reach(const std::shared_ptr<Mark>& mark) {
+    hipError_t error = hipSuccess;
+    while (mark && !mark->passed && approach(*mark, error))
+        continue;
 }
 
 } // namespace
@@ -79,13 +84,17 @@ bool lazy() {
     return on;
 }
 
+int device_of(hipStream_t stream) { return resolve(stream).device; }
+
 bool stream_is_live(hipStream_t stream) { return !stream || streams().contains(stream); }
 
 hipError_t submit(hipStream_t stream, std::function<hipError_t()> work) {
     if (!stream_is_live(stream))
         return hipErrorInvalidHandle;
-    if (!lazy())
+    if (!lazy()) {
+        const Turn turn(device_of(stream));
         return work();
+    }
     std::lock_guard lock(order());
     ihipStream_t& queue = resolve(stream);
     const hipError_t error = drain_predecessors(queue);
@@ -94,13 +103,8 @@ hipError_t submit(hipStream_t stream, std::function<hipError_t()> work) {
 }
 
 hipError_t run_now(std::function<hipError_t()> work) {
-    if (!lazy())
-        return work();
-    std::lock_guard lock(order());
-    ihipStream_t& stream = default_stream(current_device());
-    hipError_t error = drain_predecessors(stream);
-    if (error == hipSuccess)
-        error = drain(stream);
+    const hipError_t error = lazy() ? finish_stream(nullptr) : hipSuccess;
+    const Turn turn(current_device());
     return error == hipSuccess ? work() : error;
 }
 
@@ -113,6 +117,13 @@ hipError_t finish_device(int device) {
                 error = outcome;
     });
     return error;
+}
+
+hipError_t finish_stream(hipStream_t stream) {
+    std::lock_guard lock(order());
+    ihipStream_t& queue = resolve(stream);
+    const hipError_t error = drain_predecessors(queue);
+    return error ? error : drain(queue);
 }
 
 } // namespace hip_host
@@ -171,14 +182,8 @@ HIP_HOST_API hipError_t hipStreamDestroy(hipStream_t stream) {
 }
 
 HIP_HOST_API hipError_t hipStreamSynchronize(hipStream_t stream) {
-    return api("hipStreamSynchronize", hipErrorLaunchFailure, [&] {
-        if (!stream_is_live(stream))
-            return hipErrorInvalidHandle;
-        std::lock_guard lock(order());
-        ihipStream_t& queue = resolve(stream);
-        const hipError_t error = drain_predecessors(queue);
-        return error ? error : drain(queue);
-    });
+    return api("hipStreamSynchronize", hipErrorLaunchFailure,
+               [&] { return stream_is_live(stream) ? finish_stream(stream) : hipErrorInvalidHandle; });
 }
 
 // Asking makes a step, so that a loop that asks comes to an end.
@@ -197,7 +202,7 @@ HIP_HOST_API hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned flag
     return api("hipEventCreate", hipErrorOutOfMemory, [&] {
         if (!event)
             return hipErrorInvalidValue;
-        *event = events().add(new ihipEvent_t{flags});
+        *event = events().add(new ihipEvent_t{current_device(), flags});
         return hipSuccess;
     });
 }
@@ -215,17 +220,13 @@ HIP_HOST_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
     return api("hipEventRecord", hipErrorInvalidHandle, [&] {
         if (!events().contains(event) || !stream_is_live(stream))
             return hipErrorInvalidHandle;
+        if (device_of(stream) != event->device)
+            return hipErrorInvalidHandle;
         std::lock_guard lock(order());
-        event->stream = stream;
-        event->recorded = true;
-        event->done = false;
-        const long long generation = ++event->generation;
-        return submit(stream, [event, generation] {
-            // A record that a later one of the same event has replaced, or whose event is gone, marks nothing.
-            if (events().contains(event) && event->generation == generation) {
-                event->done = true;
-                event->time = std::chrono::steady_clock::now();
-            }
+        event->mark = std::make_shared<Mark>(Mark{stream, event->device});
+        return submit(stream, [mark = event->mark] {
+            mark->passed = true;
+            mark->time = std::chrono::steady_clock::now();
             return hipSuccess;
         });
     });
@@ -236,10 +237,10 @@ HIP_HOST_API hipError_t hipEventQuery(hipEvent_t event) {
         std::lock_guard lock(order());
         if (!events().contains(event))
             return hipErrorInvalidHandle;
-        if (!event->recorded || event->done)
+        if (!event->mark || event->mark->passed)
             return hipSuccess;
         hipError_t error = hipSuccess;
-        run_one(resolve(event->stream), error);
+        approach(*event->mark, error);
         return error == hipSuccess ? hipErrorNotReady : error;
     });
 }
@@ -249,7 +250,7 @@ HIP_HOST_API hipError_t hipEventSynchronize(hipEvent_t event) {
         std::lock_guard lock(order());
         if (!events().contains(event))
             return hipErrorInvalidHandle;
-        complete(*event);
+        reach(event->mark);
         return sticky_error();
     });
 }
@@ -261,11 +262,12 @@ HIP_HOST_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t star
             return hipErrorInvalidValue;
         if (!events().contains(start) || !events().contains(stop))
             return hipErrorInvalidHandle;
-        if (!start->recorded || !stop->recorded || ((start->flags | stop->flags) & hipEventDisableTiming))
+        if (start->device != stop->device || !start->mark || !stop->mark ||
+            ((start->flags | stop->flags) & hipEventDisableTiming))
             return hipErrorInvalidHandle;
-        if (!start->done || !stop->done)
+        if (!start->mark->passed || !stop->mark->passed)
             return hipErrorNotReady;
-        *milliseconds = std::chrono::duration<float, std::milli>(stop->time - start->time).count();
+        *milliseconds = std::chrono::duration<float, std::milli>(stop->mark->time - start->mark->time).count();
         return hipSuccess;
     });
 }
@@ -274,10 +276,6 @@ HIP_HOST_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event,
     return api("hipStreamWaitEvent", hipErrorInvalidHandle, [&] {
         if (!events().contains(event) || !stream_is_live(stream))
             return hipErrorInvalidHandle;
-        return submit(stream, [event] {
-            if (events().contains(event))
-                complete(*event);
-            return hipSuccess;
-        });
+        return submit(stream, [mark = event->mark] { return reach(mark), hipSuccess; });
     });
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <deque>
+#include <memory>
 
 struct ihipStream_t {
     int device;
@@ -14,21 +15,35 @@ struct ihipStream_t {
     std::deque<std::function<hipError_t()>> work;
 };
 
-struct ihipEvent_t {
-    unsigned flags;
-    hipStream_t stream = nullptr;
-    bool recorded = false;
-    bool done = false;
-    long long generation = 0;
+namespace hip_host {
+
+// A point in a stream that an event was recorded at. What waits for it keeps it, as HIP does: the event may be recorded
+// anew or destroyed in between.
+struct Mark {
+    hipStream_t stream;
+    int device;
+    bool passed = false;
     std::chrono::steady_clock::time_point time{};
+};
+
+} // namespace hip_host
+
+struct ihipEvent_t {
+    int device;
+    unsigned flags;
+    std::shared_ptr<hip_host::Mark> mark{}; // none until the first record
 };
 
 namespace hip_host {
 
 bool lazy();
 
-// Runs all that was submitted to the device's streams.
+// The device of a live stream; the null stream is the current device's.
+int device_of(hipStream_t stream);
+
+// Runs all that was submitted to the device's streams, or to one stream.
 hipError_t finish_device(int device);
+hipError_t finish_stream(hipStream_t stream);
 
 // Runs the work in the order of the default stream, and returns when it is done.
 hipError_t run_now(std::function<hipError_t()> work);
