@@ -1,5 +1,6 @@
 """Layouts as BLAS libraries take matrices."""
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ..layout import Layout, collapse
@@ -27,7 +28,13 @@ def matrices(address: int, layout: Layout, itemsize: int) -> Matrices | None:
 
     None where no library can step like this; a contiguous copy can be taken unless it is too large for all of them.
     """
-    dims, strides = layout.dims, layout.strides
+    found = _arranged(layout.shape, layout.strides)
+    return None if found is None else Matrices(address + layout.start_offset * itemsize, *found)
+
+
+@lru_cache(maxsize=4096)
+def _arranged(dims: tuple[int, ...], strides: tuple[int, ...]) -> tuple[bool, int, int] | None:
+    """Whether columns are what `leading` steps over, `leading` and `step`."""
     *batch, rows, columns = dims
     row_stride, column_stride = strides[-2:]
     if (column_stride == 1 or columns == 1) and (row_stride >= columns or rows == 1):
@@ -41,5 +48,4 @@ def matrices(address: int, layout: Layout, itemsize: int) -> Matrices | None:
     _, (steps,) = collapse((Layout(Shape.trusted(batch), strides[:-2]),))
     if len(steps) > 1:
         return None
-    step = steps[0] if steps else rows * columns
-    return Matrices(address + layout.start_offset * itemsize, transposed, leading, step)
+    return transposed, leading, steps[0] if steps else rows * columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -57,8 +58,14 @@ _LEAST_TURNED: Final = 1 << 16
 
 def straightened(source: Operand) -> Operand:
     """The elements in row-major order if reading them so from where they are would be slow, else where they are."""
-    is_slow = source.layout.elem_count >= _LEAST_TURNED and is_turned(source.shape, source.strides, source.itemsize)
-    return dense(fresh(source), source.shape) if is_slow else source
+    if is_slow(source.shape, source.strides, source.itemsize):
+        return dense(fresh(source), source.shape)
+    return source
+
+
+def is_slow(shape: Dims, strides: Dims, itemsize: int) -> bool:
+    """Whether reading the elements in row-major order is slow: they are many, and turned."""
+    return math.prod(shape) >= _LEAST_TURNED and is_turned(shape, strides, itemsize)
 
 
 @lru_cache(maxsize=4096)

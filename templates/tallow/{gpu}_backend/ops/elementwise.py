@@ -134,18 +134,29 @@ def _map(
         packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
-    straight = tuple([copy.straightened(operand) for operand in operands])
-    if straight != operands:
+    strides = tuple([source_layout.strides for _, source_layout in operands])
+    itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
+    launches = _strided_launches(widest, layout.shape, strides, itemsizes)
+    if launches is None:
+        straight = tuple([copy.straightened(operand) for operand in operands])
         return _map(kernels, name, straight, dtype, parameters)
     name = f"{name}_strided"
-    strides = tuple([operand.layout.strides for operand in operands])
-    for blocks, first, offsets, fields in parts(strided_block(widest), layout.shape, strides):
+    for blocks, first, offsets, fields in launches:
         places = [
-            address + offset * operand.itemsize
-            for address, offset, operand in zip(addresses, offsets, operands, strict=True)
+            address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
         ]
         packed = kernels.strided.pack(
             result.memory.address + first * dtype.itemsize, *places, *fields, *parameters
         )  # fmt: skip
         launch(kernels.family, name, blocks, packed)
     return result
+
+
+# One look-up in a cache where there were one for each operand.
+@lru_cache(maxsize=4096)
+def _strided_launches(
+    widest: int, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
+) -> tuple[Part, ...] | None:
+    """The launches over operands of these strides; None where reading one of them so would be slow."""
+    slow = any(copy.is_slow(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
+    return None if slow else parts(strided_block(widest), shape, strides)

@@ -47,7 +47,7 @@ def strided_block(itemsize: int) -> int:
 
 
 def packed_block(itemsize: int, row: int) -> int:
-    """The same of a kernel that makes single elements where the innermost dim, of size `row`, is shorter than a pack."""
+    """The same where rows, the innermost dim, may be shorter than a pack: then a thread takes one element."""
     packs = strided_block(itemsize)
     return BLOCK if row < packs // BLOCK else packs
 
