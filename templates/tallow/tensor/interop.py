@@ -71,6 +71,8 @@ class InteropMethods(ArithmeticMethods):
         if not isinstance(data, np.ndarray):
             return None
         layout = self._layout
+        # as_strided checks nothing, and a user's op may have put another array into the storage.
+        layout.check("numpy", data.size)
         strides = [stride * data.itemsize for stride in layout.strides]
         return np.lib.stride_tricks.as_strided(data[layout.start_offset :], layout.shape, strides)
 
