@@ -59,8 +59,16 @@ class CpuDevice(BackendDevice):
         values = np.asarray(data)
         if values.ndim != 1:
             raise InvalidArgument("storage_from_slice", f"the numbers are in a flat sequence, not {values.ndim} deep")
-        source = DType.I64 if values.dtype.kind in "bi" else DType.F64
-        return CpuStorage(self, dtype, cast.convert(values.astype(source.numpy), source, dtype))
+        if values.dtype.kind in "bi":
+            return CpuStorage(self, dtype, cast.convert(values.astype(np.int64), DType.I64, dtype))
+        if all(isinstance(number, int | np.integer) for number in data):
+            # They are more than i64 has, and NumPy may have made floats of them.
+            return CpuStorage(self, dtype, cast.integers(map(int, data), dtype))
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgument("storage_from_slice", f"{error}; use integers, or floats in f64's range") from None
+        return CpuStorage(self, dtype, cast.convert(values, DType.F64, dtype))
 
     def storage(self, array: Array) -> CpuStorage:
         dtype = DType.from_numpy(array.dtype)
