@@ -12,7 +12,7 @@ from operator import mul
 from typing import Final
 
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
-from .shape import Shape
+from .shape import Shape, integer
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -123,6 +123,8 @@ class Layout:
         """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
         shape, strides = self.shape, self.strides
         dim = shape.dim("narrow", dim)
+        start, length = integer("narrow", "start", start), integer("narrow", "length", length)
+        step = integer("narrow", "step", step)
         size = shape[dim]
         last = start + (length - 1) * step if length else start - 1
         if start < 0 or length < 0 or step < 1 or last >= size:
@@ -162,7 +164,7 @@ class Layout:
     def unsqueeze(self, dim: int) -> Layout:
         """Insert a new dim of size 1 that becomes dim `dim`; -1 puts it last."""
         shape, strides = self.shape, self.strides
-        rank = len(shape)
+        rank, dim = len(shape), integer("unsqueeze", "dim", dim)
         if not -rank - 1 <= dim <= rank:
             raise InvalidArgument("unsqueeze", f"a new dim of shape {shape} goes from {-rank - 1} to {rank}, not {dim}")
         dim %= rank + 1

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Self
+from typing import Self, SupportsIndex
 
 from .error import InvalidArgument, ShapeMismatch
 from .limits import MAX_RANK
+
+
+def integer(op: str, name: str, value: SupportsIndex) -> int:
+    """Return an integer, Python's or another library's, as Python's; `InvalidArgument` if it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgument(op, f"{name} is an integer, not {value!r}") from None
 
 
 class Shape(tuple[int, ...]):
@@ -57,7 +65,7 @@ class Shape(tuple[int, ...]):
 
     def dim(self, op: str, dim: int) -> int:
         """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
-        rank = len(self)
+        rank, dim = len(self), integer(op, "dim", dim)
         if 0 <= dim < rank:
             return dim
         if -rank <= dim < 0:

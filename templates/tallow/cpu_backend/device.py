@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..random import RandomState
 from ..shape import Shape
 from . import cast, random
 from .storage import CpuStorage
+
+# No machine has the memory for more. NumPy's errors for what even its indexes can't reach are other ones.
+_MOST_ELEMENTS: Final = 1 << 56
 
 
 class CpuDevice(BackendDevice):
@@ -42,18 +45,20 @@ class CpuDevice(BackendDevice):
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
         seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.uniform(seed, base, count, lo, up, dtype))
+        return self._allocate(lambda: random.uniform(seed, base, count, lo, up, dtype), count, dtype)
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
         seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.normal(seed, base, count, mean, std, dtype))
+        return self._allocate(lambda: random.normal(seed, base, count, mean, std, dtype), count, dtype)
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.zeros, shape, dtype)
+        count = shape.elem_count
+        return self._allocate(lambda: np.zeros(count, dtype.numpy), count, dtype)
 
     def alloc_uninit(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.empty, shape, dtype)
+        count = shape.elem_count
+        return self._allocate(lambda: np.empty(count, dtype.numpy), count, dtype)
 
     def storage_from_slice(self, data: Sequence[float], dtype: DType) -> CpuStorage:
         values = np.asarray(data)
@@ -87,9 +92,10 @@ class CpuDevice(BackendDevice):
     def synchronize(self) -> None:
         """Nothing is ever under way."""
 
-    def _allocate(self, make: Callable[..., Array], shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
+    def _allocate(self, make: Callable[[], Array], count: int, dtype: DType) -> CpuStorage:
         try:
-            return CpuStorage(self, dtype, make(count, dtype.numpy))
+            if count > _MOST_ELEMENTS:
+                raise MemoryError
+            return CpuStorage(self, dtype, make())
         except MemoryError:
             raise OutOfMemory("cpu", count * dtype.itemsize) from None

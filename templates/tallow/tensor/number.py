@@ -21,13 +21,23 @@ def as_number(op: str, value: object, dtype: DType) -> float:
 
     `InvalidArgument` if it is no number, or one that an integer dtype does not have.
     """
+    value = python_number(op, value, "an operand is a Tensor or a Python number")
+    if dtype.is_integer:
+        return _integer(op, value, dtype)
+    return python_float(op, value)
+
+
+def python_number(op: str, value: object, what: str = "an argument is a Python number") -> int | float:
+    """Return a number as Python has it, one of NumPy's too; `InvalidArgument` if it is none."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, int | float):
-        reason = f"an operand is a Tensor or a Python number, not a {type(value).__name__}; make it a Tensor first"
-        raise InvalidArgument(op, reason)
-    if dtype.is_integer:
-        return _integer(op, value, dtype)
+        raise InvalidArgument(op, f"{what}, not a {type(value).__name__}; make it one first")
+    return value
+
+
+def python_float(op: str, value: float) -> float:
+    """Return a number as a float; `InvalidArgument` if it is an int beyond the range of floats."""
     try:
         return float(value)
     except OverflowError:
