@@ -239,13 +239,15 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_files_that_hold_no_tensors(tmp_path: Path) -> None:
+def test_files_of_others(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"not a header")
     with pytest.raises(InvalidArgument, match="no safetensors file"):
         tallow.load_safetensors(path)
+    save_file({"x": np.array([[True], [False]])}, path)
+    same(tallow.load_safetensors(path)["x"], np.array([[1], [0]], np.uint8))
     save_file({"x": np.zeros(2, np.int8)}, path)
     with pytest.raises(InvalidArgument, match="tensor 'x' has dtype I8; convert it to one of"):
         tallow.load_safetensors(path)
