@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .error import InvalidArgument
+from .shape import integer
 
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 
@@ -23,7 +24,7 @@ class _Params:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            size, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
+            size, least = integer(self.op, name, getattr(self, name)), 1 if name in _AT_LEAST_1 else 0
             if size < least:
                 raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
         for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):

@@ -14,6 +14,7 @@ import numpy as np
 
 from .dtype import Array
 from .error import InvalidArgument
+from .shape import integer
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -54,7 +55,7 @@ def set_print_options(
         ("edge_items", edge_items, 1),
         ("line_width", line_width, 1),
     ):
-        if number < least:
+        if integer("set_print_options", name, number) < least:
             raise InvalidArgument("set_print_options", f"{name} is {least} or more, not {number}")
     _options = _Options(precision, threshold, edge_items, line_width, sci_mode)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import mul
+from operator import index, mul
 from typing import Final
 
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
-from .shape import Shape
+from .shape import Shape, integer
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class Layout:
     """A shape, the step in elements along each of its dims, and where the first element is.
 
@@ -25,14 +25,19 @@ class Layout:
 
     shape: Final[Shape]
     strides: Final[tuple[int, ...]]
-    start_offset: Final[int] = 0
-    _end: int | None = field(default=None, init=False, repr=False, compare=False)
-    _is_contiguous: bool | None = field(default=None, init=False, repr=False, compare=False)
+    start_offset: Final[int]
+    _end: int | None = field(repr=False, compare=False)
+    _is_contiguous: bool | None = field(repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        strides = self.strides
-        if len(strides) != len(self.shape):
-            raise InvalidArgument("layout", f"shape {self.shape} needs {len(self.shape)} strides, not {strides}")
+    # Written out, because the one that dataclass makes takes a call more and half as long again.
+    def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
+        self.shape = shape = shape if isinstance(shape, Shape) else Shape(shape)
+        self.strides = strides = tuple(strides)
+        self.start_offset = start_offset
+        self._end = None
+        self._is_contiguous = None
+        if len(strides) != len(shape):
+            raise InvalidArgument("layout", f"shape {shape} needs {len(shape)} strides, not {strides}")
         if strides and min(strides) < 0:
             raise InvalidArgument("layout", f"strides are 0 or more, not {strides}")
 
@@ -123,6 +128,11 @@ class Layout:
         """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
         shape, strides = self.shape, self.strides
         dim = shape.dim("narrow", dim)
+        try:
+            start, length, step = index(start), index(length), index(step)
+        except TypeError:
+            reason = f"start, length and step are integers, not {start!r}, {length!r} and {step!r}"
+            raise InvalidArgument("narrow", reason) from None
         size = shape[dim]
         last = start + (length - 1) * step if length else start - 1
         if start < 0 or length < 0 or step < 1 or last >= size:
@@ -135,20 +145,8 @@ class Layout:
 
     def broadcast_as(self, shape: Iterable[int]) -> Layout:
         """Stretch to `shape` by NumPy's rules: stride 0 along each dim that is new or was of size 1."""
-        target = Shape(shape)
-        source = self.shape
-        if target == source:
-            return self
-        extra = len(target) - len(source)
-        steps = [0] * extra
-        for size, old_size, stride in zip(target[max(extra, 0) :], source, self.strides, strict=False):
-            if size != old_size and old_size != 1:
-                break
-            steps.append(stride if size == old_size else 0)
-        if len(steps) != len(target):
-            reason = "the first does not broadcast to the second: only dims of size 1 stretch, and new ones go in front"
-            raise ShapeMismatch("broadcast_as", (source, target), reason)
-        return Layout(target, tuple(steps), self.start_offset)
+        target = shape if isinstance(shape, Shape) else Shape(shape)
+        return self if target == self.shape else _broadcast(self.shape, self.strides, self.start_offset, target)
 
     def squeeze(self, dim: int) -> Layout:
         """Drop `dim`, which must be of size 1."""
@@ -162,7 +160,7 @@ class Layout:
     def unsqueeze(self, dim: int) -> Layout:
         """Insert a new dim of size 1 that becomes dim `dim`; -1 puts it last."""
         shape, strides = self.shape, self.strides
-        rank = len(shape)
+        rank, dim = len(shape), integer("unsqueeze", "dim", dim)
         if not -rank - 1 <= dim <= rank:
             raise InvalidArgument("unsqueeze", f"a new dim of shape {shape} goes from {-rank - 1} to {rank}, not {dim}")
         dim %= rank + 1
@@ -203,6 +201,21 @@ def _contiguous(shape: Shape, start_offset: int) -> Layout:
     layout = Layout(shape, shape.contiguous_strides(), start_offset)
     layout._is_contiguous = True
     return layout
+
+
+# Cached for the same reason as `_collapse`.
+@lru_cache(maxsize=4096)
+def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, target: Shape) -> Layout:
+    extra = len(target) - len(source)
+    steps = [0] * extra
+    for size, old_size, stride in zip(target[max(extra, 0) :], source, strides, strict=False):
+        if size != old_size and old_size != 1:
+            break
+        steps.append(stride if size == old_size else 0)
+    if len(steps) != len(target):
+        reason = "the first does not broadcast to the second: only dims of size 1 stretch, and new ones go in front"
+        raise ShapeMismatch("broadcast_as", (source, target), reason)
+    return Layout(target, steps, start_offset)
 
 
 def collapse(layouts: Sequence[Layout]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable
-from typing import Self
+from functools import lru_cache
+from typing import Self, SupportsIndex
 
 from .error import InvalidArgument, ShapeMismatch
 from .limits import MAX_RANK
+
+
+def integer(op: str, name: str, value: SupportsIndex) -> int:
+    """Return an integer, Python's or another library's, as Python's; `InvalidArgument` if it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgument(op, f"{name} is an integer, not {value!r}") from None
 
 
 class Shape(tuple[int, ...]):
@@ -57,7 +66,7 @@ class Shape(tuple[int, ...]):
 
     def dim(self, op: str, dim: int) -> int:
         """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
-        rank = len(self)
+        rank, dim = len(self), integer(op, "dim", dim)
         if 0 <= dim < rank:
             return dim
         if -rank <= dim < 0:
@@ -73,15 +82,19 @@ class Shape(tuple[int, ...]):
         Dims are lined up from the back; a dim that is missing or of size 1 takes the size of the other operand's.
         `ShapeMismatch` where two sizes differ and neither is 1.
         """
-        if lhs == rhs:
-            return lhs
-        longer, shorter = (lhs, rhs) if len(lhs) >= len(rhs) else (rhs, lhs)
-        extra = len(longer) - len(shorter)
-        dims = list(longer)
-        for position, size in enumerate(shorter, extra):
-            if dims[position] == 1:
-                dims[position] = size
-            elif size not in (1, dims[position]):
-                reason = f"sizes {dims[position]} and {size} do not broadcast, since neither is 1; reshape one"
-                raise ShapeMismatch(op, (lhs, rhs), reason)
-        return Shape.trusted(dims)
+        return lhs if lhs == rhs else _broadcast(op, lhs, rhs)
+
+
+# Cached because a program repeats its shapes; the op's name is for the error.
+@lru_cache(maxsize=4096)
+def _broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
+    longer, shorter = (lhs, rhs) if len(lhs) >= len(rhs) else (rhs, lhs)
+    extra = len(longer) - len(shorter)
+    dims = list(longer)
+    for position, size in enumerate(shorter, extra):
+        if dims[position] == 1:
+            dims[position] = size
+        elif size not in (1, dims[position]):
+            reason = f"sizes {dims[position]} and {size} do not broadcast, since neither is 1; reshape one"
+            raise ShapeMismatch(op, (lhs, rhs), reason)
+    return Shape.trusted(dims)

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from tallow import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3, Layout, Shape, Tensor
+import pytest
+from tallow import (
+    CustomOp1,
+    CustomOp2,
+    CustomOp3,
+    InplaceOp1,
+    InplaceOp2,
+    InplaceOp3,
+    InvalidLayout,
+    Layout,
+    Shape,
+    Tensor,
+)
 from tallow.cpu_backend import CpuStorage
 
 from .arrays import same
@@ -46,3 +58,35 @@ def test_ops_in_place() -> None:
     tensor[0].inplace_op2(row, AddAll())
     tensor[:, 1].inplace_op3(row, row, AddAll())
     same(tensor, np.array([[13, 45], [4, 46]], np.float32))
+
+
+class Boast(CustomOp1, CustomOp2, CustomOp3):
+    """A shape of more elements than there are."""
+
+    name = "boast"
+
+    def cpu_fwd(self, *operands: CpuStorage | Layout) -> tuple[CpuStorage, Shape]:
+        return operands[0], Shape((1000,))
+
+
+def test_a_shape_that_the_storage_does_not_fill() -> None:
+    tensor = Tensor([1.0, 2.0])
+    with pytest.raises(InvalidLayout, match=r"boast: .*storage of 2 elements"):
+        tensor.apply_op1(Boast())
+    with pytest.raises(InvalidLayout, match="boast"):
+        tensor.apply_op2(tensor, Boast())
+    with pytest.raises(InvalidLayout, match="boast"):
+        tensor.apply_op3(tensor, tensor, Boast())
+
+
+class Shrink(InplaceOp1):
+    """Less memory for the storage than it had."""
+
+    def cpu_fwd(self, storage: CpuStorage, layout: Layout) -> None:
+        storage.data = storage.data[:1]
+
+
+def test_a_storage_that_shrank_is_not_read_beyond_its_end() -> None:
+    tensor = Tensor([1.0, 2.0]).inplace_op1(Shrink())
+    with pytest.raises(InvalidLayout, match=r"numpy: .*storage of 1 elements"):
+        tensor.tolist()

@@ -11,7 +11,7 @@ import pytest
 import tallow
 from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
 
-from .arrays import numbers, same
+from .arrays import INTEGERS, numbers, same
 
 
 @pytest.mark.parametrize("dtype", DType)
@@ -57,12 +57,52 @@ def test_construction_with_a_dtype(device: Device) -> None:
     same(Tensor(np.array([300.0, -1.0, np.nan]), DType.U8, device), np.array([255, 0, 0], np.uint8))
 
 
+def test_integers_that_numpy_would_round(device: Device) -> None:
+    extremes = [[-(2**63)], [2**63 - 1]]
+    assert Tensor(extremes, device=device).tolist() == extremes
+    assert Tensor([2**63 - 1, 1.0], DType.I64, device).tolist() == [2**63 - 1, 1]
+    assert Tensor([2.0**62, -(2.0**63)], DType.I64, device).tolist() == [2**62, -(2**63)]
+    assert Tensor(2**63, DType.F64, device).item() == 2.0**63
+    assert Tensor([[-1, 2**64]], DType.F64, device).tolist() == [[-1.0, 2.0**64]]
+    assert Tensor([2**64, 0.5], device=device).dtype is DType.F32
+    # Just above halfway between two f32, and halfway if rounded to f64 first.
+    assert Tensor([2**63 + 2**39 + 1], DType.F32, device).item() == 2**63 + 2**40
+    assert Tensor([10**400, -(10**400)], DType.F64, device).tolist() == [np.inf, -np.inf]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_slices_of_integers_wrap_and_floats_saturate(device: Device, dtype: DType) -> None:
+    for integers in ([2**63, -1], [-1, 2**63 + 5], [2**64 + 3], [-(2**70) - 3, 7]):
+        found = device.storage_from_slice(integers, dtype).to_numpy()
+        bits = 8 * dtype.itemsize
+        assert [int(number) % 2**bits for number in found] == [number % 2**bits for number in integers]
+    limits = np.iinfo(dtype.numpy)
+    found = device.storage_from_slice([1e30, -(2**63), -1e30], dtype).to_numpy()
+    assert found.tolist() == [limits.max, limits.min, limits.min]
+
+
+@pytest.mark.parametrize("data", [[10**400, 0.5], ["a"]])
+def test_slices_of_what_f64_lacks(data: Any) -> None:
+    with pytest.raises(InvalidArgument, match="use integers, or floats"):
+        Device.cpu().storage_from_slice(data, DType.F32)
+
+
 @pytest.mark.parametrize(
     ("data", "dtype", "message"),
     [
         ([[1, 2], [3]], None, "one length"),
-        (["a"], None, "convert the array"),
-        ([2**64], None, "convert the array"),
+        (["a"], None, "'a' is no number"),
+        ([1, [2]], None, "one length"),
+        ([None], DType.F32, "None is no number"),
+        ([1j], DType.I64, "1j is no number"),
+        ([2**63], None, "range of i64, .*use a wider dtype"),
+        ([2**64], None, "range of i64"),
+        ([-1, 2**63], None, "range of i64"),
+        ([-1, 2**63], DType.I64, "range of i64"),
+        ([2.0**63], DType.I64, "range of i64"),
+        ([-(2**63) - 1], DType.I64, "range of i64"),
+        ([float("inf")], DType.I64, "round them or use a float"),
+        ([2**63 - 1, 0.5], DType.I64, "round them or use a float"),
         ([1.5], DType.I32, "round them or use a float"),
         ([float("nan")], DType.I32, "round them or use a float"),
         ([300], DType.U8, "0 to 255; use a wider dtype"),
@@ -199,13 +239,15 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_files_that_hold_no_tensors(tmp_path: Path) -> None:
+def test_files_of_others(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"not a header")
     with pytest.raises(InvalidArgument, match="no safetensors file"):
         tallow.load_safetensors(path)
+    save_file({"x": np.array([[True], [False]])}, path)
+    same(tallow.load_safetensors(path)["x"], np.array([[1], [0]], np.uint8))
     save_file({"x": np.zeros(2, np.int8)}, path)
     with pytest.raises(InvalidArgument, match="tensor 'x' has dtype I8; convert it to one of"):
         tallow.load_safetensors(path)

@@ -219,3 +219,19 @@ def test_shapes_that_do_not_fit_are_said(make: Callable[[], object]) -> None:
 def test_a_start_before_the_storage_is_an_error() -> None:
     with pytest.raises(InvalidLayout, match="start offset of at least 0"):
         Layout(Shape((2,)), (1,), -1).check("test", 10)
+
+
+def test_shapes_and_strides_of_any_sequence() -> None:
+    layout = Layout((2, 3), [3, 1])
+    assert isinstance(layout.shape, Shape)
+    assert layout == Layout.contiguous((2, 3))
+    assert hash(layout) == hash(Layout.contiguous((2, 3)))
+    assert layout.is_contiguous
+    with pytest.raises(InvalidArgument, match="0 or more"):
+        Layout((2, -3), (3, 1))
+
+
+def test_broadcasts_that_fail_name_their_op() -> None:
+    for op in ("add", "mul", "add"):
+        with pytest.raises(ShapeMismatch, match=f"{op}: shapes .* neither is 1"):
+            Shape.broadcast(op, Shape((2, 3)), Shape((2,)))

@@ -119,9 +119,9 @@ def test_operands_of_other_kinds() -> None:
         tensor + Tensor([1, 2])
     with pytest.raises(ShapeMismatch, match="do not broadcast"):
         tensor + Tensor([1.0, 2.0, 3.0])
-    with pytest.raises(InvalidArgument, match="make it a Tensor first"):
+    with pytest.raises(InvalidArgument, match="make it one first"):
         tensor + np.ones(2, np.float32)  # type: ignore[operator]
-    with pytest.raises(InvalidArgument, match="make it a Tensor first"):
+    with pytest.raises(InvalidArgument, match="make it one first"):
         np.ones(2, np.float32) + tensor  # type: ignore[operator]
     with pytest.raises(TypeError):
         tensor + "1"  # type: ignore[operator]

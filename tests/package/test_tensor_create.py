@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
+from tallow import Device, DType, InvalidArgument, OutOfMemory, Tensor, UnsupportedDType
 
 from .arrays import FLOATS, same
 
@@ -28,8 +30,44 @@ def test_dtypes_follow_the_numbers(device: Device) -> None:
     same(Tensor.arange(1, 2, 0.25, device=device), np.arange(1, 2, 0.25, np.float32))
     same(Tensor.arange(5, 0, -2, DType.F64, device), np.array([5.0, 3.0, 1.0]))
     same(Tensor.arange(3, dtype=DType.U8, device=device), np.arange(3, dtype=np.uint8))
-    with pytest.raises(InvalidArgument, match="step is not 0"):
-        Tensor.arange(0, 3, 0)
+    same(Tensor.full(1, np.int64(2**53 + 1), device=device), np.array([2**53 + 1]))
+    same(Tensor.full(1, np.float64(0.5), device=device), np.array([0.5], np.float32))
+    same(Tensor.arange(np.int64(3), device=device), np.arange(3))
+    same(Tensor.arange(2**63 - 3, 2**63, device=device), np.arange(3) + (2**63 - 3))
+    same(Tensor.arange(-(2**63), 2**63, 2**62, device=device), np.arange(-2, 2) * 2**62)
+    same(Tensor.arange(5, 0, device=device), np.arange(0))
+    same(Tensor.arange(5.0, 0, device=device), np.zeros(0, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "error", "message"),
+    [
+        ((0, 3, 0), InvalidArgument, "step is not 0"),
+        ((0, math.nan), InvalidArgument, "are finite"),
+        ((0, math.inf), InvalidArgument, "are finite"),
+        ((0, 1, 1e-320), InvalidArgument, "are finite"),
+        ((0, 1.0, 10**400), InvalidArgument, "beyond the range of floating point"),
+        ((2**63, 2**63 + 3), InvalidArgument, "range of i64"),
+        (("a",), InvalidArgument, "a Python number, not a str"),
+        ((0, 1e30), OutOfMemory, "no memory for"),
+        ((2**62,), OutOfMemory, "no memory for"),
+    ],
+)
+def test_ranges_that_do_not_exist(numbers: tuple[Any, ...], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Tensor.arange(*numbers)
+
+
+@pytest.mark.parametrize("size", [2**59, 2**62, 2**70])
+@pytest.mark.parametrize("make", [Tensor.zeros, Tensor.ones, Tensor.rand, Tensor.randn])
+def test_tensors_beyond_all_memory(make: Callable[..., Tensor], size: int) -> None:
+    with pytest.raises(OutOfMemory, match=f"cpu: no memory for {4 * size} bytes"):
+        make((size,))
+
+
+def test_one_size_is_a_shape() -> None:
+    for size in (3, np.int64(3), np.uint8(3)):
+        assert Tensor.zeros(size).shape == (3,)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -59,7 +97,7 @@ def test_random_numbers_that_do_not_exist(device: Device) -> None:
         Tensor.randn(3, math.inf, device=device)
 
 
-@pytest.mark.parametrize("shape", [-1, (2, -1), (1,) * 9, (1.5,), "ab"])
+@pytest.mark.parametrize("shape", [-1, (2, -1), (1,) * 9, (1.5,), 1.5, "ab"])
 def test_shapes_that_do_not_exist(shape: object) -> None:
     with pytest.raises(InvalidArgument):
         Tensor.zeros(shape)  # type: ignore[arg-type]

@@ -98,6 +98,8 @@ def test_cat_joins_any_layouts(device: Device, dim: int) -> None:
     ]
     same(cat(tensors, dim), np.concatenate(arrays, dim))
     same(stack(tensors, dim), np.stack(arrays, dim))
+    same(cat(iter(tensors), dim), np.concatenate(arrays, dim))
+    same(stack((tensor for tensor in tensors), dim), np.stack(arrays, dim))
     narrowed = [tensor.narrow(dim, 1, 1) for tensor in tensors]
     same(cat(narrowed, dim), np.concatenate([np.take(array, [1], dim) for array in arrays], dim))
 
@@ -108,6 +110,8 @@ def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
     same(cat([tensor[:, :, :0], tensor[:, :, :0]], 2), ARRAY[:, :, :0])
     with pytest.raises(InvalidArgument, match="no tensors"):
         cat([])
+    with pytest.raises(InvalidArgument, match="in a sequence, not a int"):
+        cat(5)  # type: ignore[type-var]
     with pytest.raises(ShapeMismatch, match="every dim but 0"):
         cat([tensor, tensor[:, :2]])
     with pytest.raises(ShapeMismatch, match="or join them with cat"):

@@ -56,6 +56,8 @@ def test_slices_are_numpys(data: st.DataObject) -> None:
         ((..., ...), InvalidArgument, "at most one"),
         (slice(None, None, -1), InvalidArgument, "index_select"),
         (slice(None, None, 0), InvalidArgument, "step of a slice is 1 or more"),
+        (slice(None, None, 1.5), InvalidArgument, "step of a slice is an integer"),
+        (slice(0.5, None), InvalidArgument, "ends of a slice are integers"),
         (1.5, InvalidArgument, "not a float"),
         (True, InvalidArgument, "not a bool"),
         ([0, 1], InvalidArgument, "index_select or gather"),
@@ -89,6 +91,7 @@ def test_shapes(device: Device) -> None:
     same(tensor.transpose(0, -1), ARRAY.swapaxes(0, -1))
     same(tensor.permute(2, 0, 1), ARRAY.transpose(2, 0, 1))
     same(tensor.permute((2, 0, 1)), ARRAY.transpose(2, 0, 1))
+    same(tensor.reshape(np.int64(4), np.uint8(6)), ARRAY.reshape(4, 6))
     same(tensor.narrow(1, 1, 2), ARRAY[:, 1:3])
     same(tensor.flatten(), ARRAY.reshape(-1))
     same(tensor.flatten(1), ARRAY.reshape(2, 12))
@@ -141,7 +144,19 @@ def test_iteration(device: Device) -> None:
         (lambda x: x.reshape(-1, -1), ShapeMismatch, "no size for -1"),
         (lambda x: x.reshape(0, -1), ShapeMismatch, "no size for -1"),
         (lambda x: x.reshape(-2, -12), InvalidArgument, "0 or more"),
+        (lambda x: x.reshape(6, (4,)), InvalidArgument, r"reshape: .* in one sequence, not as \(6, \(4,\)\)"),
+        (lambda x: x.reshape(24, (2,)), InvalidArgument, "one by one or in one sequence"),
+        (lambda x: x.reshape((6, (4,))), InvalidArgument, "one by one or in one sequence"),
+        (lambda x: x.reshape(24.0), InvalidArgument, "the integers stand"),
+        (lambda x: x.permute(2, (1, 0)), InvalidArgument, "permute: the integers stand"),
+        (lambda x: x.broadcast_as(2, 3, 4, [2]), InvalidArgument, "broadcast_as: the integers stand"),
         (lambda x: x.flatten(2, 1), InvalidArgument, "swap them"),
+        (lambda x: x.narrow(0, 0.5, 1), InvalidArgument, "narrow: start, length and step are integers"),
+        (lambda x: x.narrow(0, 0, 1.0), InvalidArgument, "are integers, not 0, 1.0 and 1"),
+        (lambda x: x.narrow(0, 0, 1, 1.5), InvalidArgument, "are integers, not 0, 1 and 1.5"),
+        (lambda x: x.narrow(0.0, 0, 1), InvalidArgument, "dim is an integer"),
+        (lambda x: x.unsqueeze(0.5), InvalidArgument, "dim is an integer"),
+        (lambda x: x.sum(0.5), InvalidArgument, "sum: dim is an integer"),
         (lambda x: x.transpose(0, 3), InvalidArgument, "dim 3 does not exist"),
         (lambda x: x.permute(0, 1), InvalidArgument, "do not name each"),
         (lambda x: x.squeeze(1), InvalidArgument, "not of size 1"),

@@ -1,5 +1,7 @@
 """Conversions between dtypes, each rounded once."""
 
+import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -33,6 +35,25 @@ def scalar(value: float, dtype: DType) -> Array:
         limits = np.iinfo(dtype.numpy)
         return np.array([min(max(value, int(limits.min)), int(limits.max))], dtype.numpy)
     return convert(np.array([value], np.float64), DType.F64, dtype)
+
+
+def integers(numbers: Iterable[int], dtype: DType) -> Array:
+    """Integers of any size in `dtype`, converted as `convert` does."""
+    if dtype.is_integer:
+        return np.array([number % 2**64 for number in numbers], np.uint64).astype(dtype.numpy)
+    return convert(np.array([_float(number, dtype) for number in numbers]), DType.F64, dtype)
+
+
+def _float(number: int, dtype: DType) -> float:
+    """The number as an f64 from which rounding to the float `dtype` is as if from the integer."""
+    lost = abs(number).bit_length() - 53
+    if lost > 0 and dtype is not DType.F64:
+        # To odd, as below.
+        number = (number >> lost | (number % 2**lost != 0)) << lost
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def widen(array: Array, dtype: DType) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..random import RandomState
 from ..shape import Shape
 from . import cast, random
 from .storage import CpuStorage
+
+# No machine has the memory for more. NumPy's errors for what even its indexes can't reach are other ones.
+_MOST_ELEMENTS: Final = 1 << 56
 
 
 class CpuDevice(BackendDevice):
@@ -42,25 +45,35 @@ class CpuDevice(BackendDevice):
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
         seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.uniform(seed, base, count, lo, up, dtype))
+        return self._allocate(lambda: random.uniform(seed, base, count, lo, up, dtype), count, dtype)
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
         count = shape.elem_count
         seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.normal(seed, base, count, mean, std, dtype))
+        return self._allocate(lambda: random.normal(seed, base, count, mean, std, dtype), count, dtype)
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.zeros, shape, dtype)
+        count = shape.elem_count
+        return self._allocate(lambda: np.zeros(count, dtype.numpy), count, dtype)
 
     def alloc_uninit(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.empty, shape, dtype)
+        count = shape.elem_count
+        return self._allocate(lambda: np.empty(count, dtype.numpy), count, dtype)
 
     def storage_from_slice(self, data: Sequence[float], dtype: DType) -> CpuStorage:
         values = np.asarray(data)
         if values.ndim != 1:
             raise InvalidArgument("storage_from_slice", f"the numbers are in a flat sequence, not {values.ndim} deep")
-        source = DType.I64 if values.dtype.kind in "bi" else DType.F64
-        return CpuStorage(self, dtype, cast.convert(values.astype(source.numpy), source, dtype))
+        if values.dtype.kind in "bi":
+            return CpuStorage(self, dtype, cast.convert(values.astype(np.int64), DType.I64, dtype))
+        if all(isinstance(number, int | np.integer) for number in data):
+            # They are more than i64 has, and NumPy may have made floats of them.
+            return CpuStorage(self, dtype, cast.integers(map(int, data), dtype))
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgument("storage_from_slice", f"{error}; use integers, or floats in f64's range") from None
+        return CpuStorage(self, dtype, cast.convert(values, DType.F64, dtype))
 
     def storage(self, array: Array) -> CpuStorage:
         dtype = DType.from_numpy(array.dtype)
@@ -79,9 +92,10 @@ class CpuDevice(BackendDevice):
     def synchronize(self) -> None:
         """Nothing is ever under way."""
 
-    def _allocate(self, make: Callable[..., Array], shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
+    def _allocate(self, make: Callable[[], Array], count: int, dtype: DType) -> CpuStorage:
         try:
-            return CpuStorage(self, dtype, make(count, dtype.numpy))
+            if count > _MOST_ELEMENTS:
+                raise MemoryError
+            return CpuStorage(self, dtype, make())
         except MemoryError:
             raise OutOfMemory("cpu", count * dtype.itemsize) from None

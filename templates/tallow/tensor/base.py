@@ -151,7 +151,8 @@ def require_tensors(op: str, *operands: object) -> None:
 
 
 def _broadcast(op: str, lhs: Layout, rhs: Layout) -> tuple[Layout, Layout]:
-    if lhs.shape == rhs.shape:
+    left, right = lhs.shape, rhs.shape
+    if left == right:
         return lhs, rhs
-    shape = Shape.broadcast(op, lhs.shape, rhs.shape)
-    return lhs.broadcast_as(shape), rhs.broadcast_as(shape)
+    shape = Shape.broadcast(op, left, right)
+    return lhs if left == shape else lhs.broadcast_as(shape), rhs if right == shape else rhs.broadcast_as(shape)

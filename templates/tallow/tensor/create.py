@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
 
 from ..device import Device
-from ..dtype import DType
-from ..error import InvalidArgument
+from ..dtype import Array, DType
+from ..error import InvalidArgument, OutOfMemory
 from ..layout import Layout
 from ..shape import Shape
 from .base import device_of, dtype_of
 from .interop import InteropMethods
+from .number import python_float, python_number
 
 
 class CreationMethods(InteropMethods):
@@ -41,6 +44,7 @@ class CreationMethods(InteropMethods):
         device: Device | str | None = None,
     ) -> Self:
         """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32."""
+        value = python_number("full", value)
         if dtype is None:
             dtype = DType.I64 if isinstance(value, int) else DType.F32
         sizes = _shape(shape)
@@ -65,12 +69,17 @@ class CreationMethods(InteropMethods):
     ) -> Self:
         """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0.
 
-        Without `dtype`, ints make it i64, floats f32.
+        Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or an
+        int is one that i64 lacks.
         """
         first, end = (0, start) if stop is None else (start, stop)
+        first, end, step = (python_number("arange", number) for number in (first, end, step))
         if step == 0:
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
-        array = np.arange(first, end, step)
+        if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
+            array = _integers(first, end, step)
+        else:
+            array = _floats(*(python_float("arange", number) for number in (first, end, step)))
         if dtype is None:
             dtype = DType.I64 if array.dtype.kind == "i" else DType.F32
         return cls.from_numpy(array).to_dtype(dtype).to(device_of(device))
@@ -111,4 +120,36 @@ class CreationMethods(InteropMethods):
 
 
 def _shape(shape: int | Iterable[int]) -> Shape:
-    return Shape((shape,)) if isinstance(shape, int) else Shape(shape)
+    return Shape(shape if isinstance(shape, Iterable) else (shape,))
+
+
+def _integers(first: int, end: int, step: int) -> Array:
+    count = max(-((first - end) // step), 0)
+    limits = np.iinfo(np.int64)
+    numbers = (first, first + (count - 1) * step, step) if count else ()
+    if not all(limits.min <= number <= limits.max for number in numbers):
+        raise InvalidArgument("arange", "not all of the numbers are in the range of i64; use floats")
+    with _room(count):
+        array = np.arange(count, dtype=np.int64)
+    # A product beyond i64 wraps, and the sum wraps back.
+    array *= step
+    array += first
+    return array
+
+
+def _floats(first: float, end: float, step: float) -> Array:
+    length = (end - first) / step
+    if not all(map(math.isfinite, (first, end, step, length))):
+        reason = f"start, stop, step and the number of steps are finite, not {first}, {end}, {step} and {length}"
+        raise InvalidArgument("arange", reason)
+    with _room(max(math.ceil(length), 0)):
+        return np.arange(first, end, step)
+
+
+@contextmanager
+def _room(count: int) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, ValueError, OverflowError):
+        # The latter two where not even NumPy's indexes reach so far.
+        raise OutOfMemory("cpu", count * DType.I64.itemsize) from None

@@ -12,22 +12,25 @@ from .base import TensorBase
 
 
 class CustomMethods(TensorBase):
-    """Application of a user's op; it sees the operands' storages and layouts as they are, strided or not."""
+    """Application of a user's op; it sees the operands' storages and layouts as they are, strided or not.
+
+    `InvalidLayout` if the op returns a shape of more elements than its storage has.
+    """
 
     __slots__ = ()
 
     def apply_op1(self, op: CustomOp1) -> Self:
         """Return what a user's op makes of this tensor."""
-        return self._made(self._storage.apply_op1(self._layout, op))
+        return self._made(op.name, self._storage.apply_op1(self._layout, op))
 
     def apply_op2(self, second: Self, op: CustomOp2) -> Self:
         """Return what a user's op makes of this tensor and another."""
-        return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
+        return self._made(op.name, self._storage.apply_op2(self._layout, second._storage, second._layout, op))
 
     def apply_op3(self, second: Self, third: Self, op: CustomOp3) -> Self:
         """Return what a user's op makes of this tensor and two others."""
         others = (second._storage, second._layout, third._storage, third._layout)
-        return self._made(self._storage.apply_op3(self._layout, *others, op))
+        return self._made(op.name, self._storage.apply_op3(self._layout, *others, op))
 
     def inplace_op1(self, op: InplaceOp1) -> Self:
         """Let a user's op change this tensor in place: views of the same storage see it. The tensor itself."""
@@ -44,6 +47,9 @@ class CustomMethods(TensorBase):
         self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)
         return self
 
-    def _made(self, made: tuple[Storage, Shape]) -> Self:
+    def _made(self, name: str, made: tuple[Storage, Shape]) -> Self:
         storage, shape = made
-        return self._new(storage, Layout.contiguous(shape))
+        layout = Layout.contiguous(shape)
+        # Here alone a shape comes from a user and not from an op: nothing else has compared it with the storage.
+        layout.check(name, storage.length)
+        return self._new(storage, layout)

@@ -38,7 +38,7 @@ def save_safetensors(
 def load_safetensors(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file to a device, by default the CPU.
 
-    `InvalidArgument` if it is no such file, or has a tensor of a dtype that tallow lacks.
+    Booleans become u8. `InvalidArgument` if it is no such file, or has a tensor of a dtype that tallow lacks.
     """
     from safetensors import SafetensorError, deserialize
 
@@ -48,7 +48,7 @@ def load_safetensors(path: str | os.PathLike[str], device: Device | str | None =
     except SafetensorError as error:
         reason = f"{os.fspath(path)} is no safetensors file ({error}); write it with save_safetensors"
         raise InvalidArgument("load_safetensors", reason) from error
-    dtypes = {dtype.safetensors: dtype for dtype in DType}
+    dtypes = {dtype.safetensors: dtype for dtype in DType} | {"BOOL": DType.U8}
     tensors = {}
     for name, entry in sorted(entries):
         dtype = dtypes.get(entry["dtype"])

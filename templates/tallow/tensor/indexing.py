@@ -9,7 +9,7 @@ from typing import Self, SupportsIndex
 
 from ..error import InvalidArgument, InvalidIndex
 from ..layout import Layout
-from ..shape import Shape
+from ..shape import Shape, integer
 from .base import require_tensors
 from .views import ViewMethods
 
@@ -127,10 +127,13 @@ def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
 def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
     if item == _WHOLE:
         return layout
-    step = 1 if item.step is None else item.step
+    step = 1 if item.step is None else integer("index", "the step of a slice", item.step)
     if step < 1:
         raise InvalidArgument("index", f"the step of a slice is 1 or more, not {step}; to reverse use index_select")
-    start, stop, step = item.indices(layout.shape[dim])
+    try:
+        start, stop, step = item.indices(layout.shape[dim])
+    except TypeError:
+        raise InvalidArgument("index", f"the ends of a slice are integers or left out, not as in {item}") from None
     return layout.narrow(dim, start, len(range(start, stop, step)), step)
 
 

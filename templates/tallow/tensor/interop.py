@@ -14,6 +14,7 @@ from ..layout import Layout
 from ..storage import Storage
 from .arithmetic import ArithmeticMethods
 from .base import TensorBase, device_of, dtype_of
+from .number import from_lists
 
 
 class SupportsDLPack(Protocol):
@@ -36,14 +37,12 @@ class InteropMethods(ArithmeticMethods):
 
         Without `dtype`, Python ints become i64, floats f32 and bools u8, and arrays keep their dtype. With it, an
         array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
-        `InvalidArgument`, as are lists of uneven lengths.
+        `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
-        try:
+        if isinstance(data, np.ndarray | np.generic | TensorBase):
             array = np.asarray(data)
-        except ValueError as error:
-            raise InvalidArgument("tensor", f"{error}; make the nested lists of one length") from None
-        if not isinstance(data, np.ndarray | np.generic | TensorBase):
-            array, dtype = _python_numbers(array, dtype if dtype is None else dtype_of(dtype))
+        else:
+            array, dtype = from_lists(data, dtype if dtype is None else dtype_of(dtype))
         tensor = self.from_numpy(array)
         tensor = (tensor if dtype is None else tensor.to_dtype(dtype)).to(device_of(device))
         self._storage, self._layout = tensor._storage, tensor._layout
@@ -71,6 +70,8 @@ class InteropMethods(ArithmeticMethods):
         if not isinstance(data, np.ndarray):
             return None
         layout = self._layout
+        # as_strided checks nothing, and a user's op may have put another array into the storage.
+        layout.check("numpy", data.size)
         strides = [stride * data.itemsize for stride in layout.strides]
         return np.lib.stride_tricks.as_strided(data[layout.start_offset :], layout.shape, strides)
 
@@ -147,19 +148,3 @@ def _known(array: Array) -> Array:
     if array.dtype == np.bool_:
         return array.view(np.uint8)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _python_numbers(array: Array, dtype: DType | None) -> tuple[Array, DType | None]:
-    """Return an array made of Python numbers with the dtype that they shall have."""
-    if dtype is None:
-        return array, DType.F32 if array.dtype.kind == "f" else None
-    if dtype.is_float or array.size == 0 or array.dtype.kind not in "biuf":
-        return array, dtype
-    limits = np.iinfo(dtype.numpy)
-    if array.dtype.kind == "f" and not np.array_equal(array, np.trunc(array)):
-        reason = f"not all of the numbers are integers, as {dtype.value} needs; round them or use a float dtype"
-        raise InvalidArgument("tensor", reason)
-    if array.min() < limits.min or array.max() > limits.max:
-        reason = f"not all of the numbers are in the range of {dtype.value}, {limits.min} to {limits.max}"
-        raise InvalidArgument("tensor", f"{reason}; use a wider dtype")
-    return array.astype(dtype.numpy), None

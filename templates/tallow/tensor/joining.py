@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
@@ -15,13 +15,14 @@ from .views import ViewMethods
 T = TypeVar("T", bound=ViewMethods)
 
 
-def cat(tensors: Sequence[T], dim: int = 0) -> T:
+def cat(tensors: Iterable[T], dim: int = 0) -> T:
     """Join tensors along a dim that they have.
 
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
-    first = _alike("cat", tensors)
+    tensors = _alike("cat", tensors)
+    first = tensors[0]
     shape = first.shape
     dim = shape.dim("cat", dim)
     for tensor in tensors:
@@ -46,16 +47,20 @@ def cat(tensors: Sequence[T], dim: int = 0) -> T:
     return first._new(storage, Layout.contiguous(joined))
 
 
-def stack(tensors: Sequence[T], dim: int = 0) -> T:
+def stack(tensors: Iterable[T], dim: int = 0) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
-    first = _alike("stack", tensors)
-    for tensor in tensors:
+    first, *others = _alike("stack", tensors)
+    for tensor in others:
         if tensor.shape != first.shape:
             raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
-    return cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+    return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
 
 
-def _alike(op: str, tensors: Sequence[T]) -> T:
+def _alike(op: str, tensors: Iterable[T]) -> list[T]:
+    """Return the tensors, at least one of them, once they have shown to be of one dtype and on one device."""
+    if not isinstance(tensors, Iterable):
+        raise InvalidArgument(op, f"the tensors to join are in a sequence, not a {type(tensors).__name__}")
+    tensors = list(tensors)
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")
     require_tensors(op, *tensors)
@@ -65,4 +70,4 @@ def _alike(op: str, tensors: Sequence[T]) -> T:
             raise DTypeMismatch(op, (first.dtype, tensor.dtype))
         if tensor.device != first.device:
             raise DeviceMismatch(op, (first.device.label, tensor.device.label))
-    return first
+    return tensors

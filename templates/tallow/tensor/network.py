@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import index
 from typing import Self
 
 from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
+from ..shape import integer
 from .base import require_tensors
 from .joining import cat
 from .views import ViewMethods
@@ -142,7 +144,7 @@ class NetworkMethods(ViewMethods):
         shapes = self.shape, kernel.shape
         if self.rank != rank or kernel.rank != rank:
             raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
-        if groups < 1:
+        if integer(op, "the number of groups", groups) < 1:
             raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
         c_in, (kernels, channels) = self.shape[1], kernel.shape[:2]
         if transposed:
@@ -171,13 +173,15 @@ class NetworkMethods(ViewMethods):
 
         The result is (b, c, (h - kh) // sh + 1, (w - kw) // sw + 1). Floating-point dtypes only.
         """
-        window, step = _pair(kernel_size), _pair(kernel_size if stride is None else stride)
+        window = _pair("avg_pool2d", "kernel_size", kernel_size)
+        step = window if stride is None else _pair("avg_pool2d", "stride", stride)
         storage = self._storage.avg_pool2d(self._layout, window, step)
         return self._new(storage, self._pooled(window, step))
 
     def max_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
         """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`."""
-        window, step = _pair(kernel_size), _pair(kernel_size if stride is None else stride)
+        window = _pair("max_pool2d", "kernel_size", kernel_size)
+        step = window if stride is None else _pair("max_pool2d", "stride", stride)
         storage = self._storage.max_pool2d(self._layout, window, step)
         return self._new(storage, self._pooled(window, step))
 
@@ -188,11 +192,13 @@ class NetworkMethods(ViewMethods):
 
     def upsample_nearest1d(self, size: int) -> Self:
         """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
+        size = integer("upsample_nearest1d", "size", size)
         storage = self._storage.upsample_nearest1d(self._layout, size)
         return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
         """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does."""
+        height, width = _pair("upsample_nearest2d", "the new size", (height, width))
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
@@ -209,9 +215,15 @@ class NetworkMethods(ViewMethods):
         scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
         sizes count. Floating-point dtypes only.
         """
+        height, width = _pair("upsample_bilinear2d", "the new size", (height, width))
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
 
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else size
+def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
+    """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
+    try:
+        height, width = map(index, size) if isinstance(size, Iterable) else (index(size), index(size))
+    except (TypeError, ValueError):
+        raise InvalidArgument(op, f"{name} is an integer or a pair of integers, not {size!r}") from None
+    return height, width

@@ -1,15 +1,19 @@
-"""Python numbers as operands: they take the dtype of the tensor that they meet."""
+"""Python numbers: as operands, which take the dtype of the tensor that they meet, and in the lists of new tensors."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..device import Device
-from ..dtype import DType
+from ..dtype import Array, DType
 from ..error import InvalidArgument
 from ..op import BinaryOp
+
+# From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.
+_INEXACT = np.float64(2**53)
 
 
 def as_number(op: str, value: object, dtype: DType) -> float:
@@ -17,13 +21,23 @@ def as_number(op: str, value: object, dtype: DType) -> float:
 
     `InvalidArgument` if it is no number, or one that an integer dtype does not have.
     """
+    value = python_number(op, value, "an operand is a Tensor or a Python number")
+    if dtype.is_integer:
+        return _integer(op, value, dtype)
+    return python_float(op, value)
+
+
+def python_number(op: str, value: object, what: str = "an argument is a Python number") -> int | float:
+    """Return a number as Python has it, one of NumPy's too; `InvalidArgument` if it is none."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, int | float):
-        reason = f"an operand is a Tensor or a Python number, not a {type(value).__name__}; make it a Tensor first"
-        raise InvalidArgument(op, reason)
-    if dtype.is_integer:
-        return _integer(op, value, dtype)
+        raise InvalidArgument(op, f"{what}, not a {type(value).__name__}; make it one first")
+    return value
+
+
+def python_float(op: str, value: float) -> float:
+    """Return a number as a float; `InvalidArgument` if it is an int beyond the range of floats."""
     try:
         return float(value)
     except OverflowError:
@@ -70,3 +84,52 @@ def _rounded(number: float, dtype: DType) -> float:
 @lru_cache(maxsize=256)
 def _rounded_nonzero(number: float, dtype: DType) -> float:
     return float(Device.cpu().storage_from_slice([number], dtype).to_numpy()[0])
+
+
+def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | None]:
+    """Return Python numbers, nested in lists, as an array, and the dtype to convert it to; None to leave it.
+
+    Without `dtype`, ints become i64, floats f32. `InvalidArgument` for lists of uneven lengths, for what is no number,
+    and for a number that an integer dtype lacks.
+    """
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise InvalidArgument("tensor", f"{error}; make the nested lists of one length") from None
+    kind = array.dtype.kind
+    if kind in "cOSU" or array.dtype == np.uint64 or (kind == "f" and (np.abs(array) >= _INEXACT).any()):
+        array = _known(np.asarray(data, object))
+        dtype = _dtype_of(array) if dtype is None else dtype
+        if dtype.is_float:
+            storage = Device.cpu().storage_from_slice(array.reshape(-1).tolist(), dtype)
+            return storage.to_numpy().reshape(array.shape), None
+    elif dtype is None:
+        return array, DType.F32 if kind == "f" else None
+    if dtype.is_float or array.size == 0 or kind == "V":
+        return array, dtype
+    return _integers(array, dtype), None
+
+
+def _dtype_of(numbers: Array) -> DType:
+    return DType.I64 if all(isinstance(number, int | np.integer) for number in numbers.flat) else DType.F32
+
+
+def _known(numbers: Array) -> Array:
+    for number in numbers.flat:
+        if not isinstance(number, int | float | np.integer | np.floating):
+            raise InvalidArgument("tensor", f"{number!r} is no number; make tensors of integers and floats")
+    return numbers
+
+
+def _integers(array: Array, dtype: DType) -> Array:
+    with np.errstate(invalid="ignore"):
+        is_whole = array.dtype.kind in "biu" or bool((array % 1 == 0).all())
+    if not is_whole:
+        reason = f"not all of the numbers are integers, as {dtype.value} needs; round them or use a float dtype"
+        raise InvalidArgument("tensor", reason)
+    limits = np.iinfo(dtype.numpy)
+    # As Python's own integers, for in f64 the greatest i64 is 2**63.
+    if int(array.min()) < limits.min or int(array.max()) > limits.max:
+        reason = f"not all of the numbers are in the range of {dtype.value}, {limits.min} to {limits.max}"
+        raise InvalidArgument("tensor", f"{reason}; use a wider dtype")
+    return array.astype(dtype.numpy)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Self
+from operator import index
+from typing import Any, Self
 
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
@@ -24,7 +25,7 @@ class ViewMethods(TensorBase):
 
         A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
         """
-        target = self._completed(_sizes(shape))
+        target = self._completed(_integers("reshape", shape))
         layout = self._layout.reshape(target)
         return self._view(layout) if layout is not None else self._new(self.copy()._storage, Layout.contiguous(target))
 
@@ -56,7 +57,7 @@ class ViewMethods(TensorBase):
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
         """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
-        return self._view(self._layout.permute(_sizes(dims)))
+        return self._view(self._layout.permute(_integers("permute", dims)))
 
     @property
     def T(self) -> Self:  # noqa: N802
@@ -83,7 +84,7 @@ class ViewMethods(TensorBase):
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
         """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
-        return self._view(self._layout.broadcast_as(_sizes(shape)))
+        return self._view(self._layout.broadcast_as(_integers("broadcast_as", shape)))
 
     def contiguous(self) -> Self:
         """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""
@@ -96,8 +97,9 @@ class ViewMethods(TensorBase):
         return self._like(storage)
 
 
-def _sizes(items: tuple[int | Iterable[int], ...]) -> tuple[int, ...]:
+def _integers(op: str, items: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the integers that a call named, one by one or in one sequence."""
-    if len(items) == 1 and isinstance(items[0], Iterable):
-        return tuple(items[0])
-    return tuple([item for item in items if not isinstance(item, Iterable)])
+    try:
+        return tuple(map(index, items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items))
+    except TypeError:
+        raise InvalidArgument(op, f"the integers stand one by one or in one sequence, not as {items}") from None
