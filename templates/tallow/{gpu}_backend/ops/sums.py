@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from enum import Enum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from ...dtype import DType
 from ...kernels import arguments
 from ..utils import BLOCK, ceil_divide
 from . import copy, elementwise, index
-from .geometry import LIMIT, parts, strided_block
+from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, apart, without
 from .operand import Operand, dense
 
@@ -59,10 +61,11 @@ _LEAST_WAVES: Final = 8
 
 
 class _Way(Enum):
-    """What a launch by lines gives a line to; the value is in the kernel's name."""
+    """How to add; where that is by lines, by what gets one. The value is in the kernel's name."""
 
     THREADS = "lines"
     WAVES = "waves"
+    SORT = "sorted"
 
 
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
@@ -72,36 +75,46 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         return
     indexes, source = apart(x, indexes), apart(x, source)
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
-    way, cost = _best_way(x, indexes, source, dim)
-    if count < LIMIT and reach < 1 << _KEY_BITS and _sort_cost(count, reach) < cost:
+    driver = x.device.driver
+    gpu = driver.multiprocessors, driver.wave_size
+    way = _best_way(gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim)
+    if way is _Way.SORT:
         _add_sorted(x, indexes, source, dim, reach)
     else:
         _add_by_lines(way, "scatter_add", x, indexes, source, dim)
 
 
-def _best_way(x: Operand, indexes: Operand, source: Operand, dim: int) -> tuple[_Way, float]:
-    """Who should walk the lines, and what that costs."""
-    multiprocessors, wave = x.device.driver.multiprocessors, x.device.driver.wave_size
-    length = indexes.shape[dim]
-    lines = indexes.layout.elem_count // length
+@lru_cache(maxsize=4096)
+def _best_way(
+    gpu: tuple[int, int], dtype: DType, target: Dims, reach: int, shape: Dims, steps: tuple[int, int], dim: int
+) -> _Way:
+    """What is quickest by the cost model, for `target` dims, `shape` indexes and the steps of theirs and the source's.
+
+    `gpu` is how many multiprocessors there are and how large a wave is.
+    """
+    multiprocessors, wave = gpu
+    count, length = math.prod(shape), shape[dim]
+    lines = count // length
     # Positions along a line stand together in memory, or lines do; a broadcast source is near either way.
-    is_dense = indexes.strides[dim] in (0, 1) and source.strides[dim] in (0, 1)
+    is_dense = all(step in (0, 1) for step in steps)
     threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
-    waves = ceil_divide(lines, _waves_at_once(x, dim)) * ceil_divide(length, wave) * _WAVE_STEP
+    waves = ceil_divide(lines, _waves_at_once(gpu, dtype, target[dim])) * ceil_divide(length, wave) * _WAVE_STEP
     if is_dense and length > 1:
         threads *= _APART
     elif not is_dense:
         waves *= _APART
-    way, cost = (_Way.WAVES, waves) if waves < threads and x.shape[dim] < LIMIT else (_Way.THREADS, threads)
-    return way, cost if x.dtype is x.dtype.compute else cost + _WIDEN + _WIDEN_ELEMENT * x.layout.elem_count
+    way, cost = (_Way.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Way.THREADS, threads)
+    if dtype is not dtype.compute:
+        cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
+    is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
+    return _Way.SORT if is_sortable and _sort_cost(count, reach) < cost else way
 
 
-def _waves_at_once(x: Operand, dim: int) -> int:
-    """How many waves walk lines at the same time."""
-    driver = x.device.driver
-    near = _CACHE_BYTES // max(x.shape[dim] * x.dtype.compute.itemsize, 1)
-    most = driver.multiprocessors * _WAVE_THREADS // driver.wave_size
-    return min(max(near, driver.multiprocessors * _LEAST_WAVES), most)
+def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
+    """How many waves walk lines of a target of `length` rows at the same time."""
+    multiprocessors, wave = gpu
+    near = _CACHE_BYTES // max(length * dtype.compute.itemsize, 1)
+    return min(max(near, multiprocessors * _LEAST_WAVES), multiprocessors * _WAVE_THREADS // wave)
 
 
 def _sort_cost(count: int, reach: int) -> float:
@@ -129,8 +142,9 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
     target = _widened(x)
     per_block, most_blocks = BLOCK, LIMIT
     if way is _Way.WAVES:
-        per_block = BLOCK // x.device.driver.wave_size
-        most_blocks = ceil_divide(_waves_at_once(x, dim), per_block)
+        gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
+        per_block = BLOCK // gpu[1]
+        most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
     size = target.itemsize
     rows = Rows(op, indexes, x.shape[dim], target.strides[dim])
     shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
@@ -166,7 +180,7 @@ def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: 
     (part,) = parts(BLOCK, source.shape, (source.strides,))
     addresses = x.address, source.address, keys.address, positions.address
     packed = arguments.SCATTER_SORTED.pack(*addresses, *part.fields)
-    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_sorted", part.blocks, packed)
+    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Way.SORT.value}", part.blocks, packed)
 
 
 def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
