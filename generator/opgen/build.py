@@ -154,6 +154,8 @@ def _names(fields: Fields, value: Value | None, key: str) -> Names:
         return Names((value.content,), (value.location,), listed=False)
     if isinstance(value.content, list):
         pairs = fields.text_list(value, key)
+        if not value.content:
+            fields.problem(value.location, f"'{key}' of {fields.what} is empty; write what it holds")
         return Names(tuple(text for text, _ in pairs), tuple(place for _, place in pairs), listed=True)
     fields.problem(value.location, f"'{key}' of {fields.what} must be a group or a list of dtypes")
     return Names((), (), listed=True)

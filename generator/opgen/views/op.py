@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from opgen.model import FUNCTOR_KINDS, Functor, FunctorKind, Spec
 from opgen.signature import Signature
-from opgen.views.method import class_name
-from opgen.views.python import docstring, quoted, tuple_of, wrapped
+from opgen.views.method import class_name, dtype_set
+from opgen.views.python import docstring, quoted, wrapped
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ class OpView:
 
 
 def _dtypes(functor: Functor) -> str:
-    if not functor.dtypes.listed:
-        return functor.dtypes.texts[0].upper()
-    return f"frozenset({tuple_of([f'DType.{name.upper()}' for name in functor.dtypes.texts])})"
+    return dtype_set(functor.dtypes, 4, len(f'"{functor.name}": ,'))
 
 
 def _row(functor: Functor, *, is_reduce: bool) -> OpRow:

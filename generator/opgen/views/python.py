@@ -70,6 +70,16 @@ def set_of(head: str, items: Sequence[str], indent: int) -> str:
     return f"{head}{{\n{lines}{' ' * indent}}}"
 
 
+def frozenset_of(items: Sequence[str], indent: int, around: int) -> str:
+    """A frozenset on one line, or an item a line as ruff breaks it; `around` it the line has so many characters."""
+    line = f"frozenset({tuple_of(items)})"
+    if indent + around + len(line) <= LINE_LENGTH:
+        return line
+    outer, inner = " " * indent, " " * (indent + 4)
+    lines = "".join(f"{inner}    {item},\n" for item in items)
+    return f"frozenset(\n{inner}(\n{lines}{inner})\n{outer})"
+
+
 def import_lines(modules: Mapping[str, Iterable[str]]) -> str:
     """`from module import names` for relative modules, sorted and broken as ruff does it."""
     lines = [
