@@ -53,7 +53,7 @@ def test_dtypes_may_be_listed_one_by_one(repository: Project) -> None:
     check_lint(repository)
     code = """
 from tallow import DType, Device, Shape, Tensor, UnsupportedDType, UnaryOp
-print(Tensor([2.0], DType.F32).powf(2.0).to_numpy().tolist(), len(UnaryOp.LOG.dtypes))
+print(Tensor([2.0], DType.F32).powf(2.0).storage.to_numpy().tolist(), len(UnaryOp.LOG.dtypes))
 for call in (
     lambda: Tensor([2], DType.U8).powf(2.0),
     lambda: Tensor([2.0], DType.F8E4M3).elu(1.0),
@@ -73,4 +73,41 @@ for call in (
         "exp: f8e4m3 is not supported on cpu: the function is defined for floating-point dtypes; "
         "convert with to_dtype first",
         "rand_uniform_f64: f64 is not supported on cpu: they are drawn in f32",
+    ]
+
+
+def test_a_method_that_a_backend_lacks_does_not_disable_it(repository: Project) -> None:
+    """Nobody has written `half` and `nap`; every other method of the backends with a runtime goes on working."""
+    none = "{unsupported: not written yet, dtypes: all}"
+    edits = {
+        "spec/storage/elementwise.yaml": {
+            "  powf:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
+            "    operands: {self: {layout: layout, dtypes: all}}\n  powf:\n"
+        },
+        "spec/device.yaml": {"  zeros:\n": '  nap:\n    signature: "nap() -> None"\n    doc: Do nothing.\n  zeros:\n'},
+    }
+    for backend in ("cpu", "rocm", "metal"):
+        file = repository.root / f"spec/backends/{backend}.yaml"
+        text = file.read_text(encoding="utf-8").replace("  powf:", f"  half: {none}\n  powf:")
+        text = text.replace("  zeros:", "  nap: {unsupported: not written yet}\n  zeros:")
+        file.write_text(text, encoding="utf-8")
+    edit(repository, edits)
+    check_lint(repository)
+    code = """
+from tallow import Device, Layout, Tensor
+from tallow.backend import BackendDevice, BackendStorage
+x = Tensor([2.0, 3.0])
+print((x + 1).storage.to_numpy().tolist())
+print([hasattr(method, "__isabstractmethod__") for method in (BackendStorage.half, BackendDevice.nap)])
+for call in (lambda: x.storage.half(x.layout), Device.cpu().nap):
+    try:
+        call()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    assert run_python(repository, code).splitlines() == [
+        "[3.0, 4.0]",
+        "[False, False]",
+        "UnsupportedDType half: f32 is not supported on cpu: not written yet",
+        "UnsupportedDType nap is not supported on cpu: not written yet",
     ]
