@@ -1,5 +1,7 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
+import ast
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -35,6 +37,9 @@ Parsed = TypeVar("Parsed", Signature, Call)
 _LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
 _FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels", "libraries")}
 _WIDTHS = Path("spec/kernels/widths.yaml")
+# What pip takes, as far as a package's own version and the Python that it needs go.
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
+_PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 
 
@@ -80,9 +85,9 @@ def _package(document: Document, problems: list[Problem]) -> Package:
     fields = Fields(document.root, "the package", problems)
     package = Package(
         name=fields.name("name"),
-        version=fields.text("version"),
+        version=fields.matching("version", _VERSION, "1.0.2"),
         summary=fields.text("summary"),
-        python=fields.text("python"),
+        python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
         max_rank=fields.integer("max_rank"),
         location=fields.place("name"),
@@ -191,7 +196,7 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
         name=name,
         doc=fields.text("doc"),
         dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
-        numpy=_expression(fields, "numpy"),
+        numpy=_numpy_expression(fields, kind),
         hip=_expression(fields, "hip"),
         edges=fields.text("edges"),
         result=result,
@@ -211,8 +216,23 @@ def _expression(fields: Fields, key: str) -> Expression:
         expression = Expression(parts.text("integer"), parts.text("float"))
         parts.finish()
         return expression
-    text = fields.scalar(value, str, key) or ""
+    text = fields.line(value, key) or ""
     return Expression(text, text)
+
+
+def _numpy_expression(fields: Fields, kind: str) -> Expression:
+    """An expression of Python; of a reduction, the name of a function."""
+    expression = _expression(fields, "numpy")
+    place = fields.place("numpy")
+    for text in dict.fromkeys((expression.integer, expression.float)):
+        if kind == "reduce" and text and not text.isidentifier():
+            fields.problem(place, f"'numpy' of {fields.what} must be the name of a function, not '{text}'")
+        try:
+            ast.parse(text or "0", mode="eval")
+        except SyntaxError as error:
+            message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
+            fields.problem(place, message)
+    return expression
 
 
 def _family(document: Document, problems: list[Problem]) -> Family:
@@ -263,7 +283,7 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
     method = Method(
         name=name,
         signature=signature or Signature(name, (), "None"),
-        doc=fields.text("doc"),
+        doc=fields.paragraphs("doc"),
         kind=kind,
         operands=operands or (),
         dtypes=dtypes,

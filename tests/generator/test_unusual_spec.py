@@ -1,8 +1,11 @@
 """What a spec may say and this repository's does not: the package that comes of it is as whole as any."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 
 from .project import REPOSITORY, Project
 
@@ -33,9 +36,9 @@ def edit(project: Project, edits: dict[str, dict[str, str]]) -> None:
 
 def check_lint(project: Project) -> None:
     # A line of the support matrix is as long as its reason.
-    settings = ["--config", str(REPOSITORY / "pyproject.toml"), "--no-cache", "generated"]
+    shutil.copy(REPOSITORY / "pyproject.toml", project.root)  # paths in it are relative to it
     for command in (["format", "--check"], ["check", "--ignore", "E501"]):
-        arguments = [sys.executable, "-m", "ruff", *command, *settings]
+        arguments = [sys.executable, "-m", "ruff", *command, "--no-cache", "generated"]
         result = subprocess.run(arguments, cwd=project.root, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stdout + result.stderr
 
@@ -111,3 +114,75 @@ for call in (lambda: x.storage.half(x.layout), Device.cpu().nap):
         "UnsupportedDType half: f32 is not supported on cpu: not written yet",
         "UnsupportedDType nap is not supported on cpu: not written yet",
     ]
+
+
+# Quotes, backslashes and line ends, as YAML writes them in single quotes.
+ODD = (
+    """'"see" C:\\new\\u: """
+    + '"""'
+    + """
+
+      | it''s "odd"'"""
+)
+MEANT = 'see" C:\\new\\u: """ | it\'s "odd"'
+
+
+def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> None:
+    edits = {
+        "spec/package.yaml": {"summary: A tensor backend for CPU": f"summary: {ODD}\n# "},
+        "spec/dtypes.yaml": {"{doc: unsigned 8-bit integer,": f"{{doc: {ODD},"},
+        "spec/device.yaml": {
+            "doc: What a device does besides running storage methods.": f"doc: {ODD}",
+            "doc: |\n      A storage of `shape.elem_count` zeros.": f"doc: {ODD}",
+        },
+        "spec/storage/reduce.yaml": {"doc: Reductions along dims.": f"doc: {ODD}"},
+        "spec/storage/elementwise.yaml": {
+            "unsupported: powers are floating point; convert with to_dtype first": f"unsupported: {ODD}"
+        },
+        "spec/functors/unary.yaml": {
+            'doc: "e to the power x"': f"doc: {ODD}",
+            '"exp(-inf) is 0, exp(inf) is inf"': ODD,
+            "unsupported: the function is defined for floating-point dtypes; convert with to_dtype first": (
+                f"unsupported: {ODD}"
+            ),
+        },
+        "spec/backends/rocm.yaml": {
+            "doc: HIP kernels through hip-python; matrix products by hipBLAS, "
+            "convolution and pooling by MIOpen where it is there.": f"doc: {ODD}",
+            "requires: [": "requires: ['vulkan; python_version < \"3.12\"', ",
+            'display: ", rocm:{ordinal}"': f"display: {ODD}",
+        },
+        "spec/backends/metal.yaml": {
+            'missing: "tallow has no Metal runtime; use Device.cpu()"': f"missing: {ODD}",
+            "&none {unsupported: tallow has no Metal kernels; use Device.cpu(),": f"&none {{unsupported: {ODD},",
+        },
+    }
+    edit(repository, edits)
+    check_lint(repository)
+    settings = tomllib.loads((repository.output / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["description"] == f'"{MEANT}'
+    assert settings["project"]["optional-dependencies"]["rocm"][0] == 'vulkan; python_version < "3.12"'
+    code = """
+import json, tallow
+from tallow import DType, Device, Tensor, TallowError, UnaryOp, dummy_metal_backend, dummy_rocm_backend, rocm_backend
+from tallow.storage import Storage
+def raised(call):
+    try:
+        call()
+    except TallowError as error:
+        return error.reason
+docs = [tallow.__doc__, Device.__doc__, Device.zeros.__doc__, tallow.storage.reduce.__doc__, rocm_backend.__doc__]
+print(json.dumps([
+    *(" ".join(doc.split()) for doc in docs),
+    raised(lambda: Tensor([2], DType.U8).powf(2.0)),
+    raised(lambda: Tensor([2], DType.U8).exp()),
+    raised(Device.metal),
+    UnaryOp.EXP.unsupported,
+    tallow.device._BACKENDS["rocm"][2],
+    Tensor.exp.__doc__,
+    *sorted({cell.reason for cell in tallow.support() if "odd" in (cell.reason or "")}),
+]))
+"""
+    texts = json.loads(run_python(repository, code))
+    assert all(f'"{MEANT}' in " ".join(text.split()) for text in texts), texts
+    assert len(texts) == 12

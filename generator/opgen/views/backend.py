@@ -114,7 +114,7 @@ def backends_module(spec: Spec, _: str | None) -> BackendsView:
         if backend.runtime is None or not backend.modules:
             always[f".{backend.runtime or dummy_module(backend)}"] = {device, storage}
         else:
-            condition = " and ".join(f'installed("{module}")' for module in backend.modules)
+            condition = " and ".join(f"installed({quoted(module)})" for module in backend.modules)
             choices.append(ChoiceView(backend.name, device, storage, backend.runtime, dummy_module(backend), condition))
     storages = [f"{backend.class_prefix}Storage" for backend in spec.backends]
     devices = [f"{backend.class_prefix}Device" for backend in spec.backends]

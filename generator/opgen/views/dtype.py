@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from opgen.model import DType, Spec
-from opgen.views.python import frozenset_of
+from opgen.views.python import frozenset_of, quoted
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class DTypeView:
 def _row(dtype: DType) -> DTypeRow:
     numpy = dtype.numpy.rpartition(".")
     values = [
-        f'"{dtype.kind}"',
+        quoted(dtype.kind),
         str(dtype.bytes),
-        f'"{numpy[0]}"',
-        f'"{numpy[2]}"',
-        f'"{dtype.compute}"',
+        quoted(numpy[0]),
+        quoted(numpy[2]),
+        quoted(dtype.compute),
         str(dtype.index_mark),
-        f'"{dtype.safetensors}"',
+        quoted(dtype.safetensors),
         str(dtype.dlpack),
     ]
     return DTypeRow(dtype.name.upper(), dtype.name, dtype.doc, ", ".join(values))

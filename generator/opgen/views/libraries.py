@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from opgen.libraries import C_TYPES, Library
 from opgen.model import Spec
-from opgen.views.python import wrapped
+from opgen.views.python import quoted, wrapped
 
 
 @dataclass(frozen=True)
@@ -26,5 +26,5 @@ def _functions(library: Library) -> FunctionsView:
     for function in library.functions:
         types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
         used.update(types)
-        rows.append(wrapped(f'"{function.name}": (', types, "),", 4))
+        rows.append(wrapped(f"{quoted(function.name)}: (", types, "),", 4))
     return FunctionsView(", ".join(sorted(used)), tuple(rows))

@@ -136,7 +136,7 @@ def _function(name: str, functor: Functor, operands: int) -> FunctionView:
     return FunctionView(
         name=name,
         parameters=", ".join(["x: Array", "y: Array"][:operands]),
-        doc=f'"""{functor.doc[0].upper()}{functor.doc[1:]}."""',
+        doc=docstring(f"{functor.doc[:1].upper()}{functor.doc[1:]}.", 4),
         integer=functor.numpy.integer if functor.numpy.is_split else None,
         expression=functor.numpy.float,
     )
@@ -179,7 +179,7 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
         for functor in kind.functors:
             head = wrapped(f"def {functor.name}(", _TENSOR_PARAMETERS[kind.name], ") -> Self:", 4)
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
-            doc = f"{functor.doc[0].upper()}{functor.doc[1:]}; {functor.edges}."
+            doc = f"{functor.doc[:1].upper()}{functor.doc[1:]}; {functor.edges}."
             methods.append(TensorMethodView(head, docstring(doc, 8), body))
     for method in spec.storage_methods():
         if method.tensor is not None:
