@@ -106,7 +106,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class FunctorsView:
-    """cpu_backend/functors.py."""
+    """functors.py of the backend that computes with NumPy."""
 
     reductions: str
     functions: tuple[FunctionView, ...]
