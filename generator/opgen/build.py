@@ -40,7 +40,9 @@ _WIDTHS = Path("spec/kernels/widths.yaml")
 # What pip takes, as far as a package's own version and the Python that it needs go.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
+_NUMPY_RANK = 64
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
+_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -66,7 +68,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
     kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
     return Spec(
-        package=_package(package, problems) if package else Package("", "", "", "", (), 0, Location(SINGLE_FILES[0])),
+        package=_package(package, problems) if package else _NO_PACKAGE,
         dtypes=dtype_values,
         groups=groups,
         torn_groups=torn_groups,
@@ -82,6 +84,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
 
 
 def _package(document: Document, problems: list[Problem]) -> Package:
+    before = len(problems)
     fields = Fields(document.root, "the package", problems)
     package = Package(
         name=fields.name("name"),
@@ -90,9 +93,13 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
         max_rank=fields.integer("max_rank"),
+        max_rank_location=fields.place("max_rank"),
         location=fields.place("name"),
     )
     fields.finish()
+    if not 1 <= package.max_rank <= _NUMPY_RANK and len(problems) == before:
+        message = f"'max_rank' must be from 1 to {_NUMPY_RANK}, the most dims of a NumPy array, not {package.max_rank}"
+        fields.problem(package.max_rank_location, message)
     return package
 
 
@@ -289,7 +296,7 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
         dtypes=dtypes,
         unsupported=fields.text_or_none("unsupported"),
         checks=_checks(fields),
-        errors=tuple(text for text, _ in fields.texts("errors")),
+        errors=dict(fields.texts("errors")),
         tensor=tensor,
         is_broken=signature is None or operands == (),
         location=value.key_location,

@@ -21,6 +21,7 @@ from opgen.plan import plan
 from opgen.problem import Problem, SpecError, did_you_mean
 from opgen.render import render
 from opgen.resources import table
+from opgen.templates import check_templates
 from opgen.write import WriteError, changes, write
 
 _MARKER = Path("spec/package.yaml")
@@ -36,8 +37,10 @@ class _Command(click.Group):
             for problem in error.problems:
                 click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
             count = len(error.problems)
+            folders = sorted({problem.location.path.parts[0] for problem in error.problems})
+            places = " and ".join(f"the {folder}" for folder in folders)
             click.secho(
-                f"{count} mistake{'s' if count > 1 else ''} in the spec; nothing was written", fg="red", err=True
+                f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True
             )
         except (WriteError, CompileError) as error:
             click.secho(str(error), fg="red", err=True)
@@ -85,6 +88,7 @@ def read_spec(root: Path) -> Spec:
     spec = build(documents, problems)
     if is_whole:
         spec = check_spec(spec, problems)
+        check_templates(spec, root / "templates" / spec.package.name, problems)
     if problems:
         raise SpecError(problems)
     return spec
