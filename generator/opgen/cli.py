@@ -137,9 +137,17 @@ def check(root: Path, diff: bool) -> None:
         return
     if not diff:
         for change in found:
-            state = "missing" if change.old is None else "left over" if change.new is None else "differs"
+            state = (
+                "edited" if change.is_edit_lost
+                else "missing" if change.old is None
+                else "left over" if change.new is None
+                else "differs"
+            )  # fmt: skip
             click.echo(f"{click.style(state, fg='red')} generated/{change.path}")
-    click.secho(f"{len(found)} of {len(outputs)} files differ; run 'opgen generate'", fg="red", err=True)
+    mend = "run 'opgen generate'"
+    if any(change.is_edit_lost for change in found):
+        mend = "move what was edited by hand to templates/ or spec/, or run 'opgen generate --force' to lose it"
+    click.secho(f"{len(found)} of {len(outputs)} files differ; {mend}", fg="red", err=True)
     raise SystemExit(1)
 
 

@@ -166,11 +166,6 @@ class Fields:
             self.problem(value.location, f"'{key}' of {self.what} is empty; write what it holds")
         return self._named(value, key) if value is not None else {}
 
-    def mapping_or_empty(self, key: str) -> dict[str, Value]:
-        """A mapping from names to values; empty where the key is not written."""
-        value = self.optional(key)
-        return self._named(value, key) if value is not None else {}
-
     def _named(self, value: Value, key: str) -> dict[str, Value]:
         if not isinstance(value.content, dict):
             self.problem(value.location, f"'{key}' of {self.what} must be a mapping, not {value.type_name}")

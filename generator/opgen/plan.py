@@ -1,5 +1,6 @@
 """Stage 4: the manifest. Every output file, the template that it comes from and the view that the template gets."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -33,7 +34,7 @@ def plan(spec: Spec, templates: Path) -> list[Output]:
         raise SpecError([Problem(spec.package.location, message)])
     problems: list[Problem] = []
     outputs: dict[PurePosixPath, Output] = {}
-    for file in sorted(path for path in templates.rglob("*") if path.is_file()):
+    for file in sorted(_files(templates, problems)):
         template = PurePosixPath(file.relative_to(templates).as_posix())
         if "__pycache__" in template.parts:
             continue
@@ -45,6 +46,16 @@ def plan(spec: Spec, templates: Path) -> list[Output]:
     if problems:
         raise SpecError(problems)
     return sorted(outputs.values(), key=lambda output: output.path)
+
+
+def _files(templates: Path, problems: list[Problem]) -> Iterator[Path]:
+    def note(error: OSError) -> None:
+        # Passed over, its outputs would be orphans, and removed.
+        place = Location(Path("templates", Path(error.filename).relative_to(templates)))
+        problems.append(Problem(place, f"cannot be read: {error.strerror}; let it be read or remove it"))
+
+    for folder, _, names in os.walk(templates, onerror=note):
+        yield from (Path(folder, name) for name in names)
 
 
 def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> Iterator[Output]:
