@@ -1,5 +1,7 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
+import ast
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -35,7 +37,12 @@ Parsed = TypeVar("Parsed", Signature, Call)
 _LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
 _FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels", "libraries")}
 _WIDTHS = Path("spec/kernels/widths.yaml")
+# What pip takes, as far as a package's own version and the Python that it needs go.
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
+_PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
+_NUMPY_RANK = 64
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
+_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -61,7 +68,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
     kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
     return Spec(
-        package=_package(package, problems) if package else Package("", "", "", "", (), 0, Location(SINGLE_FILES[0])),
+        package=_package(package, problems) if package else _NO_PACKAGE,
         dtypes=dtype_values,
         groups=groups,
         torn_groups=torn_groups,
@@ -77,17 +84,22 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
 
 
 def _package(document: Document, problems: list[Problem]) -> Package:
+    before = len(problems)
     fields = Fields(document.root, "the package", problems)
     package = Package(
         name=fields.name("name"),
-        version=fields.text("version"),
+        version=fields.matching("version", _VERSION, "1.0.2"),
         summary=fields.text("summary"),
-        python=fields.text("python"),
+        python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
         max_rank=fields.integer("max_rank"),
+        max_rank_location=fields.place("max_rank"),
         location=fields.place("name"),
     )
     fields.finish()
+    if not 1 <= package.max_rank <= _NUMPY_RANK and len(problems) == before:
+        message = f"'max_rank' must be from 1 to {_NUMPY_RANK}, the most dims of a NumPy array, not {package.max_rank}"
+        fields.problem(package.max_rank_location, message)
     return package
 
 
@@ -154,6 +166,8 @@ def _names(fields: Fields, value: Value | None, key: str) -> Names:
         return Names((value.content,), (value.location,), listed=False)
     if isinstance(value.content, list):
         pairs = fields.text_list(value, key)
+        if not value.content:
+            fields.problem(value.location, f"'{key}' of {fields.what} is empty; write what it holds")
         return Names(tuple(text for text, _ in pairs), tuple(place for _, place in pairs), listed=True)
     fields.problem(value.location, f"'{key}' of {fields.what} must be a group or a list of dtypes")
     return Names((), (), listed=True)
@@ -189,7 +203,7 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
         name=name,
         doc=fields.text("doc"),
         dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
-        numpy=_expression(fields, "numpy"),
+        numpy=_numpy_expression(fields, kind),
         hip=_expression(fields, "hip"),
         edges=fields.text("edges"),
         result=result,
@@ -209,8 +223,23 @@ def _expression(fields: Fields, key: str) -> Expression:
         expression = Expression(parts.text("integer"), parts.text("float"))
         parts.finish()
         return expression
-    text = fields.scalar(value, str, key) or ""
+    text = fields.line(value, key) or ""
     return Expression(text, text)
+
+
+def _numpy_expression(fields: Fields, kind: str) -> Expression:
+    """An expression of Python; of a reduction, the name of a function."""
+    expression = _expression(fields, "numpy")
+    place = fields.place("numpy")
+    for text in dict.fromkeys((expression.integer, expression.float)):
+        if kind == "reduce" and text and not text.isidentifier():
+            fields.problem(place, f"'numpy' of {fields.what} must be the name of a function, not '{text}'")
+        try:
+            ast.parse(text or "0", mode="eval")
+        except SyntaxError as error:
+            message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
+            fields.problem(place, message)
+    return expression
 
 
 def _family(document: Document, problems: list[Problem]) -> Family:
@@ -261,13 +290,13 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
     method = Method(
         name=name,
         signature=signature or Signature(name, (), "None"),
-        doc=fields.text("doc"),
+        doc=fields.paragraphs("doc"),
         kind=kind,
         operands=operands or (),
         dtypes=dtypes,
         unsupported=fields.text_or_none("unsupported"),
         checks=_checks(fields),
-        errors=tuple(text for text, _ in fields.texts("errors")),
+        errors=dict(fields.texts("errors")),
         tensor=tensor,
         is_broken=signature is None or operands == (),
         location=value.key_location,

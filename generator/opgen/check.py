@@ -12,6 +12,7 @@ from opgen.problem import Location, Problem, did_you_mean, nearest
 def check(spec: Spec, problems: list[Problem]) -> Spec:
     """The spec with every backend holding what it extends; mistakes go to `problems`."""
     _check_names(spec, problems)
+    _check_rank(spec, problems)
     for method in spec.storage_methods():
         _check_method(spec, method, problems)
     for method in spec.device_methods:
@@ -27,29 +28,39 @@ def check(spec: Spec, problems: list[Problem]) -> Spec:
     return replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
 
 
+def _check_rank(spec: Spec, problems: list[Problem]) -> None:
+    # A launch packs `max_rank` dims, whatever the rank of the tensor is.
+    lengths = {
+        field.length: f"{struct.name} of {family.path.as_posix()}"
+        for family in spec.kernels
+        for struct in family.structs
+        for field in struct.fields
+        if field.name == "dims"
+    }
+    for length, struct in lengths.items():
+        if length != spec.package.max_rank:
+            message = f"max_rank is {spec.package.max_rank}, but {struct} has {length} dims; give both one number"
+            problems.append(Problem(spec.package.max_rank_location, message))
+
+
 def _dtype_names(spec: Spec) -> list[str]:
     return [dtype.name for dtype in spec.dtypes]
 
 
 def _check_names(spec: Spec, problems: list[Problem]) -> None:
-    counts = Counter(method.name for method in spec.storage_methods())
     # A file with a mistake of its own may not say what it means to.
     torn = {problem.location.path for problem in problems}
-    for method in spec.storage_methods():
-        if counts[method.name] > 1:
-            message = f"storage method '{method.name}' stands in more than one family; keep one"
-            problems.append(Problem(method.location, message))
-    for backend in spec.backends:
-        same = [other for other in spec.backends if other.class_prefix == backend.class_prefix]
-        if len(same) > 1:
-            message = f"class_prefix '{backend.class_prefix}' is used by more than one backend; choose another"
-            problems.append(Problem(backend.place("class_prefix"), message))
-        if backend.path not in torn and any(
-            other is not backend and other.path not in torn and other.preference == backend.preference
-            for other in spec.backends
-        ):
-            message = f"preference {backend.preference} is used by more than one backend; choose another"
-            problems.append(Problem(backend.place("preference"), message))
+    if not spec.backends:
+        problems.append(Problem(Location(Path("spec/backends")), "no backend is here; write the file of one"))
+    whole = [backend for backend in spec.backends if backend.path not in torn]
+    for key in ("class_prefix", "extra", "label", "preference", "dlpack"):
+        counted = Counter(getattr(backend, key) for backend in whole)
+        for backend in whole:
+            value = getattr(backend, key)
+            if value is not None and counted[value] > 1:
+                shown = f"'{value}'" if isinstance(value, str) else value
+                message = f"{key} {shown} is used by more than one backend; choose another"
+                problems.append(Problem(backend.place(key), message))
     owners: dict[str, str] = {}
     for backend in spec.backends:
         for target, location in backend.code_objects.targets.items() if backend.code_objects else ():

@@ -21,6 +21,7 @@ from opgen.plan import plan
 from opgen.problem import Problem, SpecError, did_you_mean
 from opgen.render import render
 from opgen.resources import table
+from opgen.templates import check_templates
 from opgen.write import WriteError, changes, write
 
 _MARKER = Path("spec/package.yaml")
@@ -36,8 +37,10 @@ class _Command(click.Group):
             for problem in error.problems:
                 click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
             count = len(error.problems)
+            folders = sorted({problem.location.path.parts[0] for problem in error.problems})
+            places = " and ".join(f"the {folder}" for folder in folders)
             click.secho(
-                f"{count} mistake{'s' if count > 1 else ''} in the spec; nothing was written", fg="red", err=True
+                f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True
             )
         except (WriteError, CompileError) as error:
             click.secho(str(error), fg="red", err=True)
@@ -85,6 +88,7 @@ def read_spec(root: Path) -> Spec:
     spec = build(documents, problems)
     if is_whole:
         spec = check_spec(spec, problems)
+        check_templates(spec, root / "templates" / spec.package.name, problems)
     if problems:
         raise SpecError(problems)
     return spec
@@ -133,9 +137,17 @@ def check(root: Path, diff: bool) -> None:
         return
     if not diff:
         for change in found:
-            state = "missing" if change.old is None else "left over" if change.new is None else "differs"
+            state = (
+                "edited" if change.is_edit_lost
+                else "missing" if change.old is None
+                else "left over" if change.new is None
+                else "differs"
+            )  # fmt: skip
             click.echo(f"{click.style(state, fg='red')} generated/{change.path}")
-    click.secho(f"{len(found)} of {len(outputs)} files differ; run 'opgen generate'", fg="red", err=True)
+    mend = "run 'opgen generate'"
+    if any(change.is_edit_lost for change in found):
+        mend = "move what was edited by hand to templates/ or spec/, or run 'opgen generate --force' to lose it"
+    click.secho(f"{len(found)} of {len(outputs)} files differ; {mend}", fg="red", err=True)
     raise SystemExit(1)
 
 

@@ -60,6 +60,7 @@ class Fields:
             return None
         content = value.content
         if isinstance(content, kind) and isinstance(content, bool) == (kind is bool):
+            self._check_printable(value.location, str(content), key)
             return content
         mend = "; put it in quotes" if kind is str and isinstance(content, int | float) else ""
         message = f"'{key}' of {self.what} must be {_TYPE_NAMES[kind]}, not {value.type_name}"
@@ -67,20 +68,43 @@ class Fields:
         return None
 
     def text(self, key: str, *, may_be_empty: bool = False) -> str:
-        """Required text."""
-        return self._stripped(self.required(key), key, may_be_empty=may_be_empty) or ""
+        """Required text, in one line whatever lines it was written in."""
+        return self.line(self.required(key), key, may_be_empty=may_be_empty) or ""
+
+    def paragraphs(self, key: str) -> str:
+        """Required text that keeps its lines."""
+        value = self.required(key)
+        self.line(value, key)
+        return value.content.strip() if value is not None and isinstance(value.content, str) else ""
 
     def text_or_none(self, key: str) -> str | None:
-        """Text, or None where the key is not written."""
-        return self._stripped(self.optional(key), key, may_be_empty=False)
+        """Text in one line, or None where the key is not written."""
+        return self.line(self.optional(key), key)
 
-    def _stripped(self, value: Value | None, key: str, *, may_be_empty: bool) -> str | None:
+    def line(self, value: Value | None, key: str, *, may_be_empty: bool = False) -> str | None:
+        """The text that `value` holds, in one line; None where it holds none."""
         text = self.scalar(value, str, key)
         if value is None or text is None:
             return None
         if not text.strip() and not may_be_empty:
             self.problem(value.location, f"'{key}' of {self.what} is empty; write its text")
-        return text.strip()
+        return " ".join(text.split())
+
+    def matching(self, key: str, pattern: re.Pattern[str], example: str) -> str:
+        """Required text of one form."""
+        value = self.required(key)
+        text = self.line(value, key)
+        if value is not None and text and not pattern.fullmatch(text):
+            self.problem(value.location, f"'{text}' cannot be the {key} of {self.what}; write it like '{example}'")
+        return text or ""
+
+    def _check_printable(self, location: Location, text: str, key: str) -> None:
+        # Texts become docstrings and comments, in which such a character could not stand.
+        for character in () if text.isprintable() else text:
+            if not character.isprintable() and not character.isspace():
+                message = f"'{key}' of {self.what} holds U+{ord(character):04X}, which cannot be printed; remove it"
+                self.problem(location, message)
+                return
 
     def integer(self, key: str) -> int:
         """A required integer."""
@@ -140,11 +164,6 @@ class Fields:
         value = self.required(key)
         if value is not None and value.content == {} and not may_be_empty:
             self.problem(value.location, f"'{key}' of {self.what} is empty; write what it holds")
-        return self._named(value, key) if value is not None else {}
-
-    def mapping_or_empty(self, key: str) -> dict[str, Value]:
-        """A mapping from names to values; empty where the key is not written."""
-        value = self.optional(key)
         return self._named(value, key) if value is not None else {}
 
     def _named(self, value: Value, key: str) -> dict[str, Value]:

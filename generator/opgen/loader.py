@@ -1,5 +1,7 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ Scalar = str | int | float | bool | None
 
 # libyaml's parser is ten times faster; PyYAML's own gives the same nodes where libyaml is missing.
 _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
 _scalars = yaml.SafeLoader("")
 
 
@@ -47,25 +50,55 @@ class Document:
 
 def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
     """Read every `spec/**/*.yaml` below `root`; what cannot be read goes to `problems` and is left out."""
-    folder = root / "spec"
     documents = {}
-    for path in sorted(folder.rglob("*.y*ml")):
+    for path in sorted(_files(root, problems)):
         relative = path.relative_to(root)
         if path.suffix != ".yaml":
             problems.append(
                 Problem(Location(relative), f"a file of the spec ends in .yaml; rename it {path.stem}.yaml")
             )
             continue
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-            problems.append(Problem(Location(relative), f"cannot be read: {reason}; save it as a text in UTF-8"))
+        text = read_text(path, relative, problems)
+        if text is None:
             continue
         value = _parse(text, relative, problems)
         if value is not None:
             documents[relative] = Document(relative, value)
     return documents
+
+
+def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
+    def note(error: OSError) -> None:
+        folder = Path(error.filename)
+        if folder != root / "spec" or folder.exists():  # that a whole spec is missing, the missing files tell
+            problems.append(Problem(Location(folder.relative_to(root)), _unreadable(error)))
+
+    for folder, _, names in os.walk(root / "spec", onerror=note):
+        for name in names:
+            if Path(name).suffix.lower() in (".yaml", ".yml"):
+                yield Path(folder, name)
+
+
+def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
+    """The text of a file in UTF-8, or None where it cannot be read, which goes to `problems` under the path `shown`."""
+    try:
+        content = file.read_bytes()
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = _place_after(content[: error.start].decode("utf-8"), shown)
+        problems.append(Problem(place, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))
+    except OSError as error:
+        problems.append(Problem(Location(shown), _unreadable(error)))
+    return None
+
+
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error.strerror}; let it be read or remove it"
+
+
+def _place_after(text: str, path: Path) -> Location:
+    """The place of what follows `text`."""
+    return Location(path, text.count("\n") + 1, len(text) - text.rfind("\n"))
 
 
 def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
@@ -77,7 +110,14 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
         problems.append(Problem(location, _syntax_message(text, location, error)))
         return None
     except yaml.YAMLError as error:
-        problems.append(Problem(Location(path), f"not valid YAML: {' '.join(str(error).split())}"))
+        # Of the characters that YAML refuses, its errors do not tell line and column.
+        refused = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        place = _place_after(text[: refused.start()], path) if refused else Location(path)
+        reason = f"it holds U+{ord(refused[0]):04X}" if refused else " ".join(str(error).split())
+        problems.append(Problem(place, f"not valid YAML: {reason}; remove that character"))
+        return None
+    except RecursionError:
+        problems.append(Problem(Location(path), _TOO_DEEP))
         return None
     if node is None:
         problems.append(Problem(Location(path), "the file is empty; write its keys or delete the file"))
@@ -90,6 +130,9 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
         return _value(node, path, _location(node, path), problems, ())
     except _LoopError as error:
         problems.append(Problem(error.location, "an alias stands inside its own anchor; write the value out"))
+        return None
+    except RecursionError:
+        problems.append(Problem(Location(path), _TOO_DEEP))
         return None
 
 

@@ -24,6 +24,7 @@ class Package:
     python: str
     requires: tuple[str, ...]
     max_rank: int
+    max_rank_location: Location
     location: Location  # of its name
 
 
@@ -122,7 +123,7 @@ class Method:
     dtypes: Names | None  # device methods only: the dtypes of the storage that they make
     unsupported: str | None  # why it has not the dtypes that it lacks
     checks: tuple[Check, ...]
-    errors: tuple[str, ...]  # what the checks and the backends raise, besides what every method may
+    errors: Mapping[str, Location]  # what the checks and the backends raise, besides what every method may
     tensor: Signature | None  # the tensor method that is this method alone
     is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
     location: Location

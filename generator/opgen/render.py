@@ -1,11 +1,13 @@
 """Stage 5: templates and views to text."""
 
 import hashlib
+import traceback
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 import jinja2
 
+from opgen.loader import read_text
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
 
@@ -33,21 +35,53 @@ def render(outputs: Iterable[Output], templates: Path) -> dict[PurePosixPath, st
         autoescape=False,  # the output is source code, not HTML
     )
     texts = {}
+    problems: list[Problem] = []
     for output in outputs:
-        if output.view is None:
-            body = (templates / output.template).read_text(encoding="utf-8")
-        else:
-            body = environment.get_template(str(output.template)).render(view=output.view())
-        texts[output.path] = _banner(output, body) + body
+        kind = output.path.suffix or output.path.name
+        if kind not in _COMMENTS:
+            known = ", ".join(_COMMENTS)
+            message = f"its output '{output.path.name}' has no known comment for the banner"
+            problems.append(Problem(_place(output), f"{message}; remove it, or let it end in one of {known}"))
+            continue
+        body = _body(environment, output, templates, problems)
+        if body is not None:
+            texts[output.path] = _banner(output, kind, body) + body
+    if problems:
+        raise SpecError(problems)
     return texts
 
 
-def _banner(output: Output, body: str) -> str:
-    kind = output.path.suffix or output.path.name
-    if kind not in _COMMENTS:
-        known = ", ".join(_COMMENTS)
-        message = f"its output '{output.path.name}' has no known comment for the banner; let it end in one of {known}"
-        raise SpecError([Problem(Location(Path("templates", output.template)), message)])
+def _place(output: Output) -> Location:
+    return Location(Path("templates", output.template))
+
+
+def _body(environment: jinja2.Environment, output: Output, templates: Path, problems: list[Problem]) -> str | None:
+    """What stands below the banner; None where the template has a mistake, which goes to `problems`."""
+    text = read_text(templates / output.template, _place(output).path, problems)
+    if text is None or output.view is None:
+        return text
+    view = output.view()
+    try:
+        return environment.get_template(str(output.template)).render(view=view)
+    except (jinja2.TemplateError, OSError, UnicodeDecodeError, TypeError) as error:
+        problems.append(_mistake(error, output, templates))
+        return None
+
+
+def _mistake(error: Exception, output: Output, templates: Path) -> Problem:
+    """A mistake of a template or of one that it includes, at its line."""
+    place = _place(output)
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = Path(frame.f_code.co_filename)
+        if file.is_relative_to(templates):
+            place = Location(Path("templates", file.relative_to(templates)), line)
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        place = Location(Path("templates", error.name or output.template), error.lineno)
+    reason = f"there is no template '{error.name}'" if isinstance(error, jinja2.TemplateNotFound) else str(error)
+    return Problem(place, f"{reason}; mend the template or its view")
+
+
+def _banner(output: Output, kind: str, body: str) -> str:
     opening, closing = _COMMENTS[kind]
     return f"{opening}{_BANNER}{output.template} and spec/. Do not edit. {digest(body)}{closing}\n"
 

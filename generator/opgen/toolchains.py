@@ -80,7 +80,7 @@ def _device_libraries(value: Value, toolchain: str, problems: list[Problem]) -> 
     libraries = DeviceLibraries(
         folders=_texts(fields, "folders"),
         constants=_scalars(fields, fields.required("constants"), "constants", int),
-        text=fields.text("text"),
+        text=fields.paragraphs("text"),
         flags=_texts(fields, "flags"),
     )
     _check_placeholders(fields, "text", (libraries.text,), ["constant"])

@@ -46,8 +46,9 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
     found = []
     for path, new in texts.items():
         file = output / path
-        if not file.resolve().is_relative_to(output.resolve()):
-            raise WriteError(f"{output / path} leads out of {output}; remove the link")
+        # Elsewhere in the tree it would be an orphan, or another output.
+        if file.resolve() != output.resolve() / path:
+            raise WriteError(f"{file} leads to {file.resolve()}; remove the link")
         old = _read(file)
         if old != new:
             found.append(Change(path, old, new))
@@ -96,11 +97,23 @@ def _read(file: Path) -> str | None:
     except UnicodeDecodeError:
         return ""  # not a text of ours: it counts as edited
     except (IsADirectoryError, NotADirectoryError):
-        raise WriteError(f"{file} is in the way; remove it") from None
+        # Of what should be folders, the first that is none; else the file, which is a folder.
+        blocking = next((parent for parent in reversed(file.parents) if not parent.is_dir()), file)
+        raise WriteError(f"{blocking} is in the way; remove it") from None
+    except OSError as error:
+        raise _unreadable(error) from None
+
+
+def _unreadable(error: OSError) -> WriteError:
+    return WriteError(f"{error.filename} cannot be read: {error.strerror}; nothing was written")
 
 
 def _files(output: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(output):
+    def fail(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):
+            raise _unreadable(error)
+
+    for folder, names, files in os.walk(output, onerror=fail):
         names[:] = sorted(name for name in names if name not in _SKIPPED and not name.endswith(".egg-info"))
         for name in sorted(files):
             yield Path(folder, name)

@@ -61,7 +61,7 @@ def set_print_options(
 
 
 def debug(tensor: Tensor) -> str:
-    """Describe a tensor in one line: `Tensor[dims 2, 3; f32, rocm:0]`, or the elements in place of the dims if few."""
+    """Describe a tensor in one line: `Tensor[dims 2, 3; f32, label]`, or the elements in place of the dims if few."""
     shape = tensor.shape
     if not shape or (len(shape) == 1 and shape[0] < _SHORT):
         content = ", ".join(map(_shortest, _printable(tensor.numpy()).reshape(-1)))

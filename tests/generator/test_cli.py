@@ -122,11 +122,14 @@ def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "missing generated/tallow/__init__.py",
-        "differs generated/tallow/index.py",
+        "edited generated/tallow/index.py",
         "differs generated/tallow/limits.py",
         "left over generated/tallow/nested/deep.py",
     ]
-    assert result.stderr == "4 of 4 files differ; run 'opgen generate'\n"
+    assert result.stderr == (
+        "4 of 4 files differ; move what was edited by hand to templates/ or spec/, "
+        "or run 'opgen generate --force' to lose it\n"
+    )
     assert (small.files(), small.times()) == before
 
 

@@ -91,21 +91,23 @@ def test_files_are_read_in_order_and_named_by_their_stems(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "place", "message"),
     [
-        (b"key: \xff\n", "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
-        (b"one: 1\n---\ntwo: 2\n", "not valid YAML"),
-        (b"key: !!int word\n", "not a value that a spec may hold"),
-        (b"? [a, b]\n: value\n", "a key must be a word; put it in quotes"),
-        (b"key: \x01\n", "not valid YAML"),
+        (b"key: \xff\n", (1, 6), "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
+        ("key: 1\nä: ".encode() + b"\xff\n", (2, 4), "cannot be read: it is not UTF-8; save it as a text in UTF-8"),
+        (b"one: 1\n---\ntwo: 2\n", (2, 1), "not valid YAML"),
+        (b"key: !!int word\n", (1, 6), "not a value that a spec may hold"),
+        (b"? [a, b]\n: value\n", (1, 3), "a key must be a word; put it in quotes"),
+        ("ä: 1\nkey: ü\x01\n".encode(), (2, 7), "not valid YAML: it holds U+0001; remove that character"),
+        (b"one: 1\r\ntwo: \x00\r\n", (2, 6), "not valid YAML: it holds U+0000; remove that character"),
     ],
 )
-def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, message: str) -> None:
+def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, place: tuple[int, int], message: str) -> None:
     (tmp_path / "spec").mkdir()
     (tmp_path / "spec" / "file.yaml").write_bytes(content)
     problems: list[Problem] = []
     load(tmp_path, problems)
-    assert [problem.location.path for problem in problems] == [Path("spec/file.yaml")]
+    assert [problem.location for problem in problems] == [Location(Path("spec/file.yaml"), *place)]
     assert message in problems[0].message
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opgen.views.python import LINE_LENGTH, docstring, import_lines, quoted, tuple_of, wrapped
+from opgen.views.python import LINE_LENGTH, docstring, import_lines, in_triple_quotes, quoted, tuple_of, wrapped
 
 from .project import REPOSITORY
 
@@ -60,15 +60,37 @@ def test_calls_are_formatted(indent: int) -> None:
 
 
 def test_docstrings_are_formatted() -> None:
+    """With quotes and backslashes anywhere, and they mean what they are made of."""
     rng = random.Random(2)
-    functions = []
-    for number in range(SAMPLES):
-        paragraphs = [" ".join(word(rng) for _ in range(rng.randint(1, 60))) + "." for _ in range(rng.randint(1, 3))]
-        lines = docstring("\n\n".join(paragraphs), 4)
-        functions.append(f"def function_{number}() -> None:\n    {lines}\n")
+    functions, texts = [], []
+    for number in range(2 * SAMPLES):
+        marks = rng.choice([[""], ["", "", '"', "'", '""', '"""', "\\", '\\"', "\\n"]])
+        paragraphs = [
+            " ".join(rng.choice(marks) + word(rng) + rng.choice(marks) for _ in range(rng.randint(1, 60)))
+            + rng.choice(marks)
+            for _ in range(rng.randint(1, 3))
+        ]
+        texts.append("\n\n".join(paragraphs))
+        functions.append(f"def function_{number}() -> None:\n    {docstring(texts[-1], 4)}\n")
     text = "\n\n".join(functions)
     assert formatted(text) == text
     assert max(map(len, text.splitlines())) <= LINE_LENGTH
+    for function, expected in zip(ast.parse(text).body, texts, strict=True):
+        assert isinstance(function, ast.FunctionDef)
+        assert " ".join((ast.get_docstring(function) or "").split()) == " ".join(expected.split())
+
+
+def test_texts_are_formatted() -> None:
+    rng = random.Random(4)
+    texts = [
+        "".join(rng.choice(["a", " ", '"', "'", "\\", "\\n", '"""']) for _ in range(rng.randint(0, 9)))
+        for _ in range(SAMPLES)
+    ]
+    lines = [f"x = {quoted(text)}\n" for text in texts]
+    lines += [f'y = """\n{in_triple_quotes(text)}\n"""\n' for text in texts]
+    assert formatted("".join(lines)) == "".join(lines)
+    values = [ast.literal_eval(line[4:]) for line in lines]
+    assert values == texts + [f"\n{text}\n" for text in texts]
 
 
 def test_imports_are_sorted() -> None:
@@ -87,7 +109,7 @@ def test_imports_are_sorted() -> None:
         assert (result.returncode, result.stdout) == (0, text), result.stderr
 
 
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=0x24F, exclude_characters="\\\x7f\x85"), max_size=30))
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=0x24F, exclude_characters="\x7f\x85"), max_size=30))
 def test_a_quoted_text_means_itself(text: str) -> None:
     assert ast.literal_eval(quoted(text)) == text
 

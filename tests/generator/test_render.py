@@ -5,9 +5,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import jinja2
 import pytest
 from opgen.plan import Output
+from opgen.problem import SpecError
 from opgen.render import digest, is_edited, is_generated, render
 
 from .project import OPGEN, Project
@@ -36,7 +36,7 @@ def test_a_template_is_given_its_view(tmp_path: Path) -> None:
     ["{{ view.nmae }}", "{% if view.nmae %}{% endif %}", "{% for x in view.nmae %}{% endfor %}", "{{ nmae }}"],
 )
 def test_what_a_view_has_not_is_an_error(tmp_path: Path, template: str) -> None:
-    with pytest.raises(jinja2.UndefinedError, match="nmae"):
+    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:1:1: .*nmae.*; mend the template"):
         render_one(tmp_path, "module.py.j2", template, View("tallow"))
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -117,8 +118,7 @@ def test_a_link_that_leads_out_is_refused(small: Project, tmp_path: Path) -> Non
     (outside / "deep.py").write_text("precious", encoding="utf-8")
     result = small.run("generate", "--force")
     assert result.exit_code == 1
-    assert "leads out of" in result.stderr
-    assert "remove the link" in result.stderr
+    assert result.stderr == f"{small.output}/tallow/nested/deep.py leads to {outside}/deep.py; remove the link\n"
     assert (outside / "deep.py").read_text(encoding="utf-8") == "precious"
 
 
@@ -128,6 +128,70 @@ def test_a_folder_in_the_way_is_named(small: Project) -> None:
     result = small.run("generate")
     assert result.exit_code == 1
     assert result.stderr == f"{small.output / LIMITS} is in the way; remove it\n"
+
+
+def test_a_link_to_an_orphan_is_refused(small: Project) -> None:
+    """Followed, the link would be up to date, and then lead nowhere as the orphan is removed."""
+    file, orphan = small.output / LIMITS, small.output / "tallow/orphan.py"
+    file.rename(orphan)
+    file.symlink_to(orphan)
+    result = small.run("generate")
+    assert (result.exit_code, result.stderr) == (1, f"{file} leads to {orphan}; remove the link\n")
+    assert orphan.is_file()
+
+
+@pytest.mark.parametrize("blocking", ["tallow/nested", "tallow"])
+def test_a_file_in_the_way_of_a_folder_is_named(small: Project, blocking: str) -> None:
+    shutil.rmtree(small.output / blocking)
+    (small.output / blocking).write_text("mine", encoding="utf-8")
+    result = small.run("generate")
+    assert (result.exit_code, result.stderr) == (1, f"{small.output / blocking} is in the way; remove it\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (f"generated/{LIMITS}", "{path} cannot be read: Permission denied; nothing was written"),
+        ("generated/tallow", "{path} cannot be read: Permission denied; nothing was written"),
+        (
+            "templates/tallow/nested/deep.py",
+            "{name}:1:1: cannot be read: Permission denied; let it be read or remove it",
+        ),
+        ("templates/tallow/limits.py.j2", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
+        ("templates/tallow/nested", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
+        ("spec/storage", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
+        ("spec/device.yaml", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
+    ],
+)
+def test_what_may_not_be_read_is_named(
+    small: Project, monkeypatch: pytest.MonkeyPatch, name: str, message: str
+) -> None:
+    """Root may read everything, so that a refusal is pretended."""
+    path = small.root / name
+    real_read, real_scan = Path.read_bytes, os.scandir
+
+    def refuse(wanted: object) -> None:
+        if Path(str(wanted)) == path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(wanted))
+
+    def read(file: Path) -> bytes:
+        refuse(file)
+        return real_read(file)
+
+    def scan(folder: str) -> object:
+        refuse(folder)
+        return real_scan(folder)
+
+    before = small.files()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read)
+        patch.setattr(os, "scandir", scan)
+        result = small.run("generate")
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == message.format(path=path, name=name)
+    assert len(lines) == (1 if name.startswith("generated") else 2)
+    assert small.files() == before
 
 
 @pytest.mark.parametrize("kept", [0, 10, 120])

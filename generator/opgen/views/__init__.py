@@ -1,5 +1,6 @@
 """What the templates see: for each rendered template the function that makes its view."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
@@ -8,39 +9,45 @@ from opgen.views.device import device
 from opgen.views.dtype import dtype_module
 from opgen.views.gpu import gpu_backend
 from opgen.views.kernels import arguments, kernel_family
-from opgen.views.libraries import miopen_functions
+from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.storage import storage_base, storage_family, storage_package
 from opgen.views.support import support
 
+PLACEHOLDER = re.compile(r"{(.*?)}")
 # The families that a `{placeholder}` in a template's path stands for.
 PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
     "family": lambda spec: [family.name for family in spec.kernels],
+    "library": lambda spec: [library.name for library in spec.libraries],
     "gpu": lambda spec: [backend.name for backend in spec.backends if backend.templates == "gpu"],
     "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
 }
 
-# The view of each rendered template, made from the spec and the member that the placeholder stands for.
+# The folders whose files these families are, where they are not chosen among the backends.
+FOLDERS: Mapping[str, str] = {"storage": "spec/storage", "family": "spec/kernels", "library": "spec/libraries"}
+
+# The view of each rendered template, made from the spec and the member that the placeholder stands for. A template that
+# belongs to one backend alone is listed with {runtime} in place of the backend's folder.
 FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "README.md.j2": package,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
     "tallow/backend.py.j2": abstract_backend,
     "tallow/backends.py.j2": backends_module,
-    "tallow/cpu_backend/functors.py.j2": functors,
     "tallow/custom_op.py.j2": custom_op,
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
     "tallow/{gpu}_backend/__init__.py.j2": gpu_backend,
     "tallow/{gpu}_backend/names.py.j2": gpu_backend,
+    "tallow/{runtime}/functors.py.j2": functors,
+    "tallow/{runtime}/{library}_functions.py.j2": library_functions,
     "tallow/kernels/arguments.py.j2": arguments,
     "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
-    "tallow/rocm_backend/miopen_functions.py.j2": miopen_functions,
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,

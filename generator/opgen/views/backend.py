@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from opgen.matrix import method_cells
 from opgen.model import Backend, Method, Spec
 from opgen.signature import Signature
 from opgen.views.method import definition, types_in
@@ -14,6 +15,7 @@ class StubView:
 
     definition: str
     doc: str
+    is_abstract: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,18 @@ def _implemented(spec: Spec) -> list[Method]:
     ]
 
 
-def _stub(method: Method, *, own: bool) -> StubView:
+def _stub(method: Method, signature: Signature, *, own: bool, is_abstract: bool = True) -> StubView:
     text = method.doc.strip().split("\n\n")[0]
-    return StubView(definition(method.signature, own=own), docstring(text, 8))
+    return StubView(definition(signature, own=own), docstring(text, 8), is_abstract)
+
+
+def _is_everywhere(spec: Spec, method: Method) -> bool:
+    """Whether every backend with a runtime does something of a method. One that does not need not write it."""
+    return all(
+        any(cell.status != "unsupported" for op in spec.ops(method) for cell in method_cells(spec, method, op, backend))
+        for backend in spec.backends
+        if backend.runtime is not None
+    )
 
 
 def _imports(methods: list[Method]) -> dict[str, set[str]]:
@@ -60,13 +71,15 @@ def abstract_backend(spec: Spec, _: str | None) -> AbstractView:
     methods = _implemented(spec)
     modules = _imports([*methods, *spec.device_methods])
     modules.setdefault(".dtype", set()).update(("Array", "DType"))
+    storage = []
+    for method in methods:
+        storage.append(_stub(method, method.signature, own=True, is_abstract=_is_everywhere(spec, method)))
     device = []
     for method in spec.device_methods:
         returns = method.signature.returns.replace("Storage", "BackendStorage")
         signature = Signature(method.name, method.signature.parameters, returns)
-        doc = docstring(method.doc.strip().split("\n\n")[0], 8)
-        device.append(StubView(definition(signature, own=False), doc))
-    return AbstractView(import_lines(modules), tuple(_stub(method, own=True) for method in methods), tuple(device))
+        device.append(_stub(method, signature, own=False, is_abstract=_is_everywhere(spec, method)))
+    return AbstractView(import_lines(modules), tuple(storage), tuple(device))
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,7 @@ def backends_module(spec: Spec, _: str | None) -> BackendsView:
         if backend.runtime is None or not backend.modules:
             always[f".{backend.runtime or dummy_module(backend)}"] = {device, storage}
         else:
-            condition = " and ".join(f'installed("{module}")' for module in backend.modules)
+            condition = " and ".join(f"installed({quoted(module)})" for module in backend.modules)
             choices.append(ChoiceView(backend.name, device, storage, backend.runtime, dummy_module(backend), condition))
     storages = [f"{backend.class_prefix}Storage" for backend in spec.backends]
     devices = [f"{backend.class_prefix}Device" for backend in spec.backends]
@@ -154,7 +167,7 @@ def dummy_backend(spec: Spec, member: str | None) -> DummyView:
         storage=storage,
         reason=quoted(reason),
         imports=import_lines(modules),
-        storage_methods=tuple(_stub(method, own=True) for method in methods),
+        storage_methods=tuple(_stub(method, method.signature, own=True) for method in methods),
         device_methods=tuple(stubs),
     )
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from opgen.model import Backend, Spec
 from opgen.views.method import MethodView, device_method
-from opgen.views.python import import_lines, quoted, tuple_of
+from opgen.views.python import docstring, import_lines, quoted, tuple_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     )
     preference = {backend.name: backend.preference for backend in spec.backends}
     return DeviceView(
-        doc=spec.device_doc,
+        doc=docstring(f"A device of some backend: `inner` is that backend's own. {spec.device_doc}", 4),
         imports=imports,
         backends=backends,
         order=tuple_of([backend.device for backend in sorted(backends, key=lambda b: -preference[b.name])]),

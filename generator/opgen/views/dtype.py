@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from opgen.model import DType, Spec
-from opgen.views.python import wrapped
+from opgen.views.python import frozenset_of, quoted
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class DTypeView:
 def _row(dtype: DType) -> DTypeRow:
     numpy = dtype.numpy.rpartition(".")
     values = [
-        f'"{dtype.kind}"',
+        quoted(dtype.kind),
         str(dtype.bytes),
-        f'"{numpy[0]}"',
-        f'"{numpy[2]}"',
-        f'"{dtype.compute}"',
+        quoted(numpy[0]),
+        quoted(numpy[2]),
+        quoted(dtype.compute),
         str(dtype.index_mark),
-        f'"{dtype.safetensors}"',
+        quoted(dtype.safetensors),
         str(dtype.dlpack),
     ]
     return DTypeRow(dtype.name.upper(), dtype.name, dtype.doc, ", ".join(values))
@@ -52,10 +52,6 @@ def dtype_module(spec: Spec, _: str | None) -> DTypeView:
     groups = []
     for name, members in spec.groups.items():
         items = [f"DType.{member.upper()}" for member in members]
-        one_line = f"{name.upper()}: Final = frozenset(({', '.join(items)}))"
-        if len(one_line) > 120:
-            one_line = wrapped(f"{name.upper()}: Final = frozenset(\n    (", [f"{item}" for item in items], ")\n)", 4)
-            inner = "".join(f"        {item},\n" for item in items)
-            one_line = f"{name.upper()}: Final = frozenset(\n    (\n{inner}    )\n)"
-        groups.append(GroupRow(name.upper(), one_line))
+        head = f"{name.upper()}: Final = "
+        groups.append(GroupRow(name.upper(), head + frozenset_of(items, 0, len(head))))
     return DTypeView(tuple(_row(dtype) for dtype in spec.dtypes), tuple(groups))

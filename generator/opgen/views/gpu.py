@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from opgen.model import Spec
+from opgen.views.python import docstring_body
 
 
 @dataclass(frozen=True)
@@ -11,7 +12,7 @@ class GpuView:
 
     name: str
     prefix: str
-    doc: str
+    doc: str  # between the template's triple quotes
     extra: str
     dlpack: int
 
@@ -19,4 +20,10 @@ class GpuView:
 def gpu_backend(spec: Spec, member: str | None) -> GpuView:
     """The backend named `member`."""
     backend = next(backend for backend in spec.backends if backend.name == member)
-    return GpuView(backend.name, backend.class_prefix, backend.doc, backend.extra or backend.name, backend.dlpack)
+    return GpuView(
+        backend.name,
+        backend.class_prefix,
+        docstring_body(backend.doc, 0),
+        backend.extra or backend.name,
+        backend.dlpack,
+    )

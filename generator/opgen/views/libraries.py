@@ -2,29 +2,27 @@
 
 from dataclasses import dataclass
 
-from opgen.libraries import C_TYPES, Library
+from opgen.libraries import C_TYPES
 from opgen.model import Spec
-from opgen.views.python import wrapped
+from opgen.views.python import quoted, wrapped
 
 
 @dataclass(frozen=True)
 class FunctionsView:
     """A library's table of functions."""
 
+    name: str
     types: str  # of ctypes, those that are used
     rows: tuple[str, ...]
 
 
-def miopen_functions(spec: Spec, _: str | None) -> FunctionsView:
-    """The table of MIOpen."""
-    return _functions(next(library for library in spec.libraries if library.name == "miopen"))
-
-
-def _functions(library: Library) -> FunctionsView:
+def library_functions(spec: Spec, member: str | None) -> FunctionsView:
+    """The table of the library named `member`."""
+    library = next(library for library in spec.libraries if library.name == member)
     rows = []
     used: set[str] = set()
     for function in library.functions:
         types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
         used.update(types)
-        rows.append(wrapped(f'"{function.name}": (', types, "),", 4))
-    return FunctionsView(", ".join(sorted(used)), tuple(rows))
+        rows.append(wrapped(f"{quoted(function.name)}: (", types, "),", 4))
+    return FunctionsView(library.name, ", ".join(sorted(used)), tuple(rows))

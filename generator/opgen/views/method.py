@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from opgen.matrix import Cell, method_cells
-from opgen.model import Backend, Method, Spec
+from opgen.model import Backend, Method, Names, Spec
 from opgen.signature import Signature
-from opgen.views.python import LINE_LENGTH, docstring, quoted, set_of, tuple_of, wrapped
+from opgen.views.python import LINE_LENGTH, docstring, frozenset_of, quoted, set_of, tuple_of, wrapped
 
 # Columns at which a method's body and a branch's body stand in a class.
 _BODY = 8
@@ -124,8 +124,8 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     dtype = "dtype" if "dtype" in signature.arguments else "DType.from_numpy(array.dtype)"
     checks = []
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
-        group = _group(method.dtypes.texts[0])
-        items = [label, "dtype", group, "self.backend", quoted(method.unsupported or "")]
+        dtypes = dtype_set(method.dtypes, _BODY + 4, len(","))
+        items = [label, "dtype", dtypes, "self.backend", quoted(method.unsupported or "")]
         checks.append(wrapped("check.known_dtype(", items, ")", _BODY))
     checks += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
     call = f"inner.{method.name}({', '.join(signature.arguments)})"
@@ -174,8 +174,11 @@ def _statement(method: Method, wrap: str, call: str) -> str:
     return f"return {call}"
 
 
-def _group(name: str) -> str:
-    return name.upper()
+def dtype_set(names: Names, indent: int, around: int) -> str:
+    """The dtypes that the spec names: a group's constant, or a set of those that it lists, by `frozenset_of`."""
+    if not names.listed:
+        return names.texts[0].upper()
+    return frozenset_of([f"DType.{name.upper()}" for name in names.texts], indent, around)
 
 
 def _check_call(name: str, label: str, arguments: tuple[str, ...]) -> str:
@@ -195,7 +198,8 @@ def _checks(spec: Spec, method: Method, label: str) -> list[str]:
         elif texts == ("same",):
             lines.append(f"require_same_dtype({label}, {method.operands[0].name}, {operand.name})")
         elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
-            items = [label, operand.name, _group(texts[0]), quoted(method.unsupported or "")]
+            dtypes = dtype_set(operand.dtypes, _BODY + 4, len(","))
+            items = [label, operand.name, dtypes, quoted(method.unsupported or "")]
             lines.append(wrapped("require_dtype(", items, ")", _BODY))
     lines += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
     for operand in method.operands:

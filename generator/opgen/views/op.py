@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from opgen.model import FUNCTOR_KINDS, Functor, FunctorKind, Spec
 from opgen.signature import Signature
-from opgen.views.method import class_name
-from opgen.views.python import docstring, quoted, tuple_of, wrapped
+from opgen.views.method import class_name, dtype_set
+from opgen.views.python import docstring, quoted, wrapped
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ class OpView:
 
 
 def _dtypes(functor: Functor) -> str:
-    if not functor.dtypes.listed:
-        return functor.dtypes.texts[0].upper()
-    return f"frozenset({tuple_of([f'DType.{name.upper()}' for name in functor.dtypes.texts])})"
+    return dtype_set(functor.dtypes, 4, len(f'"{functor.name}": ,'))
 
 
 def _row(functor: Functor, *, is_reduce: bool) -> OpRow:
@@ -108,7 +106,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class FunctorsView:
-    """cpu_backend/functors.py."""
+    """functors.py of the backend that computes with NumPy."""
 
     reductions: str
     functions: tuple[FunctionView, ...]
@@ -138,7 +136,7 @@ def _function(name: str, functor: Functor, operands: int) -> FunctionView:
     return FunctionView(
         name=name,
         parameters=", ".join(["x: Array", "y: Array"][:operands]),
-        doc=f'"""{functor.doc[0].upper()}{functor.doc[1:]}."""',
+        doc=docstring(f"{functor.doc[:1].upper()}{functor.doc[1:]}.", 4),
         integer=functor.numpy.integer if functor.numpy.is_split else None,
         expression=functor.numpy.float,
     )
@@ -181,7 +179,7 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
         for functor in kind.functors:
             head = wrapped(f"def {functor.name}(", _TENSOR_PARAMETERS[kind.name], ") -> Self:", 4)
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
-            doc = f"{functor.doc[0].upper()}{functor.doc[1:]}; {functor.edges}."
+            doc = f"{functor.doc[:1].upper()}{functor.doc[1:]}; {functor.edges}."
             methods.append(TensorMethodView(head, docstring(doc, 8), body))
     for method in spec.storage_methods():
         if method.tensor is not None:

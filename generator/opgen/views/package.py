@@ -1,11 +1,12 @@
 """Views of the package as a whole: its metadata, its README, its __init__ and its limits."""
 
+import json
 from dataclasses import dataclass
 
 from opgen.matrix import cells
 from opgen.model import Package, Spec
 from opgen.views.method import class_name
-from opgen.views.python import quoted
+from opgen.views.python import docstring
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class PackageView:
     """What pyproject.toml, README.md and __init__.py say."""
 
     package: Package
+    doc: str
+    description: str  # for TOML, as are the requirements
     requires: str
     extras: tuple[ExtraView, ...]
     ops: str
@@ -73,10 +76,15 @@ _EXPORTS = (
 )
 
 
+def _toml(text: str) -> str:
+    # Of texts without control characters, JSON's form is TOML's too.
+    return json.dumps(text, ensure_ascii=False)
+
+
 def package(spec: Spec, _: str | None) -> PackageView:
     """The package."""
     extras = tuple(
-        ExtraView(backend.extra, ", ".join(quoted(text) for text in backend.requires))
+        ExtraView(backend.extra, ", ".join(map(_toml, backend.requires)))
         for backend in spec.backends
         if backend.extra is not None
     )
@@ -93,10 +101,12 @@ def package(spec: Spec, _: str | None) -> PackageView:
     for backend in spec.backends:
         of_backend = [cell.status for cell in every if cell.backend == backend.name]
         counts = [of_backend.count(status) for status in ("supported", "unavailable", "unsupported")]
-        rows.append(SupportRow(backend.name, backend.doc, *counts))
+        rows.append(SupportRow(backend.name, backend.doc.replace("|", "\\|"), *counts))
     return PackageView(
         package=spec.package,
-        requires=", ".join(quoted(text) for text in spec.package.requires),
+        doc=docstring(spec.package.summary, 0),
+        description=_toml(spec.package.summary),
+        requires=", ".join(map(_toml, spec.package.requires)),
         extras=extras,
         ops=", ".join(ops),
         custom_ops=", ".join(custom),

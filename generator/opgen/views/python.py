@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 LINE_LENGTH = 120
+# As they are written between triple quotes.
+_THREE_QUOTES = r"\"\"\""
 
 
 def wrapped(head: str, items: Sequence[str], tail: str, indent: int) -> str:
@@ -24,9 +26,19 @@ def wrapped(head: str, items: Sequence[str], tail: str, indent: int) -> str:
 
 def docstring(text: str, indent: int) -> str:
     """A docstring of `text`, filled to the line length; its first line is not indented."""
-    paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
-    if len(paragraphs) == 1 and indent + len(paragraphs[0]) + 6 <= LINE_LENGTH:
-        return f'"""{paragraphs[0]}"""'
+    return f'"""{docstring_body(text, indent)}"""'
+
+
+def docstring_body(text: str, indent: int) -> str:
+    """What stands between the quotes of a docstring of `text`."""
+    paragraphs = [" ".join(paragraph.split()) for paragraph in in_triple_quotes(text).strip().split("\n\n")]
+    # As ruff, keep a quote of the text away from those of the docstring.
+    if paragraphs[0].startswith('"'):
+        paragraphs[0] = f" {paragraphs[0]}"
+    is_open = paragraphs[0].endswith('"') and not paragraphs[0].endswith(_THREE_QUOTES)
+    closed = f"{paragraphs[0]} " if is_open else paragraphs[0]
+    if len(paragraphs) == 1 and indent + len(closed) + 6 <= LINE_LENGTH:
+        return closed
     margin = " " * indent
     # Of a paragraph alone, one line may not remain: ruff would put the closing quotes on it, beyond the line length.
     width = LINE_LENGTH - (6 if len(paragraphs) == 1 else 3)
@@ -43,7 +55,12 @@ def docstring(text: str, indent: int) -> str:
         )
         for paragraph in paragraphs
     ]
-    return '"""' + "\n\n".join(filled).lstrip() + f'\n{margin}"""'
+    return "\n\n".join(filled).removeprefix(margin) + f"\n{margin}"
+
+
+def in_triple_quotes(text: str) -> str:
+    """`text` as it is written between triple quotes."""
+    return text.replace("\\", "\\\\").replace('"""', _THREE_QUOTES)
 
 
 def comment(text: str) -> str:
@@ -53,7 +70,9 @@ def comment(text: str) -> str:
 
 def quoted(text: str) -> str:
     """A Python string literal with the quotes that ruff chooses."""
-    return "'" + text + "'" if '"' in text and "'" not in text else '"' + text.replace('"', '\\"') + '"'
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    escaped = text.replace("\\", "\\\\").replace(quote, f"\\{quote}")
+    return f"{quote}{escaped}{quote}"
 
 
 def tuple_of(items: Sequence[str]) -> str:
@@ -68,6 +87,16 @@ def set_of(head: str, items: Sequence[str], indent: int) -> str:
         return line
     lines = "".join(f"{' ' * (indent + 4)}{item},\n" for item in items)
     return f"{head}{{\n{lines}{' ' * indent}}}"
+
+
+def frozenset_of(items: Sequence[str], indent: int, around: int) -> str:
+    """A frozenset on one line, or an item a line as ruff breaks it; `around` it the line has so many characters."""
+    line = f"frozenset({tuple_of(items)})"
+    if indent + around + len(line) <= LINE_LENGTH:
+        return line
+    outer, inner = " " * indent, " " * (indent + 4)
+    lines = "".join(f"{inner}    {item},\n" for item in items)
+    return f"frozenset(\n{inner}(\n{lines}{inner})\n{outer})"
 
 
 def import_lines(modules: Mapping[str, Iterable[str]]) -> str:

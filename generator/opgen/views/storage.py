@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from opgen.model import Backend, Family, Spec
 from opgen.views.method import MethodView, class_name, storage_method, types_in
-from opgen.views.python import import_lines, wrapped
+from opgen.views.python import docstring, import_lines, wrapped
 
 # Where the types that signatures mention live in the emitted package.
 _TYPE_MODULES = {
@@ -25,6 +25,7 @@ class FamilyView:
 
     doc: str
     class_name: str
+    class_doc: str
     imports: str
     methods: tuple[MethodView, ...]
 
@@ -51,7 +52,13 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
     """The module of the family named `member`."""
     family = next(family for family in spec.families if family.name == member)
     methods = tuple(storage_method(spec, method) for method in family.methods)
-    return FamilyView(family.doc, mixin_name(family), _imports(spec, family, methods), methods)
+    return FamilyView(
+        doc=docstring(family.doc, 0),
+        class_name=mixin_name(family),
+        class_doc=docstring(family.doc, 4),
+        imports=_imports(spec, family, methods),
+        methods=methods,
+    )
 
 
 def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from opgen.matrix import Cell, cells
 from opgen.model import Spec
-from opgen.views.python import LINE_LENGTH
+from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def support(spec: Spec, _: str | None) -> SupportView:
     keys = sorted(ops_of, key=lambda key: order.index(key[0]))
     used = {key[2] for key in keys}
     groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.groups.items() if name in used)
-    return SupportView(groups, tuple(SupportRow(" | ".join(key), _lines(ops_of[key])) for key in keys))
+    return SupportView(
+        groups, tuple(SupportRow(in_triple_quotes(" | ".join(key)), _lines(ops_of[key])) for key in keys)
+    )
 
 
 def _dtypes(spec: Spec, dtypes: list[str]) -> str:

@@ -37,7 +37,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     """
 
     label: str
-    """The device as errors name it, such as "cuda:0"."""
+    """The device as errors name it: the backend and the ordinal."""
     name: str
     """What its makers call it."""
     target: str

@@ -1,0 +1,188 @@
+"""What a spec may say and this repository's does not: the package that comes of it is as whole as any."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+
+from .project import REPOSITORY, Project
+
+LISTS = {
+    "spec/storage/elementwise.yaml": {
+        "dtypes: float}}\n    unsupported: powers": "dtypes: [f32, f64, f16, bf16, f8e4m3]}}\n    unsupported: powers",
+        "dtypes: float}}\n    unsupported: the function": (
+            "dtypes: [u8, u32, i16, i32, i64, f32, f64, f16, bf16]}}\n    unsupported: the function"
+        ),
+    },
+    "spec/device.yaml": {
+        "dtypes: float\n    unsupported: random numbers are floating point; draw in f32 and convert\n    checks: "
+        '["uniform': 'dtypes: [f32]\n    unsupported: they are drawn in f32\n    checks: ["uniform'
+    },
+    "spec/functors/unary.yaml": {
+        "dtypes: float, numpy: np.exp(x)": "dtypes: [bf16, f16, f32, f64], numpy: np.exp(x)",
+        "dtypes: float, numpy: np.log(x)": "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64], numpy: np.log(x)",
+    },
+}
+
+
+def edit(project: Project, edits: dict[str, dict[str, str]]) -> None:
+    for file, pairs in edits.items():
+        for find, replace in pairs.items():
+            project.edit(file, find, replace)
+    project.generate()
+
+
+def check_lint(project: Project) -> None:
+    # A line of the support matrix is as long as its reason.
+    shutil.copy(REPOSITORY / "pyproject.toml", project.root)  # paths in it are relative to it
+    for command in (["format", "--check"], ["check", "--ignore", "E501"]):
+        arguments = [sys.executable, "-m", "ruff", *command, "--no-cache", "generated"]
+        result = subprocess.run(arguments, cwd=project.root, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def run_python(project: Project, code: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(project.output), "PYTHONDONTWRITEBYTECODE": "1"}
+    arguments = [sys.executable, "-c", code]
+    result = subprocess.run(arguments, env=environment, cwd=project.root, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_dtypes_may_be_listed_one_by_one(repository: Project) -> None:
+    edit(repository, LISTS)
+    check_lint(repository)
+    code = """
+from tallow import DType, Device, Shape, Tensor, UnsupportedDType, UnaryOp
+print(Tensor([2.0], DType.F32).powf(2.0).storage.to_numpy().tolist(), len(UnaryOp.LOG.dtypes))
+for call in (
+    lambda: Tensor([2], DType.U8).powf(2.0),
+    lambda: Tensor([2.0], DType.F8E4M3).elu(1.0),
+    lambda: Tensor([2.0], DType.F8E4M3).exp(),
+    lambda: Device.cpu().rand_uniform_f64(0.0, 1.0, Shape((2,)), DType.F64),
+):
+    try:
+        call()
+    except UnsupportedDType as error:
+        print(error)
+"""
+    assert run_python(repository, code).splitlines() == [
+        "[4.0] 9",
+        "powf: u8 is not supported on cpu: powers are floating point; convert with to_dtype first",
+        "elu: f8e4m3 is not supported on cpu: the function is defined for floating-point dtypes; "
+        "convert with to_dtype first",
+        "exp: f8e4m3 is not supported on cpu: the function is defined for floating-point dtypes; "
+        "convert with to_dtype first",
+        "rand_uniform_f64: f64 is not supported on cpu: they are drawn in f32",
+    ]
+
+
+def test_a_method_that_a_backend_lacks_does_not_disable_it(repository: Project) -> None:
+    """Nobody has written `half` and `nap`; every other method of the backends with a runtime goes on working."""
+    none = "{unsupported: not written yet, dtypes: all}"
+    edits = {
+        "spec/storage/elementwise.yaml": {
+            "  powf:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
+            "    operands: {self: {layout: layout, dtypes: all}}\n  powf:\n"
+        },
+        "spec/device.yaml": {"  zeros:\n": '  nap:\n    signature: "nap() -> None"\n    doc: Do nothing.\n  zeros:\n'},
+    }
+    for backend in ("cpu", "rocm", "metal"):
+        file = repository.root / f"spec/backends/{backend}.yaml"
+        text = file.read_text(encoding="utf-8").replace("  powf:", f"  half: {none}\n  powf:")
+        text = text.replace("  zeros:", "  nap: {unsupported: not written yet}\n  zeros:")
+        file.write_text(text, encoding="utf-8")
+    edit(repository, edits)
+    check_lint(repository)
+    code = """
+from tallow import Device, Layout, Tensor
+from tallow.backend import BackendDevice, BackendStorage
+x = Tensor([2.0, 3.0])
+print((x + 1).storage.to_numpy().tolist())
+print([hasattr(method, "__isabstractmethod__") for method in (BackendStorage.half, BackendDevice.nap)])
+for call in (lambda: x.storage.half(x.layout), Device.cpu().nap):
+    try:
+        call()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    assert run_python(repository, code).splitlines() == [
+        "[3.0, 4.0]",
+        "[False, False]",
+        "UnsupportedDType half: f32 is not supported on cpu: not written yet",
+        "UnsupportedDType nap is not supported on cpu: not written yet",
+    ]
+
+
+# Quotes, backslashes and line ends, as YAML writes them in single quotes.
+ODD = (
+    """'"see" C:\\new\\u: """
+    + '"""'
+    + """
+
+      | it''s "odd"'"""
+)
+MEANT = 'see" C:\\new\\u: """ | it\'s "odd"'
+
+
+def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> None:
+    edits = {
+        "spec/package.yaml": {"summary: A tensor backend for CPU": f"summary: {ODD}\n# "},
+        "spec/dtypes.yaml": {"{doc: unsigned 8-bit integer,": f"{{doc: {ODD},"},
+        "spec/device.yaml": {
+            "doc: What a device does besides running storage methods.": f"doc: {ODD}",
+            "doc: |\n      A storage of `shape.elem_count` zeros.": f"doc: {ODD}",
+        },
+        "spec/storage/reduce.yaml": {"doc: Reductions along dims.": f"doc: {ODD}"},
+        "spec/storage/elementwise.yaml": {
+            "unsupported: powers are floating point; convert with to_dtype first": f"unsupported: {ODD}"
+        },
+        "spec/functors/unary.yaml": {
+            'doc: "e to the power x"': f"doc: {ODD}",
+            '"exp(-inf) is 0, exp(inf) is inf"': ODD,
+            "unsupported: the function is defined for floating-point dtypes; convert with to_dtype first": (
+                f"unsupported: {ODD}"
+            ),
+        },
+        "spec/backends/rocm.yaml": {
+            "doc: HIP kernels through hip-python; matrix products by hipBLAS, "
+            "convolution and pooling by MIOpen where it is there.": f"doc: {ODD}",
+            "requires: [": "requires: ['vulkan; python_version < \"3.12\"', ",
+            'display: ", rocm:{ordinal}"': f"display: {ODD}",
+        },
+        "spec/backends/metal.yaml": {
+            'missing: "tallow has no Metal runtime; use Device.cpu()"': f"missing: {ODD}",
+            "&none {unsupported: tallow has no Metal kernels; use Device.cpu(),": f"&none {{unsupported: {ODD},",
+        },
+    }
+    edit(repository, edits)
+    check_lint(repository)
+    settings = tomllib.loads((repository.output / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["description"] == f'"{MEANT}'
+    assert settings["project"]["optional-dependencies"]["rocm"][0] == 'vulkan; python_version < "3.12"'
+    code = """
+import json, tallow
+from tallow import DType, Device, Tensor, TallowError, UnaryOp, dummy_metal_backend, dummy_rocm_backend, rocm_backend
+from tallow.storage import Storage
+def raised(call):
+    try:
+        call()
+    except TallowError as error:
+        return error.reason
+docs = [tallow.__doc__, Device.__doc__, Device.zeros.__doc__, tallow.storage.reduce.__doc__, rocm_backend.__doc__]
+print(json.dumps([
+    *(" ".join(doc.split()) for doc in docs),
+    raised(lambda: Tensor([2], DType.U8).powf(2.0)),
+    raised(lambda: Tensor([2], DType.U8).exp()),
+    raised(Device.metal),
+    UnaryOp.EXP.unsupported,
+    tallow.device._BACKENDS["rocm"][2],
+    Tensor.exp.__doc__,
+    *sorted({cell.reason for cell in tallow.support() if "odd" in (cell.reason or "")}),
+]))
+"""
+    texts = json.loads(run_python(repository, code))
+    assert all(f'"{MEANT}' in " ".join(text.split()) for text in texts), texts
+    assert len(texts) == 12
