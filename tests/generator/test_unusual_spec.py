@@ -140,7 +140,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
             "unsupported: powers are floating point; convert with to_dtype first": f"unsupported: {ODD}"
         },
         "spec/functors/unary.yaml": {
-            'doc: "e to the power x"': f"doc: {ODD}",
+            'doc: "the exponential, e to the power x"': f"doc: {ODD}",
             '"exp(-inf) is 0, exp(inf) is inf"': ODD,
             "unsupported: the function is defined for floating-point dtypes; convert with to_dtype first": (
                 f"unsupported: {ODD}"

@@ -126,7 +126,7 @@ class TensorBase:
 
 
 def device_of(device: Device | str | None) -> Device:
-    """Return the device that an argument means: a `Device`, its label as `Device.parse` takes it, or None for the CPU."""
+    """Return the device that an argument means: a `Device`, its label as in `Device.parse`, or None for the CPU."""
     if device is None:
         return Device.cpu()
     if isinstance(device, str):
