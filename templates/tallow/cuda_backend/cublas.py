@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
-import weakref
 from typing import Any, Final
 
 from ..dtype import DType
@@ -13,6 +10,7 @@ from .context import Context
 from .error import LibraryError
 from .gemm import StridedBatchedGemm
 from .matrices import Matrices
+from .release import release_with
 
 _ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -44,7 +42,7 @@ class CuBlas:
         self._lock = threading.Lock()
         with context.activated():
             handle = self._handle = self._call("create")
-            weakref.finalize(self, _destroy_quietly, os.getpid(), library, context, handle)
+            release_with(self, _destroy, library, context, handle)
             self._call("set_stream", handle, stream)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
@@ -82,9 +80,6 @@ class CuBlas:
         return f"<CuBlas on {self._context.label}>"
 
 
-def _destroy_quietly(process: int, library: Any, context: Context, handle: int) -> None:
-    """Give a handle back, during garbage collection or at the end of the interpreter."""
-    # A forked child has a copy of its parent's handle.
-    if process == os.getpid():
-        with contextlib.suppress(Exception), context.activated():
-            library.destroy(handle)
+def _destroy(library: Any, context: Context, handle: int) -> None:
+    with context.activated():
+        library.destroy(handle)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..error import OutOfMemory, TallowError
@@ -13,6 +11,7 @@ from .compiler import Nvrtc
 from .context import Context
 from .gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
+from .release import release_with
 from .result import CudaError, check, cuda, start_driver
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Driver(GpuDriver[Module]):
         context = Context(ordinal)
         held = _Held(context)
         # Everything is given back at the end of the interpreter, whoever still uses it.
-        weakref.finalize(self, _release_quietly, os.getpid(), held)
+        release_with(self, held.release)
         self._context = context
         self._held = held
         self._stream = held.stream
@@ -173,11 +172,3 @@ class _Held:
 
 def _give_back(call: str, handle: Any) -> None:
     check(call, getattr(cuda, call)(handle))
-
-
-def _release_quietly(process: int, held: _Held) -> None:
-    """Release at the end of the interpreter, where nobody could handle an error."""
-    # A forked child has copies of its parent's handles; releasing those would pull them from under the parent.
-    if process == os.getpid():
-        with contextlib.suppress(Exception):
-            held.release()

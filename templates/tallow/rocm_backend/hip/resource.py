@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from ..release import release_with
 from .error import HipClosed
 
 
@@ -26,7 +24,7 @@ class HipResource:
         # Whoever takes the entry out makes the call. It also tells a resource that the end of the interpreter released
         # from one that is open, for finalisers that run even later.
         self._held = [(release, arguments)]
-        self._finalizer = weakref.finalize(self, _release_quietly, os.getpid(), self._held)
+        self._finalizer = release_with(self, _release, self._held)
 
     @property
     def closed(self) -> bool:
@@ -60,11 +58,3 @@ def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
     except IndexError:
         return
     release(*arguments)
-
-
-def _release_quietly(process: int, held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
-    """Release during garbage collection or at exit, where nobody could handle an error."""
-    # A forked child holds copies of its parent's handles; releasing those would pull them from under the parent.
-    if process == os.getpid():
-        with contextlib.suppress(Exception):
-            _release(held)
