@@ -171,6 +171,8 @@ def ordered(stream):
     driver.wait_for(stream)
     driver.let_wait(stream)
     return [(call, int(arguments, 16) if arguments != "(nil)" else 0) for call, arguments in calls()]
+# The first time makes the event.
+assert ordered(0)[0][0] == "cuEventCreate"
 # 0 is the legacy default stream, which a build for default streams per thread would not take it for.
 for stream, known in ((0, 1), (1, 1), (2, 2)):
     assert ordered(stream) == [
@@ -242,6 +244,7 @@ def test_nothing_is_left_at_the_end(on_cuda):
 device, second = CudaDevice(0), CudaDevice(1)
 held = [one.storage(np.arange(5)) for one in (device, second)]
 loose = device.driver.allocate(100)
+device.driver.wait_for(0)
 del held[1]
 """,
         CUDA_HOST_REPORT="1",
@@ -256,6 +259,7 @@ import warnings
 warnings.simplefilter("ignore")
 device = CudaDevice(0)
 held = device.storage(np.arange(5))
+device.driver.wait_for(0)
 child = os.fork()
 if child == 0:
     raise SystemExit

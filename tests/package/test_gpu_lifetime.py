@@ -48,6 +48,7 @@ def test_nothing_is_left_at_the_end(run_python):
 import atexit
 atexit.register(lambda: os._exit(1) if live() else None)
 held = use(RocmDevice(0))
+RocmDevice(0).driver.wait_for(0)
 before = live()
 assert before["device memory"] == 4, before
 assert {kind: before[kind] for kind in before if kind != "device memory"} == {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..error import OutOfMemory, TallowError
@@ -48,6 +47,7 @@ class Driver(GpuDriver[Module]):
     """
 
     def __init__(self, ordinal: int) -> None:
+        super().__init__()
         context = Context(ordinal)
         held = _Held(context)
         # Everything is given back at the end of the interpreter, whoever still uses it.
@@ -55,8 +55,6 @@ class Driver(GpuDriver[Module]):
         self._context = context
         self._held = held
         self._stream = held.stream
-        self._event = held.event
-        self._ordering = threading.Lock()
         self.label = context.label
         self.name = context.name
         major, minor = (context.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
@@ -119,20 +117,17 @@ class Driver(GpuDriver[Module]):
         with self._context.activated():
             check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
 
-    def wait_for(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(cuda.CUstream(stream or _LEGACY_STREAM), self._stream)
+    def _new_event(self) -> Any:
+        with self._context.activated():
+            event = check("cuEventCreate", cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING), self.label)
+        self._held.events.append(event)
+        return event
 
-    def let_wait(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(self._stream, cuda.CUstream(stream or _LEGACY_STREAM))
-
-    def _order(self, first: Any, second: Any) -> None:
-        """Let what the second stream is given from now on wait for what is in the first."""
-        # The event is marked and waited for at once, and so can be used again.
-        with self._ordering, self._context.activated():
-            check("cuEventRecord", cuda.cuEventRecord(self._event, first), self.label)
-            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(second, self._event, 0), self.label)
+    def _order_by(self, event: Any, first: int, second: int) -> None:
+        waiting = cuda.CUstream(second or _LEGACY_STREAM)
+        with self._context.activated():
+            check("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(first or _LEGACY_STREAM)), self.label)
+            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(waiting, event, 0), self.label)
 
     def open_libraries(
         self,
@@ -151,10 +146,10 @@ class _Held:
         self.context = context
         self.addresses: set[int] = set()
         self.modules: list[CudaModule] = []
-        stream_flag, event_flag = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING, cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self.events: list[Any] = []
         with context.activated():
-            self.stream = check("cuStreamCreate", cuda.cuStreamCreate(stream_flag), context.label)
-            self.event = check("cuEventCreate", cuda.cuEventCreate(event_flag), context.label)
+            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+            self.stream = check("cuStreamCreate", created, context.label)
 
     def release(self) -> None:
         """Wait for the stream and give everything back, all of it even where the device is lost."""
@@ -162,7 +157,8 @@ class _Held:
             cleanup.callback(self.context.release)
             cleanup.enter_context(self.context.activated())
             cleanup.callback(_give_back, "cuStreamDestroy", self.stream)
-            cleanup.callback(_give_back, "cuEventDestroy", self.event)
+            for event in self.events:
+                cleanup.callback(_give_back, "cuEventDestroy", event)
             for module in self.modules:
                 cleanup.callback(module.unload)
             for address in self.addresses:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -45,13 +44,11 @@ class Driver(GpuDriver[Module]):
     """A device over HIP. What HIP refuses raises HipError."""
 
     def __init__(self, ordinal: int) -> None:
+        super().__init__()
         device = HipDevice(ordinal)
         properties = device.properties
         self._device = device
         self._stream = HipStream(device)
-        # For the order among streams: marked and waited for at once, and so used again.
-        self._event = HipEvent(device, timing=False)
-        self._ordering = threading.Lock()
         # Each frees its memory at the end of the interpreter, whoever still uses it.
         self._buffers: dict[int, HipBuffer] = {}
         self.label = device.label
@@ -105,21 +102,15 @@ class Driver(GpuDriver[Module]):
     def synchronize_device(self) -> None:
         synchronize_device(self._device)
 
-    def wait_for(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(stream, self._stream.handle)
+    def _new_event(self) -> HipEvent:
+        return HipEvent(self._device, timing=False)
 
-    def let_wait(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(self._stream.handle, stream)
-
-    def _order(self, first: Any, second: Any) -> None:
-        """Let what the second stream is given from now on wait for what is in the first."""
+    def _order_by(self, event: HipEvent, first: int, second: int) -> None:
+        self._stream.require_open()
         # The default stream is that of the current device.
-        with self._ordering, self._device.activated():
-            event = self._event.handle
-            check("hipEventRecord", hip.hipEventRecord(event, first), self.label)
-            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event, 0), self.label)
+        with self._device.activated():
+            check("hipEventRecord", hip.hipEventRecord(event.handle, first), self.label)
+            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event.handle, 0), self.label)
 
     def open_libraries(self, allocator: CachingAllocator) -> tuple[Blas | None, Images | None]:
         """hipBLAS and MIOpen, each None where it is not there."""
