@@ -252,6 +252,52 @@ del held[1]
     assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
 
 
+def test_threads_that_outlive_the_interpreter(on_cuda):
+    """Daemon threads are told that the device is closed, and touch nothing that was given back."""
+    printed = on_cuda("""
+import atexit
+from tallow.cuda_backend.result import cuda
+told = set()
+atexit.register(lambda: print(*sorted(told), calls_before[-1], calls_during))  # and so called last
+
+device = CudaDevice(0)
+storage = device.storage(np.arange(5))
+fill(device)
+uses = [
+    lambda: fill(device),
+    lambda: device.driver.zero(storage.memory.address, 40),
+    storage.to_numpy,
+    lambda: device.driver.wait_for(0),
+    lambda: device.driver.free(device.driver.allocate(8)),
+]
+def work(use):
+    while True:
+        try:
+            use()
+        except Exception as error:
+            told.add(str(error))
+
+# As slow as if the first of much memory were given back: time enough for the others.
+free = cuda.cuMemFree
+def slow_free(address):
+    global calls_before, calls_during
+    if threading.current_thread() is threading.main_thread():
+        calls_before = [call for call, _ in calls()]
+        threading.Event().wait(0.1)
+        calls_during = [call for call, _ in calls()]
+        cuda.cuMemFree = free
+    return free(address)
+for use in uses:
+    threading.Thread(target=work, args=(use,), daemon=True).start()
+threading.Event().wait(0.1)
+cuda.cuMemFree = slow_free
+""")
+    assert printed == (
+        "<CudaStream on cuda:0> is closed; use it before close() or the end of its with block, or of the interpreter"
+        " cuStreamSynchronize []\n"
+    )
+
+
 def test_a_forked_child_takes_nothing_away(on_cuda):
     printed = on_cuda(
         """

@@ -82,6 +82,60 @@ def test_storages_that_outlive_everything_are_quiet(run_python):
     )
 
 
+def test_threads_that_outlive_the_interpreter(run_python):
+    """Daemon threads are told that the device is closed, and touch nothing that was given back."""
+    printed = run_python(
+        USE
+        + """
+import atexit, threading
+from hip import hip
+told = set()
+ended = []
+atexit.register(lambda: print(*sorted(told), ended[0], ended[-1]))  # and so called last
+
+from tallow import Tensor
+device = RocmDevice(0)
+held = use(device)
+x = Tensor(np.zeros(50000, np.float32)).to("rocm:0")
+uses = [
+    lambda: x + x,
+    lambda: use(device),
+    x.numpy,
+    lambda: device.blas.multiply(
+        DType.F32, (1, 8, 8, 8), *[Matrices(held[0].memory.address, False, 8, 64)] * 2, held[1].memory.address
+    ),
+    lambda: device.driver.let_wait(0),
+    lambda: device.driver.free(device.driver.allocate(8)),
+]
+[call() for call in uses]
+def work(call):
+    while True:
+        try:
+            call()
+        except Exception as error:
+            told.add(str(error))
+# As slow as if the first of much memory were given back: time enough for the others.
+def make_slow(name):
+    call = getattr(hip, name)
+    def slow(*arguments):
+        if threading.current_thread() is threading.main_thread():
+            ended.append(name)
+            threading.Event().wait(0.1)
+        return call(*arguments)
+    setattr(hip, name, slow)
+for name in ("hipFree", "hipStreamDestroy", "hipDeviceSynchronize"):
+    make_slow(name)
+for call in uses:
+    threading.Thread(target=work, args=(call,), daemon=True).start()
+threading.Event().wait(0.1)
+"""
+    )
+    assert printed == (
+        "<HipStream on rocm:0> is closed; use it before close() or the end of its with block, or of the interpreter"
+        " hipDeviceSynchronize hipStreamDestroy\n"
+    )
+
+
 def test_without_a_cache_every_storage_is_an_allocation(run_python):
     run_python(
         USE

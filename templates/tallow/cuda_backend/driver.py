@@ -10,8 +10,9 @@ from .compiler import Nvrtc
 from .context import Context
 from .gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
-from .release import release_with
+from .release import release_with, stop_at_exit
 from .result import CudaError, check, cuda, start_driver
+from .stream import CudaStream
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -61,10 +62,12 @@ class Driver(GpuDriver[Module]):
         self.target = f"sm_{major}{minor}"
         self.wave_size = context.attribute("WARP_SIZE")
         self.multiprocessors = context.attribute("MULTIPROCESSOR_COUNT")
-        self.stream = int(held.stream)
+        self.stream = int(held.stream.handle)
         self.compiler = Nvrtc()
+        stop_at_exit(self)
 
     def allocate(self, nbytes: int) -> int:
+        self._stream.require_open()
         try:
             with self._context.activated():
                 address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
@@ -76,6 +79,7 @@ class Driver(GpuDriver[Module]):
         return address
 
     def free(self, address: int) -> None:
+        self._stream.require_open()
         self._held.addresses.remove(address)
         with self._context.activated():
             check("cuMemFree", cuda.cuMemFree(address), self.label)
@@ -86,19 +90,20 @@ class Driver(GpuDriver[Module]):
         return int(free), int(total)
 
     def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
+        stream = self._stream.handle
         with self._context.activated():
             if direction is Direction.TO_DEVICE:
-                copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, self._stream)
+                copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, stream)
             elif direction is Direction.TO_HOST:
-                copied = cuda.cuMemcpyDtoHAsync(target, origin, nbytes, self._stream)
+                copied = cuda.cuMemcpyDtoHAsync(target, origin, nbytes, stream)
             else:
-                copied = cuda.cuMemcpyDtoDAsync(target, origin, nbytes, self._stream)
+                copied = cuda.cuMemcpyDtoDAsync(target, origin, nbytes, stream)
         check("cuMemcpyAsync", copied, f"{direction.name.lower().replace('_', ' ')} of {self.label}")
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         if nbytes:
             with self._context.activated():
-                filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream)
+                filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream.handle)
             check("cuMemsetD8Async", filled, self.label)
 
     def load(self, code: bytes, name: str) -> Module:
@@ -110,12 +115,14 @@ class Driver(GpuDriver[Module]):
         return CudaKernel(module, name, self._stream, block, argument_size).enqueue
 
     def synchronize(self) -> None:
-        with self._context.activated():
-            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self._stream), self.label)
+        self._stream.synchronize()
 
     def synchronize_device(self) -> None:
         with self._context.activated():
             check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
+
+    def stop(self) -> None:
+        self._stream.stop()
 
     def _new_event(self) -> Any:
         with self._context.activated():
@@ -124,6 +131,7 @@ class Driver(GpuDriver[Module]):
         return event
 
     def _order_by(self, event: Any, first: int, second: int) -> None:
+        self._stream.require_open()
         waiting = cuda.CUstream(second or _LEGACY_STREAM)
         with self._context.activated():
             check("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(first or _LEGACY_STREAM)), self.label)
@@ -136,7 +144,7 @@ class Driver(GpuDriver[Module]):
         """cuBLAS, or None where it is not there; images are left to tallow's kernels."""
         from . import cublas
 
-        return cublas.open_blas(self._context, self.stream), None
+        return cublas.open_blas(self._context, self._stream), None
 
 
 class _Held:
@@ -147,23 +155,21 @@ class _Held:
         self.addresses: set[int] = set()
         self.modules: list[CudaModule] = []
         self.events: list[Any] = []
-        with context.activated():
-            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-            self.stream = check("cuStreamCreate", created, context.label)
+        self.stream = CudaStream(context)
 
     def release(self) -> None:
         """Wait for the stream and give everything back, all of it even where the device is lost."""
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.context.release)
             cleanup.enter_context(self.context.activated())
-            cleanup.callback(_give_back, "cuStreamDestroy", self.stream)
+            cleanup.callback(self.stream.destroy)
             for event in self.events:
                 cleanup.callback(_give_back, "cuEventDestroy", event)
             for module in self.modules:
                 cleanup.callback(module.unload)
             for address in self.addresses:
                 cleanup.callback(_give_back, "cuMemFree", address)
-            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self.stream))
+            self.stream.drain()
 
 
 def _give_back(call: str, handle: Any) -> None:
