@@ -190,6 +190,8 @@ def test_memory_that_is_not_there(on_cuda):
 device = CudaDevice(0)
 with pytest.raises(OutOfMemory, match="cuda:0: no memory for .* bytes"):
     device.empty(DType.F64, 1 << 50)
+with pytest.raises(OutOfMemory, match=f"cuda:0: no memory for {1 << 65} bytes"):
+    device.empty(DType.F64, 1 << 62)
 device.allocator.empty_cache()
 fail("cuMemAlloc_v2", 2)
 assert device.storage(np.arange(5)).to_numpy().tolist() == list(range(5))

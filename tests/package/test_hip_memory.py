@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
+from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
 
 
@@ -123,6 +123,9 @@ def test_out_of_memory(device):
         HipBuffer(device, 1 << 60)
     assert caught.value.out_of_memory
     assert caught.value.recoverable
+    for nbytes in (1 << 64, 1 << 65):
+        with pytest.raises(OutOfMemory, match=f"rocm:0: no memory for {nbytes} bytes"):
+            HipBuffer(device, nbytes)
     assert before.to_bytes() == b"\3" * 16
     assert HipBuffer(device, 16).nbytes == 16
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
+from tallow import Device, DType, InvalidArgument, OutOfMemory, Tensor, UnsupportedDType
 
 from .arrays import FLOATS, same
 
@@ -57,6 +58,16 @@ def test_random_numbers_that_do_not_exist(device: Device) -> None:
         Tensor.randn(3, 0.0, -1.0, device=device)
     with pytest.raises(InvalidArgument, match="mean is finite"):
         Tensor.randn(3, math.inf, device=device)
+
+
+@pytest.mark.parametrize("shape", [(1 << 60,), (1 << 61,), (1 << 62, 4), (1 << 100,)])
+def test_more_elements_than_there_is_room_for(device: Device, shape: tuple[int, ...]) -> None:
+    """Also more than the memory of any machine could be counted in."""
+    message = f"no memory for {8 * math.prod(shape)} bytes"
+    makers: tuple[Callable[..., Tensor], ...] = (Tensor.zeros, Tensor.ones, Tensor.rand, Tensor.randn)
+    for make in makers:
+        with pytest.raises(OutOfMemory, match=message):
+            make(shape, dtype=DType.F64, device=device)
 
 
 @pytest.mark.parametrize("shape", [-1, (2, -1), (1,) * 9, (1.5,), "ab"])

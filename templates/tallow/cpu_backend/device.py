@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backend import BackendDevice
 from ..dtype import Array, DType
-from ..error import InvalidArgument, OutOfMemory
+from ..error import InvalidArgument, OutOfMemory, TallowError
 from ..layout import Layout
 from ..random import RandomState
 from ..shape import Shape
@@ -40,20 +40,18 @@ class CpuDevice(BackendDevice):
         return self._random.seed
 
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.uniform(seed, base, count, lo, up, dtype))
+        seed, base = self._random.reserve(shape.elem_count, dtype)
+        return self._make(lambda count: random.uniform(seed, base, count, lo, up, dtype), shape, dtype)
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        seed, base = self._random.reserve(count, dtype)
-        return CpuStorage(self, dtype, random.normal(seed, base, count, mean, std, dtype))
+        seed, base = self._random.reserve(shape.elem_count, dtype)
+        return self._make(lambda count: random.normal(seed, base, count, mean, std, dtype), shape, dtype)
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.zeros, shape, dtype)
+        return self._make(lambda count: np.zeros(count, dtype.numpy), shape, dtype)
 
     def alloc_uninit(self, shape: Shape, dtype: DType) -> CpuStorage:
-        return self._allocate(np.empty, shape, dtype)
+        return self._make(lambda count: np.empty(count, dtype.numpy), shape, dtype)
 
     def storage_from_slice(self, data: Sequence[float], dtype: DType) -> CpuStorage:
         values = np.asarray(data)
@@ -79,9 +77,13 @@ class CpuDevice(BackendDevice):
     def synchronize(self) -> None:
         """Nothing is ever under way."""
 
-    def _allocate(self, make: Callable[..., Array], shape: Shape, dtype: DType) -> CpuStorage:
+    def _make(self, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
+        """The storage of a new array of as many elements as the shape has; OutOfMemory where there is no room."""
         count = shape.elem_count
         try:
-            return CpuStorage(self, dtype, make(count, dtype.numpy))
-        except MemoryError:
+            return CpuStorage(self, dtype, array_of(count))
+        except TallowError:
+            raise
+        # NumPy raises ValueError for more bytes than it can count.
+        except (MemoryError, ValueError):
             raise OutOfMemory("cpu", count * dtype.itemsize) from None

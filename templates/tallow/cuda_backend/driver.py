@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..error import OutOfMemory, TallowError
+from ..error import TallowError
 from .compiler import Nvrtc
 from .context import Context
 from .gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
 from .release import release_with, stop_at_exit
-from .result import CudaError, check, cuda, start_driver
+from .result import check, cuda, start_driver
 from .stream import CudaStream
 
 if TYPE_CHECKING:
@@ -66,15 +66,10 @@ class Driver(GpuDriver[Module]):
         self.compiler = Nvrtc()
         stop_at_exit(self)
 
-    def allocate(self, nbytes: int) -> int:
+    def _allocate(self, nbytes: int) -> int:
         self._stream.require_open()
-        try:
-            with self._context.activated():
-                address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
-        except CudaError as error:
-            if error.out_of_memory:
-                raise OutOfMemory(self.label, nbytes) from error
-            raise
+        with self._context.activated():
+            address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
         self._held.addresses.add(address)
         return address
 

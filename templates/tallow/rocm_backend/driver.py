@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..error import OutOfMemory, TallowError
+from ..error import TallowError
 from .compiler import Hiprtc
 from .error import InvalidKernel
 from .gpu_driver import Direction, Function, GpuDriver
@@ -63,14 +63,9 @@ class Driver(GpuDriver[Module]):
         self.compiler = Hiprtc()
         stop_at_exit(self)
 
-    def allocate(self, nbytes: int) -> int:
+    def _allocate(self, nbytes: int) -> int:
         self._stream.require_open()
-        try:
-            buffer = HipBuffer(self._device, nbytes)
-        except HipError as error:
-            if error.out_of_memory:
-                raise OutOfMemory(self.label, nbytes) from error
-            raise
+        buffer = HipBuffer(self._device, nbytes)
         self._buffers[buffer.address] = buffer
         return buffer.address
 

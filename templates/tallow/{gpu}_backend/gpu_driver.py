@@ -8,6 +8,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..dtype import Array
+from ..error import OutOfMemory
+from .error import DriverError
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -54,9 +56,20 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         # Events that nothing uses at the moment.
         self._events: list[Any] = []
 
-    @abstractmethod
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
+        try:
+            return self._allocate(nbytes)
+        except OverflowError as error:  # more bytes than the vendor's driver can count
+            raise OutOfMemory(self.label, nbytes) from error
+        except DriverError as error:
+            if error.out_of_memory:
+                raise OutOfMemory(self.label, nbytes) from error
+            raise
+
+    @abstractmethod
+    def _allocate(self, nbytes: int) -> int:
+        """The address of new memory."""
 
     @abstractmethod
     def free(self, address: int) -> None:

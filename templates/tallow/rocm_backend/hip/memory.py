@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from ...error import DeviceMismatch, InvalidArgument
+from ...error import DeviceMismatch, InvalidArgument, OutOfMemory
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .resource import HipResource
@@ -15,6 +15,8 @@ from .stream import HipStream
 _HOST_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyHostToDevice
 _DEVICE_TO_HOST: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToHost
 _DEVICE_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+# HIP counts bytes in 64 bits.
+_TOO_MANY_BYTES: Final = 1 << 64
 _FILLS: Final[dict[int, tuple[str, Any]]] = {
     1: ("hipMemsetD8Async", hip.hipMemsetD8Async),
     2: ("hipMemsetD16Async", hip.hipMemsetD16Async),
@@ -45,9 +47,14 @@ class HipBuffer:
     _allocation: _Allocation | None
 
     def __init__(self, device: HipDevice, nbytes: int) -> None:
-        """Allocate `nbytes` uninitialised bytes; `HipError` with `out_of_memory` when the device has no room."""
+        """Allocate `nbytes` uninitialised bytes.
+
+        `HipError` with `out_of_memory` when the device has no room, `OutOfMemory` when no device could have it.
+        """
         if nbytes < 0:
             raise InvalidArgument("HipBuffer", f"a size is 0 or more, not {nbytes}")
+        if nbytes >= _TOO_MANY_BYTES:
+            raise OutOfMemory(device.label, nbytes)
         address = 0
         if nbytes:
             with device.activated():
