@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -163,9 +164,9 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
     with pytest.raises(BufferError, match="move them first"):
         tensor.__dlpack__(dl_device=(1, 0))
 
-    class Taken:
-        def __init__(self) -> None:
-            self.capsule = tensor.__dlpack__()
+    class Given:
+        def __init__(self, capsule: object) -> None:
+            self.capsule = capsule
 
         def __dlpack__(self, stream: int) -> Any:
             return self.capsule
@@ -173,10 +174,14 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return tensor.__dlpack_device__()
 
-    source = Taken()
+    source = Given(tensor.__dlpack__())
     Tensor.from_dlpack(source)
     with pytest.raises(InvalidArgument, match="taken before"):
         Tensor.from_dlpack(source)
+    other = datetime.datetime_CAPI  # type: ignore[attr-defined]
+    for wrong, told in ((5, "5"), (None, "None"), (other, '<capsule object "datetime.datetime_CAPI" at ')):
+        with pytest.raises(InvalidArgument, match=f"__dlpack__ gave {told}.*, which is no capsule called dltensor"):
+            Tensor.from_dlpack(Given(wrong))
 
 
 def test_a_dtype_without_a_code_is_refused(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
