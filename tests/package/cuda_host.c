@@ -175,11 +175,6 @@ EXPORT int cuCtxSetCurrent(void* context) {
     current = context;
     return OK;
 }
-EXPORT int cuCtxSynchronize(void) {
-    BEGIN(" ");
-    NEED_CONTEXT();
-    return OK;
-}
 EXPORT int cuMemAlloc_v2(uint64_t* address, size_t size) {
     BEGIN("%zu", size);
     NEED_CONTEXT();

@@ -16,7 +16,7 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.cuda_backend.cublas import CuBlas, open_blas
-from tallow.cuda_backend.error import Closed, LibraryError
+from tallow.cuda_backend.error import LibraryError
 from tallow.cuda_backend.matrices import LARGEST_COUNT, Matrices
 
 NOTHING = Matrices(0, False, 1, 1)
@@ -37,17 +37,6 @@ class Context:
         self.entered += 1
         yield
         self.depth -= 1
-
-
-class Stream:
-    handle = 1234
-
-    def __init__(self) -> None:
-        self.closed = False
-
-    def require_open(self) -> None:
-        if self.closed:
-            raise Closed("the stream")
 
 
 class CuBlasError(Exception):
@@ -98,7 +87,7 @@ def library(context, monkeypatch):
 
 
 def test_a_handle_is_made_exact_and_given_back(context, library):
-    blas = open_blas(context, Stream())
+    blas = open_blas(context, 1234)
     assert library.calls == [
         ("get_cudart_version",),
         ("create",),
@@ -123,7 +112,7 @@ def test_a_handle_is_made_exact_and_given_back(context, library):
     ],
 )
 def test_a_product(context, library, dtype, kind, compute, factor):
-    blas = open_blas(context, Stream())
+    blas = open_blas(context, 1234)
     library.calls.clear()
     blas.multiply(dtype, (2, 3, 5, 7), Matrices(1000, False, 7, 21), Matrices(2000, True, 8, 40), 3000)
     ((name, handle, *arguments),) = library.calls
@@ -145,7 +134,7 @@ def test_a_product(context, library, dtype, kind, compute, factor):
     ],
 )
 def test_one_matrix_on_the_right_makes_one_product(context, library, b, lhs, folded):
-    blas = open_blas(context, Stream())
+    blas = open_blas(context, 0)
     library.calls.clear()
     blas.multiply(DType.F32, (b, 3, 5, 7), lhs, Matrices(0, False, 5, 0), 0)
     arguments = library.calls[0][2:]
@@ -156,14 +145,14 @@ def test_one_matrix_on_the_right_makes_one_product(context, library, b, lhs, fol
 def test_a_handle_that_fails(context, library, call):
     library.failing = call
     with pytest.raises(LibraryError, match=rf"cublas {call}: NOT_INITIALIZED \(1\); tallow needs cuBLAS 12"):
-        CuBlas(library, context, Stream())
+        CuBlas(library, context, 0)
     gc.collect()
     made = call != "create"
     assert (("destroy", 77) in library.calls) == made
 
 
 def test_a_product_that_fails(context, library):
-    blas = open_blas(context, Stream())
+    blas = open_blas(context, 0)
     library.failing = "gemm_strided_batched_ex"
     with pytest.raises(LibraryError, match="cublas gemm_strided_batched_ex"):
         blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
@@ -171,20 +160,10 @@ def test_a_product_that_fails(context, library):
     blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
 
 
-def test_a_product_after_the_end(context, library):
-    stream = Stream()
-    blas = open_blas(context, stream)
-    library.calls.clear()
-    stream.closed = True
-    with pytest.raises(Closed, match="the stream is closed"):
-        blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
-    assert not library.calls
-
-
 def test_without_the_package_there_is_none(context, monkeypatch):
     for name in ("nvmath", "nvmath.bindings", "nvmath.bindings.cublas"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert open_blas(context, Stream()) is None
+    assert open_blas(context, 0) is None
 
 
 def test_without_the_library_there_is_none(context, library):
@@ -192,7 +171,7 @@ def test_without_the_library_there_is_none(context, library):
         raise RuntimeError("Failed to dlopen libcublas.so.13")
 
     library.get_cudart_version = missing
-    assert open_blas(context, Stream()) is None
+    assert open_blas(context, 0) is None
 
 
 def test_products_on_a_gpu(gpu):

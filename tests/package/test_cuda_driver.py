@@ -14,6 +14,7 @@ pytest.importorskip("cuda.bindings")
 
 USE = """
 import ctypes
+import gc
 import os
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
 from tallow.cuda_backend.device import GpuDevice
+from tallow.cuda_backend.driver import Driver
 from tallow.cuda_backend.kernels import Kernels
 from tallow.cuda_backend.result import CudaError
 from tallow.cuda_backend.error import InvalidKernel
@@ -240,64 +242,19 @@ for _ in range(2):
     assert printed.startswith("contexts ")
 
 
-def test_nothing_is_left_at_the_end(on_cuda):
+def test_a_driver_that_nobody_holds_leaves_nothing(on_cuda):
     printed = on_cuda(
         """
-device, second = CudaDevice(0), CudaDevice(1)
-held = [one.storage(np.arange(5)) for one in (device, second)]
-loose = device.driver.allocate(100)
-device.driver.wait_for(0)
-del held[1]
+drivers = [Driver(0), Driver(1)]
+for driver in drivers:
+    driver.allocate(100)
+    driver.wait_for(0)
+del driver, drivers
+gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
     assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
-
-
-def test_threads_that_outlive_the_interpreter(on_cuda):
-    """Daemon threads are told that the device is closed, and touch nothing that was given back."""
-    printed = on_cuda("""
-import atexit
-from tallow.cuda_backend.result import cuda
-told = set()
-atexit.register(lambda: print(*sorted(told), calls_before[-1], calls_during))  # and so called last
-
-device = CudaDevice(0)
-storage = device.storage(np.arange(5))
-fill(device)
-uses = [
-    lambda: fill(device),
-    lambda: device.driver.zero(storage.memory.address, 40),
-    storage.to_numpy,
-    lambda: device.driver.wait_for(0),
-    lambda: device.driver.free(device.driver.allocate(8)),
-]
-def work(use):
-    while True:
-        try:
-            use()
-        except Exception as error:
-            told.add(str(error))
-
-# As slow as if the first of much memory were given back: time enough for the others.
-free = cuda.cuMemFree
-def slow_free(address):
-    global calls_before, calls_during
-    if threading.current_thread() is threading.main_thread():
-        calls_before = [call for call, _ in calls()]
-        threading.Event().wait(0.1)
-        calls_during = [call for call, _ in calls()]
-        cuda.cuMemFree = free
-    return free(address)
-for use in uses:
-    threading.Thread(target=work, args=(use,), daemon=True).start()
-threading.Event().wait(0.1)
-cuda.cuMemFree = slow_free
-""")
-    assert printed == (
-        "<CudaStream on cuda:0> is closed; use it before close() or the end of its with block, or of the interpreter"
-        " cuStreamSynchronize []\n"
-    )
 
 
 def test_a_forked_child_takes_nothing_away(on_cuda):
@@ -305,14 +262,14 @@ def test_a_forked_child_takes_nothing_away(on_cuda):
         """
 import warnings
 warnings.simplefilter("ignore")
-device = CudaDevice(0)
-held = device.storage(np.arange(5))
-device.driver.wait_for(0)
+driver = Driver(0)
+driver.wait_for(0)
 child = os.fork()
-if child == 0:
-    raise SystemExit
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert held.to_numpy().tolist() == list(range(5))
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    driver.synchronize()
+del driver
+gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )

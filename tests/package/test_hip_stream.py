@@ -2,7 +2,6 @@
 
 import gc
 import re
-import weakref
 
 import pytest
 
@@ -191,27 +190,6 @@ def test_event_flags_reach_the_runtime(device, monkeypatch):
     HipEvent(device).close()
     HipEvent(device, timing=False, blocking=True).close()
     assert given == [0, hip.hipEventDisableTiming | hip.hipEventBlockingSync]
-
-
-def test_an_alias_ends_before_its_stream(device):
-    stream = HipStream(device)
-    alias = stream.alias()
-    assert (alias.address, alias.device, alias.priority) == (stream.address, device, stream.priority)
-    alias.record().synchronize()
-    alias.close()
-    with pytest.raises(HipClosed, match="HipStream on rocm:0"):
-        alias.record()
-    stream.record().synchronize()
-    # It keeps what it stands for.
-    alias, gone = stream.alias(), weakref.ref(stream)
-    del stream
-    gc.collect()
-    alias.synchronize()
-    alias.close()
-    gc.collect()
-    assert gone() is None
-    with pytest.raises(HipClosed):
-        alias.alias()
 
 
 def test_an_event_is_destroyed_once(device, destroyed):

@@ -9,7 +9,6 @@ from .context import Context
 from .error import LibraryError
 from .gemm import GemmLibrary, StridedBatchedGemm
 from .release import release_with
-from .stream import CudaStream
 
 _ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -19,7 +18,7 @@ _KINDS: Final = {DType.BF16: 14, DType.F16: 2, DType.F32: 0, DType.F64: 1}
 _ALGORITHM: Final = -1
 
 
-def open_blas(context: Context, stream: CudaStream) -> CuBlas | None:
+def open_blas(context: Context, stream: int) -> CuBlas | None:
     """cuBLAS on a stream; None where nvmath-python or the library is missing."""
     try:
         from nvmath.bindings import cublas
@@ -34,7 +33,7 @@ def open_blas(context: Context, stream: CudaStream) -> CuBlas | None:
 class CuBlas(GemmLibrary):
     """A handle of cuBLAS."""
 
-    def __init__(self, library: Any, context: Context, stream: CudaStream) -> None:
+    def __init__(self, library: Any, context: Context, stream: int) -> None:
         sums, operations = library.ComputeType, library.Operation
         gemm = StridedBatchedGemm(
             kinds=_KINDS,
@@ -44,11 +43,10 @@ class CuBlas(GemmLibrary):
         )
         super().__init__(context, gemm)
         self._library = library
-        self._stream = stream
         with context.activated():
             handle = self._handle = self._call("create")
             release_with(self, _destroy, library, context, handle)
-            self._call("set_stream", handle, int(stream.handle))
+            self._call("set_stream", handle, stream)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
             self._call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
@@ -56,7 +54,6 @@ class CuBlas(GemmLibrary):
             self._call("set_atomics_mode", handle, library.AtomicsMode.NOT_ALLOWED)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
-        self._stream.require_open()
         self._call("gemm_strided_batched_ex", self._handle, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> Any:

@@ -10,9 +10,8 @@ from .compiler import Nvrtc
 from .context import Context
 from .gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
-from .release import release_with, stop_at_exit
+from .release import release_with
 from .result import check, cuda, start_driver
-from .stream import CudaStream
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -51,7 +50,6 @@ class Driver(GpuDriver[Module]):
         super().__init__()
         context = Context(ordinal)
         held = _Held(context)
-        # Everything is given back at the end of the interpreter, whoever still uses it.
         release_with(self, held.release)
         self._context = context
         self._held = held
@@ -62,19 +60,16 @@ class Driver(GpuDriver[Module]):
         self.target = f"sm_{major}{minor}"
         self.wave_size = context.attribute("WARP_SIZE")
         self.multiprocessors = context.attribute("MULTIPROCESSOR_COUNT")
-        self.stream = int(held.stream.handle)
+        self.stream = int(held.stream)
         self.compiler = Nvrtc()
-        stop_at_exit(self)
 
     def _allocate(self, nbytes: int) -> int:
-        self._stream.require_open()
         with self._context.activated():
             address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
         self._held.addresses.add(address)
         return address
 
     def free(self, address: int) -> None:
-        self._stream.require_open()
         self._held.addresses.remove(address)
         with self._context.activated():
             check("cuMemFree", cuda.cuMemFree(address), self.label)
@@ -85,20 +80,19 @@ class Driver(GpuDriver[Module]):
         return int(free), int(total)
 
     def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        stream = self._stream.handle
         with self._context.activated():
             if direction is Direction.TO_DEVICE:
-                copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, stream)
+                copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, self._stream)
             elif direction is Direction.TO_HOST:
-                copied = cuda.cuMemcpyDtoHAsync(target, origin, nbytes, stream)
+                copied = cuda.cuMemcpyDtoHAsync(target, origin, nbytes, self._stream)
             else:
-                copied = cuda.cuMemcpyDtoDAsync(target, origin, nbytes, stream)
+                copied = cuda.cuMemcpyDtoDAsync(target, origin, nbytes, self._stream)
         check("cuMemcpyAsync", copied, f"{direction.name.lower().replace('_', ' ')} of {self.label}")
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         if nbytes:
             with self._context.activated():
-                filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream.handle)
+                filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream)
             check("cuMemsetD8Async", filled, self.label)
 
     def load(self, code: bytes, name: str) -> Module:
@@ -110,14 +104,12 @@ class Driver(GpuDriver[Module]):
         return CudaKernel(module, name, self._stream, block, argument_size).enqueue
 
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        with self._context.activated():
+            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self._stream), self.label)
 
     def synchronize_device(self) -> None:
         with self._context.activated():
             check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
-
-    def stop(self) -> None:
-        self._stream.stop()
 
     def _new_event(self) -> Any:
         with self._context.activated():
@@ -126,7 +118,6 @@ class Driver(GpuDriver[Module]):
         return event
 
     def _order_by(self, event: Any, first: int, second: int) -> None:
-        self._stream.require_open()
         waiting = cuda.CUstream(second or _LEGACY_STREAM)
         with self._context.activated():
             check("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(first or _LEGACY_STREAM)), self.label)
@@ -139,7 +130,7 @@ class Driver(GpuDriver[Module]):
         """cuBLAS, or None where it is not there; images are left to tallow's kernels."""
         from . import cublas
 
-        return cublas.open_blas(self._context, self._stream), None
+        return cublas.open_blas(self._context, self.stream), None
 
 
 class _Held:
@@ -150,21 +141,23 @@ class _Held:
         self.addresses: set[int] = set()
         self.modules: list[CudaModule] = []
         self.events: list[Any] = []
-        self.stream = CudaStream(context)
+        with context.activated():
+            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+            self.stream = check("cuStreamCreate", created, context.label)
 
     def release(self) -> None:
         """Wait for the stream and give everything back, all of it even where the device is lost."""
         with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.context.release)
             cleanup.enter_context(self.context.activated())
-            cleanup.callback(self.stream.destroy)
+            cleanup.callback(_give_back, "cuStreamDestroy", self.stream)
             for event in self.events:
                 cleanup.callback(_give_back, "cuEventDestroy", event)
             for module in self.modules:
                 cleanup.callback(module.unload)
             for address in self.addresses:
                 cleanup.callback(_give_back, "cuMemFree", address)
-            self.stream.drain()
+            check("cuStreamSynchronize", cuda.cuStreamSynchronize(self.stream))
 
 
 def _give_back(call: str, handle: Any) -> None:

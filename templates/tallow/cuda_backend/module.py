@@ -10,7 +10,6 @@ from .context import Context
 from .elf import elf_size, require_complete
 from .error import InvalidKernel
 from .result import CudaError, check, cuda
-from .stream import CudaStream
 
 _launch: Final[Any] = cuda.cuLaunchKernel
 
@@ -50,7 +49,7 @@ class CudaKernel:
 
     __slots__ = ("_argument_size", "_block", "_function", "_name", "_stream", "module")
 
-    def __init__(self, module: CudaModule, name: str, stream: CudaStream, block: int, argument_size: int) -> None:
+    def __init__(self, module: CudaModule, name: str, stream: Any, block: int, argument_size: int) -> None:
         self.module = module
         self._function = module.function(name)
         self._name = name
@@ -66,16 +65,12 @@ class CudaKernel:
         if len(arguments) != self._argument_size:
             reason = f"its arguments are {self._argument_size} bytes, not {len(arguments)}"
             raise InvalidArgument(f"launch of {self._name}", reason)
-        try:
-            stream = self._stream.open_handle
-        except AttributeError:
-            stream = self._stream.handle  # which raises
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
-        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0)
+        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
         # Trying first costs nothing where the context is current; asking before every launch would cost a third of it.
         if status and not self.module.context.is_current():
             with self.module.context.activated():
-                (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0)
+                (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
         if status:
             check("cuLaunchKernel", (status,), f"{self._name} on {self.module.context.label}")

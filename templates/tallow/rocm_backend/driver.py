@@ -13,7 +13,6 @@ from .hip import HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream,
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
 from .hip.error import hip
-from .release import stop_at_exit
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -49,10 +48,7 @@ class Driver(GpuDriver[Module]):
         device = HipDevice(ordinal)
         properties = device.properties
         self._device = device
-        # The stream ends after all that its work uses, which was made later; its use ends before: see `stop`.
-        self._whole_stream = HipStream(device)
-        self._stream = self._whole_stream.alias()
-        # Each frees its memory at the end of the interpreter, whoever still uses it.
+        self._stream = HipStream(device)
         self._buffers: dict[int, HipBuffer] = {}
         self.label = device.label
         self.name = properties.name
@@ -61,10 +57,8 @@ class Driver(GpuDriver[Module]):
         self.multiprocessors = properties.multi_processor_count
         self.stream = self._stream.address
         self.compiler = Hiprtc()
-        stop_at_exit(self)
 
     def _allocate(self, nbytes: int) -> int:
-        self._stream.require_open()
         buffer = HipBuffer(self._device, nbytes)
         self._buffers[buffer.address] = buffer
         return buffer.address
@@ -101,9 +95,6 @@ class Driver(GpuDriver[Module]):
 
     def synchronize_device(self) -> None:
         synchronize_device(self._device)
-
-    def stop(self) -> None:
-        self._stream.close()
 
     def _new_event(self) -> HipEvent:
         return HipEvent(self._device, timing=False)

@@ -78,7 +78,6 @@ class Miopen(HipResource):
     def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
         self._library = library
         self._device = device
-        self._stream = stream
         self._allocator = allocator
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
@@ -135,7 +134,6 @@ class Miopen(HipResource):
         if problem in self._refused:
             return False
         with self._lock, self._device.activated(), ExitStack() as opened:
-            self._stream.require_open()
             self.require_open()
             try:
                 enqueue(opened)

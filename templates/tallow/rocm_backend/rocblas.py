@@ -44,7 +44,6 @@ class RocBlas(GemmLibrary, HipResource):
         )
         super().__init__(device, gemm)
         self._library = library
-        self._stream = stream
         with device.activated():
             self._handle = _check("hipblasCreate", library.hipblasCreate())
             self._own(_destroy, library, self._handle)
@@ -55,7 +54,6 @@ class RocBlas(GemmLibrary, HipResource):
                 _check("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode))
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
-        self._stream.require_open()
         self.require_open()
         _check("hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments))
 

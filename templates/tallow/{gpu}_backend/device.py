@@ -37,7 +37,7 @@ class GpuDevice(BackendDevice):
 
     All objects of one ordinal share the stream, the memory, the random stream and what was loaded. Making the first
     one raises BackendUnavailable where packages, libraries or devices are missing, InvalidArgument for an ordinal that
-    no device has. When the interpreter ends, daemon threads that go on get Closed.
+    no device has.
     """
 
     def __init__(self, ordinal: int = 0) -> None:

@@ -6,7 +6,6 @@ import ctypes
 import math
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..dtype import DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from ..shape import Shape
-from .error import Closed
 from .names import BACKEND, DLPACK
 from .ops.copy import fresh
 from .ops.operand import Operand
@@ -100,9 +98,7 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         # The memory may serve again as soon as nobody holds the storage, but the taker may still have work for it.
         # The default streams are there for ever; any other may be gone by now, and with it how to wait for it alone.
         if stream in (None, 0, 1, 2):
-            # At the end of the interpreter nothing is enqueued that could wait.
-            with suppress(Closed):
-                driver.wait_for(stream or 0)
+            driver.wait_for(stream or 0)
         else:
             driver.synchronize_device()
 
@@ -151,9 +147,8 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     _rename(capsule, _TAKEN)
 
     def give_back() -> None:
-        # The other library cannot know what is still enqueued here; at the end of the interpreter nothing is.
-        with suppress(Closed):
-            device.driver.synchronize()
+        # The other library cannot know what is still enqueued here.
+        device.driver.synchronize()
         if managed.deleter:
             managed.deleter(address)
 

@@ -34,8 +34,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     """One device and a stream on it. Addresses are plain numbers, sizes are bytes.
 
     The stream runs beside the default stream of the device: neither waits for the other by itself. Raises
-    BackendUnavailable where there is no runtime or no device, InvalidArgument for an ordinal that no device has,
-    DriverError from every call that the vendor's driver refuses, and Closed when the interpreter ends.
+    BackendUnavailable where there is no runtime or no device, InvalidArgument for an ordinal that no device has, and
+    DriverError from every call that the vendor's driver refuses.
     """
 
     label: str
@@ -144,10 +144,6 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     @abstractmethod
     def synchronize_device(self) -> None:
         """Wait until the device is done with everything that anybody gave it."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Raise Closed from now on for whatever would be enqueued."""
 
     def wait_for(self, stream: int) -> None:
         """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.

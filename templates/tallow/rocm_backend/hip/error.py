@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from hip import hip as _binding
 
-from ...error import BackendUnavailable
-from ..error import Closed, DriverError
+from ...error import BackendUnavailable, TallowError
+from ..error import DriverError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
 hip: Final[Any] = _binding
@@ -74,8 +74,15 @@ class HipError(DriverError):
     memory_exhausted = "hipErrorOutOfMemory"
 
 
-class HipClosed(Closed):
-    """Something of HIP was used after it was closed."""
+class HipClosed(TallowError, ValueError):
+    """Something was used after it was closed; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed; use it before close() or inside its with block"
 
 
 def failure(call: str, status: Any, detail: str = "") -> HipError:

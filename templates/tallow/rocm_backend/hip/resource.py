@@ -13,16 +13,15 @@ from .error import HipClosed
 class HipResource:
     """An owner of something that the HIP runtime handed out.
 
-    `close()` gives it back and may be called again; so do leaving a `with` block, garbage collection and the end of the
-    interpreter. `repr()` of a resource is how errors name it.
+    `close()` gives it back and may be called again; so do leaving a `with` block and garbage collection. What is still
+    open at the end ends with the process. `repr()` of a resource is how errors name it.
     """
 
     __slots__ = ("__weakref__", "_finalizer", "_held")
 
     def _own(self, release: Callable[..., None], *arguments: Any) -> None:
         """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
-        # Whoever takes the entry out makes the call. It also tells a resource that the end of the interpreter released
-        # from one that is open, for finalisers that run even later.
+        # Whoever takes the entry out makes the call.
         self._held = [(release, arguments)]
         self._finalizer = release_with(self, _release, self._held)
 

@@ -56,16 +56,6 @@ class HipStream(HipResource):
         stream._own(_keep)
         return stream
 
-    def alias(self) -> HipStream:
-        """The same stream for a use that may end earlier: closing what this returns only ends that use."""
-        stream = type(self).__new__(type(self))
-        stream._handle = self.handle
-        stream.device = self.device
-        stream.priority = self.priority
-        stream.is_null = self.is_null
-        stream._own(_keep, self)
-        return stream
-
     @staticmethod
     def priorities(device: HipDevice) -> HipPriorities:
         """The priorities that streams of the device can have."""
@@ -139,5 +129,5 @@ def _destroy(handle: Any) -> None:
     check("hipStreamDestroy", hip.hipStreamDestroy(handle))
 
 
-def _keep(*_others: HipStream) -> None:
-    """Leave alone what is the runtime's, or another's."""
+def _keep() -> None:
+    """Leave the null stream alone: it is the runtime's."""
