@@ -1,6 +1,8 @@
 """Templates read like the files that they emit: no logic in their tags, few tags, no backend's name."""
 
+import itertools
 import re
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,12 @@ from .project import REPOSITORY
 TEMPLATES = REPOSITORY / "templates"
 RENDERED = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.j2"))
 BACKENDS = sorted(path.stem for path in (REPOSITORY / "spec" / "backends").glob("*.yaml"))
+# The folders of one backend each that fill a family's folder up: what two of them share belongs there.
+SISTERS = [
+    sorted(path for path in (TEMPLATES / "tallow" / f"{name}_backend").rglob("*.py*") if path.suffix in (".py", ".j2"))
+    for name in ("cuda", "rocm")
+]
+MOST_SHARED_LINES = 4
 GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
 
 # A name, or attributes of one: everything that a tag may look at.
@@ -89,3 +97,18 @@ def test_the_search_finds_names() -> None:
     assert len(SHARED) > len(RENDERED)
     found = names_of_backends("if backend == 'rocm': from .cuda_backend import _METAL; return CudaStorage(Metal)")
     assert found == ["rocm", "cuda", "METAL", "Metal", "CudaStorage"]
+
+
+def code_of(file: Path) -> list[str]:
+    """The lines that say something, imports aside."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and not line.startswith(("import ", "from "))]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), list(itertools.product(*SISTERS)), ids=lambda file: str(file.relative_to(TEMPLATES / "tallow"))
+)
+def test_what_two_backends_share_is_in_the_template_of_their_family(one: Path, other: Path) -> None:
+    lines, others = code_of(one), code_of(other)
+    start, _, length = SequenceMatcher(None, lines, others, autojunk=False).find_longest_match()
+    assert length <= MOST_SHARED_LINES, "\n".join(lines[start : start + length])

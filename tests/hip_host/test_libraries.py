@@ -238,6 +238,7 @@ def test_convolution(miopen, host, name, pad, stride, dilation, groups, algorith
     shape = miopen.create("miopenCreateConvolutionDescriptor")
     miopen.call("miopenInitConvolutionDescriptor", shape, 0, pad, pad, stride, stride, dilation, dilation)
     miopen.call("miopenSetConvolutionGroupCount", shape, groups)
+    miopen.call("miopenSetConvolutionAttribute", shape, 1, algorithm)
     xt, wt, yt = (miopen.tensor(t.shape, name) for t in (x, w, expected))
     dims = [c_int() for _ in range(4)]
     miopen.call("miopenGetConvolutionForwardOutputDim", shape, xt, wt, *map(byref, dims))
@@ -272,11 +273,12 @@ def test_convolution(miopen, host, name, pad, stride, dilation, groups, algorith
         if line["call"] == "miopenConvolutionForward" and line["algorithm"] == algorithm
     ][1:]
     assert (line["x"], line["x_dims"], line["w_dims"]) == (name, list(x.shape), list(w.shape))
-    assert (line["pad"], line["stride"], line["dilation"], line["groups"]) == (
+    assert (line["pad"], line["stride"], line["dilation"], line["groups"], line["deterministic"]) == (
         [pad] * 2,
         [stride] * 2,
         [dilation] * 2,
         groups,
+        algorithm,
     )
     miopen.call("miopenDestroyConvolutionDescriptor", shape)
 
@@ -322,12 +324,19 @@ def test_descriptors_are_checked(miopen):
         miopen.tensor((1, 0, 2, 2))
     gone = miopen.create("miopenCreateTensorDescriptor")
     miopen.call("miopenDestroyTensorDescriptor", gone)
+    shape = miopen.create("miopenCreateConvolutionDescriptor")
+    for attribute, value in ((0, -1), (0, 1), (1, 0), (1, 1)):
+        miopen.call("miopenSetConvolutionAttribute", shape, attribute, value)
+    wrong = [("miopenSetConvolutionAttribute", (shape, *pair)) for pair in ((1, 2), (1, -1), (0, -2), (0, 2), (2, 0))]
     for name, arguments in (
+        *wrong,
+        ("miopenSetConvolutionAttribute", (gone, 1, 1)),
         ("miopenDestroyTensorDescriptor", (gone,)),
         ("miopenSet4dTensorDescriptor", (gone, 1, 1, 1, 1, 1)),
     ):
         with pytest.raises(CallError, match="miopenStatusBadParm"):
             miopen.call(name, *arguments)
+    miopen.call("miopenDestroyConvolutionDescriptor", shape)
     version = [c_size_t() for _ in range(3)]
     miopen.call("miopenGetVersion", *map(byref, version))
     assert version[0].value == 3

@@ -14,6 +14,7 @@ pytest.importorskip("cuda.bindings")
 
 USE = """
 import ctypes
+import gc
 import os
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
 from tallow.cuda_backend.device import GpuDevice
+from tallow.cuda_backend.driver import Driver
 from tallow.cuda_backend.kernels import Kernels
 from tallow.cuda_backend.result import CudaError
 from tallow.cuda_backend.error import InvalidKernel
@@ -171,6 +173,8 @@ def ordered(stream):
     driver.wait_for(stream)
     driver.let_wait(stream)
     return [(call, int(arguments, 16) if arguments != "(nil)" else 0) for call, arguments in calls()]
+# The first time makes the event.
+assert ordered(0)[0][0] == "cuEventCreate"
 # 0 is the legacy default stream, which a build for default streams per thread would not take it for.
 for stream, known in ((0, 1), (1, 1), (2, 2)):
     assert ordered(stream) == [
@@ -188,6 +192,8 @@ def test_memory_that_is_not_there(on_cuda):
 device = CudaDevice(0)
 with pytest.raises(OutOfMemory, match="cuda:0: no memory for .* bytes"):
     device.empty(DType.F64, 1 << 50)
+with pytest.raises(OutOfMemory, match=f"cuda:0: no memory for {1 << 65} bytes"):
+    device.empty(DType.F64, 1 << 62)
 device.allocator.empty_cache()
 fail("cuMemAlloc_v2", 2)
 assert device.storage(np.arange(5)).to_numpy().tolist() == list(range(5))
@@ -236,13 +242,15 @@ for _ in range(2):
     assert printed.startswith("contexts ")
 
 
-def test_nothing_is_left_at_the_end(on_cuda):
+def test_a_driver_that_nobody_holds_leaves_nothing(on_cuda):
     printed = on_cuda(
         """
-device, second = CudaDevice(0), CudaDevice(1)
-held = [one.storage(np.arange(5)) for one in (device, second)]
-loose = device.driver.allocate(100)
-del held[1]
+drivers = [Driver(0), Driver(1)]
+for driver in drivers:
+    driver.allocate(100)
+    driver.wait_for(0)
+del driver, drivers
+gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
@@ -254,13 +262,14 @@ def test_a_forked_child_takes_nothing_away(on_cuda):
         """
 import warnings
 warnings.simplefilter("ignore")
-device = CudaDevice(0)
-held = device.storage(np.arange(5))
+driver = Driver(0)
+driver.wait_for(0)
 child = os.fork()
-if child == 0:
-    raise SystemExit
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert held.to_numpy().tolist() == list(range(5))
+if child:
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    driver.synchronize()
+del driver
+gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )

@@ -72,6 +72,16 @@ def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
     assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
 
 
+def test_a_home_that_nobody_knows_keeps_nothing(monkeypatch):
+    for variable in ("TALLOW_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    assert cache_folder() is None
+    cache = CodeCache(cache_folder())
+    assert cache.get(MADE_OF, lambda: b"code") == b"code"
+    assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
+
+
 def test_a_disk_that_is_full_keeps_nothing(tmp_path, monkeypatch):
     def replace(self, target):
         raise OSError(28, "No space left on device")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -110,6 +112,44 @@ def test_the_taker_says_which_stream_waits(tensor: Tensor, stream: Any) -> None:
     np.testing.assert_array_equal((tensor + 1).numpy(), NUMBERS + 1)
 
 
+def test_garbage_collection_in_the_middle_of_an_export(tensor: Tensor, run_python: Callable[..., str]) -> None:
+    """It may find capsules that nobody took, whose memory then waits for streams as the export does."""
+    run_python(f"""
+import faulthandler
+import numpy as np
+from tallow import Tensor
+tensor = Tensor(np.arange(4, dtype=np.float32)).to("{tensor.device.label}")
+class Circle:
+    pass
+faulthandler.dump_traceback_later(60, exit=True)
+for _ in range(20000):
+    circle = Circle()
+    circle.itself = circle
+    circle.capsule = tensor.__dlpack__()
+    del circle
+""")
+
+
+def test_an_event_is_not_marked_again_before_it_was_waited_for(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, marked = gpu.driver, []
+
+    def order_by(event: Any, first: int, second: int) -> None:
+        marked.append(event)
+        # What garbage collection does between the mark and the wait.
+        if len(marked) < 3:
+            driver.wait_for(0)
+        assert marked.count(event) == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "_order_by", order_by)
+        driver.wait_for(0)
+    assert len(marked) == 3
+    made = len(driver._events)
+    driver.wait_for(0)
+    driver.let_wait(0)
+    assert len(driver._events) == made
+
+
 def test_results_do_not_overwrite_what_they_are_made_of(tensor: Tensor) -> None:
     """Two storages of the same memory are seen to be the same."""
     alias = Tensor.from_dlpack(tensor)
@@ -124,9 +164,9 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
     with pytest.raises(BufferError, match="move them first"):
         tensor.__dlpack__(dl_device=(1, 0))
 
-    class Taken:
-        def __init__(self) -> None:
-            self.capsule = tensor.__dlpack__()
+    class Given:
+        def __init__(self, capsule: object) -> None:
+            self.capsule = capsule
 
         def __dlpack__(self, stream: int) -> Any:
             return self.capsule
@@ -134,10 +174,14 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return tensor.__dlpack_device__()
 
-    source = Taken()
+    source = Given(tensor.__dlpack__())
     Tensor.from_dlpack(source)
     with pytest.raises(InvalidArgument, match="taken before"):
         Tensor.from_dlpack(source)
+    other = datetime.datetime_CAPI  # type: ignore[attr-defined]
+    for wrong, told in ((5, "5"), (None, "None"), (other, '<capsule object "datetime.datetime_CAPI" at ')):
+        with pytest.raises(InvalidArgument, match=f"__dlpack__ gave {told}.*, which is no capsule called dltensor"):
+            Tensor.from_dlpack(Given(wrong))
 
 
 def test_a_dtype_without_a_code_is_refused(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

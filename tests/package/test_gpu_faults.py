@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tallow import Device, Tensor
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.kernels.arguments import GATHER
@@ -157,6 +161,46 @@ def test_an_index_error_waits_for_the_next_synchronising_call(gpu):
         gather(gpu, [99])
     gpu.index_errors.expect()
     assert before.to_numpy().tolist() == [0, 1, 2]
+
+
+def test_an_index_error_of_another_thread_is_kept(gpu, monkeypatch):
+    """Also one of a kernel that is launched while this thread has read the record and is about to empty it."""
+    x, bad = Tensor.from_numpy(np.arange(10), Device(gpu)), Tensor.from_numpy(np.array([77]), Device(gpu))
+    other = threading.Thread(target=lambda: x.index_select(bad, 0))
+    copy_to_host = gpu.driver.copy_to_host
+
+    def read(array, address):
+        copy_to_host(array, address)
+        if address == gpu.index_errors.address:
+            other.start()
+            other.join(0.2)
+
+    x.index_select(bad, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu.driver, "copy_to_host", read)
+        with pytest.raises(InvalidIndex):
+            gpu.synchronize()
+    other.join()
+    with pytest.raises(InvalidIndex, match="index_select: index 77"):
+        gpu.synchronize()
+    gpu.synchronize()
+
+
+def test_a_finaliser_may_use_indexes_at_any_time(gpu, monkeypatch):
+    """Garbage collection calls it in the middle of a launch, or of the reading of the record, of its own thread."""
+    x, index = Tensor.from_numpy(np.arange(10), Device(gpu)), Tensor.from_numpy(np.array([7]), Device(gpu))
+    calls, found = itertools.count(), []
+
+    def finalised(call, *arguments):
+        call(*arguments)
+        if next(calls) < 3:
+            found.append(x.index_select(index, 0).tolist())
+
+    kernels, driver = gpu.kernels, gpu.driver
+    monkeypatch.setattr(kernels, "launch", partial(finalised, kernels.launch))
+    monkeypatch.setattr(driver, "copy_to_host", partial(finalised, driver.copy_to_host))
+    assert x.index_select(index, 0).tolist() == [7]
+    assert found == [[7]] * 3
 
 
 def test_reading_costs_nothing_more_where_no_index_was_read(gpu, monkeypatch):

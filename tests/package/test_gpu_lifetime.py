@@ -41,13 +41,12 @@ def on_the_cpu(host):
     """These count what only the runtime for the CPU counts."""
 
 
-def test_nothing_is_left_at_the_end(run_python):
+def test_what_a_device_holds(run_python):
     run_python(
         USE
         + """
-import atexit
-atexit.register(lambda: os._exit(1) if live() else None)
 held = use(RocmDevice(0))
+RocmDevice(0).driver.wait_for(0)
 before = live()
 assert before["device memory"] == 4, before
 assert {kind: before[kind] for kind in before if kind != "device memory"} == {
@@ -78,6 +77,26 @@ def test_storages_that_outlive_everything_are_quiet(run_python):
     run_python(USE + "sys.held = use(RocmDevice(0)); sys.held.append(sys.held)")
     run_python(
         USE + "class Late:\n    def __del__(self): self.held.clear()\nlate = Late(); late.held = use(RocmDevice(0))"
+    )
+
+
+def test_threads_that_outlive_the_interpreter(run_python):
+    run_python(
+        USE
+        + """
+import threading
+held = use(RocmDevice(0))
+started = threading.Barrier(3)
+
+def work():
+    started.wait()
+    while True:
+        use(RocmDevice(0))
+
+for _ in range(2):
+    threading.Thread(target=work, daemon=True).start()
+started.wait()
+"""
     )
 
 

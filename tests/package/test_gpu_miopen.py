@@ -88,7 +88,7 @@ def test_a_convolution(rocm, host, images, dtype):
         assert call["w_dims"] == [4, 3, 3, 2]
         assert call["y_dims"] == [2, 4, 4, 6]
         assert (call["pad"], call["stride"], call["dilation"]) == ([1, 1], [2, 2], [2, 2])
-        assert call["groups"] == 1
+        assert (call["groups"], call["deterministic"]) == (1, 1)
     assert forward["workspace"] > 0
 
 
@@ -135,6 +135,7 @@ def test_a_workspace_that_there_is_no_room_for(rocm, host, images, monkeypatch):
         "miopenSet4dTensorDescriptor",
         "miopenCreateConvolutionDescriptor",
         "miopenInitConvolutionDescriptor",
+        "miopenSetConvolutionAttribute",
         "miopenConvolutionForwardGetWorkSpaceSize",
         "miopenFindConvolutionForwardAlgorithm",
         "miopenConvolutionForward",
@@ -142,7 +143,9 @@ def test_a_workspace_that_there_is_no_room_for(rocm, host, images, monkeypatch):
 )
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_call_that_fails_says_so_and_the_next_one_works(rocm, host, images, call, nth):
-    if nth == 2 and call.startswith(("miopenConvolutionForward", "miopenFind", "miopenInit", "miopenCreateConv")):
+    if nth == 2 and call.startswith(
+        ("miopenConvolutionForward", "miopenFind", "miopenInit", "miopenSetConv", "miopenCreateConv")
+    ):
         convolve(rocm, images, DType.F32, PARAMS)
         nth = 1
         if call in ("miopenConvolutionForwardGetWorkSpaceSize", "miopenFindConvolutionForwardAlgorithm"):

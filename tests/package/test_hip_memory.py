@@ -7,11 +7,13 @@ import weakref
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
+from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
 
 
@@ -123,6 +125,9 @@ def test_out_of_memory(device):
         HipBuffer(device, 1 << 60)
     assert caught.value.out_of_memory
     assert caught.value.recoverable
+    for nbytes in (1 << 64, 1 << 65):
+        with pytest.raises(OutOfMemory, match=f"rocm:0: no memory for {nbytes} bytes"):
+            HipBuffer(device, nbytes)
     assert before.to_bytes() == b"\3" * 16
     assert HipBuffer(device, 16).nbytes == 16
 
@@ -274,9 +279,44 @@ def test_strided_copies_that_do_not_fit(device, geometry, reason):
 
 
 def test_strided_copies_of_nothing(device):
-    buffer = HipBuffer(device, 4)
+    buffer, closed = HipBuffer(device, 4), HipBuffer(device, 4)
+    closed.close()
     for width, height in ((0, 9), (9, 0)):
-        buffer.copy_2d_from(buffer, width=width, height=height, pitch=9, source_pitch=9)
+        geometry = {"width": width, "height": height, "pitch": 9, "source_pitch": 9}
+        buffer.copy_2d_from(buffer, **geometry)
+        with pytest.raises(InvalidArgument, match="0 bytes at offset 5 reach outside"):
+            buffer.copy_2d_from(buffer, offset=5, **geometry)
+        with pytest.raises(InvalidArgument, match="0 bytes at offset -1 reach outside"):
+            buffer.copy_2d_from(buffer, source_offset=-1, **geometry)
+        for target, source in ((buffer, closed), (closed, buffer)):
+            with pytest.raises(HipClosed):
+                target.copy_2d_from(source, **geometry)
+
+
+@given(
+    st.integers(1, 5), st.integers(1, 4), st.integers(0, 4), st.integers(0, 4), st.integers(0, 30), st.integers(0, 30)
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_rows_that_overlap(device, width, height, gap, source_gap, offset, source_offset):
+    """Within a buffer rows may take turns, and nothing is copied that would be overwritten."""
+    data = np.random.default_rng(0).integers(0, 255, 64, dtype=np.uint8)
+    buffer, expected = filled(device, data), data.copy()
+    pitch, source_pitch = width + gap, width + source_gap
+    geometry = {"width": width, "height": height, "pitch": pitch, "source_pitch": source_pitch}
+    places, origins = (
+        {start + row * step + byte for row in range(height) for byte in range(width)}
+        for start, step in ((offset, pitch), (source_offset, source_pitch))
+    )
+    apart = max(places) < min(origins) or max(origins) < min(places)
+    if places.isdisjoint(origins) and (apart or pitch == source_pitch):
+        for row in range(height):
+            origin = source_offset + row * source_pitch
+            expected[offset + row * pitch :][:width] = data[origin : origin + width]
+        buffer.copy_2d_from(buffer.view(), offset=offset, source_offset=source_offset, **geometry)
+    else:
+        with pytest.raises(InvalidArgument, match="rows here and there overlap; copy through a third buffer"):
+            buffer.copy_2d_from(buffer.view(), offset=offset, source_offset=source_offset, **geometry)
+    assert buffer.to_bytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(("itemsize", "value"), [(1, 0xAB), (2, 0xABCD), (4, 0xDEADBEEF), (4, 0x7FFFFFFF), (2, 1)])
@@ -289,6 +329,8 @@ def test_fills(device, stream, itemsize, value):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        ({"value": 1.5}, "1.5 is not an unsigned number of 1 bytes"),
+        ({"value": "a"}, "'a' is not an unsigned number of 1 bytes"),
         ({"value": 256}, "not an unsigned number of 1 bytes"),
         ({"value": -1, "itemsize": 4}, "not an unsigned number of 4 bytes"),
         ({"itemsize": 8}, "1, 2 or 4 bytes"),

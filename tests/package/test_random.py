@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 
 import numpy as np
@@ -100,6 +101,24 @@ def test_blocks_are_handed_out_one_after_the_other() -> None:
         state.set_seed(1 << 64)
     with pytest.raises(InvalidArgument):
         state.set_seed(-1)
+
+
+@pytest.mark.parametrize("seed", [1.5, 2.0, np.float32(3), "4", None])
+def test_a_seed_that_is_no_integer(seed: object) -> None:
+    state = RandomState()
+    with pytest.raises(
+        InvalidArgument, match=re.escape(f"set_seed: a seed is an integer from 0 to 2**64 - 1, not {seed!r}")
+    ):
+        state.set_seed(seed)
+    assert state.seed == INITIAL_SEED
+
+
+def test_any_integer_is_a_seed() -> None:
+    state = RandomState()
+    for seed in (np.uint64(2**64 - 1), np.int8(7), True):
+        state.set_seed(seed)
+        assert type(state.seed) is int
+        assert state.seed == int(seed)
 
 
 def test_threads_get_different_blocks() -> None:

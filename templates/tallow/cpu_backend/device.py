@@ -43,22 +43,18 @@ class CpuDevice(BackendDevice):
         return self._random.seed
 
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        seed, base = self._random.reserve(count, dtype)
-        return self._allocate(lambda: random.uniform(seed, base, count, lo, up, dtype), count, dtype)
+        seed, base = self._random.reserve(shape.elem_count, dtype)
+        return self._make(lambda count: random.uniform(seed, base, count, lo, up, dtype), shape, dtype)
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        seed, base = self._random.reserve(count, dtype)
-        return self._allocate(lambda: random.normal(seed, base, count, mean, std, dtype), count, dtype)
+        seed, base = self._random.reserve(shape.elem_count, dtype)
+        return self._make(lambda count: random.normal(seed, base, count, mean, std, dtype), shape, dtype)
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        return self._allocate(lambda: np.zeros(count, dtype.numpy), count, dtype)
+        return self._make(lambda count: np.zeros(count, dtype.numpy), shape, dtype)
 
     def alloc_uninit(self, shape: Shape, dtype: DType) -> CpuStorage:
-        count = shape.elem_count
-        return self._allocate(lambda: np.empty(count, dtype.numpy), count, dtype)
+        return self._make(lambda count: np.empty(count, dtype.numpy), shape, dtype)
 
     def storage_from_slice(self, data: Sequence[float], dtype: DType) -> CpuStorage:
         values = np.asarray(data)
@@ -92,10 +88,12 @@ class CpuDevice(BackendDevice):
     def synchronize(self) -> None:
         """Nothing is ever under way."""
 
-    def _allocate(self, make: Callable[[], Array], count: int, dtype: DType) -> CpuStorage:
+    def _make(self, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
+        """The storage of a new array of as many elements as the shape has; OutOfMemory where there is no room."""
+        count = shape.elem_count
         try:
             if count > _MOST_ELEMENTS:
                 raise MemoryError
-            return CpuStorage(self, dtype, make())
+            return CpuStorage(self, dtype, array_of(count))
         except MemoryError:
             raise OutOfMemory("cpu", count * dtype.itemsize) from None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-import weakref
 from typing import Any, Final
 
 from ..dtype import DType
 from .context import Context
 from .error import LibraryError
-from .gemm import StridedBatchedGemm
-from .matrices import Matrices
+from .gemm import GemmLibrary, StridedBatchedGemm
+from .release import release_with
 
 _ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -34,43 +30,31 @@ def open_blas(context: Context, stream: int) -> CuBlas | None:
     return CuBlas(cublas, context, stream)
 
 
-class CuBlas:
-    """A handle of cuBLAS, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
+class CuBlas(GemmLibrary):
+    """A handle of cuBLAS."""
 
     def __init__(self, library: Any, context: Context, stream: int) -> None:
+        sums, operations = library.ComputeType, library.Operation
+        gemm = StridedBatchedGemm(
+            kinds=_KINDS,
+            sums={DType.F32: sums.COMPUTE_32F, DType.F64: sums.COMPUTE_64F},
+            operations=(operations.N, operations.T),
+            algorithm=_ALGORITHM,
+        )
+        super().__init__(context, gemm)
         self._library = library
-        self._context = context
-        # A handle serves one thread at a time.
-        self._lock = threading.Lock()
         with context.activated():
             handle = self._handle = self._call("create")
-            weakref.finalize(self, _destroy_quietly, os.getpid(), library, context, handle)
+            release_with(self, _destroy, library, context, handle)
             self._call("set_stream", handle, stream)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
             self._call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
             # The same bits on every run.
             self._call("set_atomics_mode", handle, library.AtomicsMode.NOT_ALLOWED)
-        sums, operations = library.ComputeType, library.Operation
-        self._gemm = StridedBatchedGemm(
-            kinds=_KINDS,
-            sums={DType.F32: sums.COMPUTE_32F, DType.F64: sums.COMPUTE_64F},
-            operations=(operations.N, operations.T),
-            algorithm=_ALGORITHM,
-        )
 
-    @property
-    def dtypes(self) -> frozenset[DType]:
-        """The dtypes that are multiplied."""
-        return self._gemm.dtypes
-
-    def multiply(
-        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
-    ) -> None:
-        """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        arguments = self._gemm.arguments(dtype, bmnk, lhs, rhs, result)
-        with self._lock, self._context.activated():
-            self._call("gemm_strided_batched_ex", self._handle, *arguments)
+    def _enqueue(self, arguments: tuple[Any, ...]) -> None:
+        self._call("gemm_strided_batched_ex", self._handle, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         try:
@@ -78,13 +62,7 @@ class CuBlas:
         except self._library.cuBLASError as error:
             raise LibraryError(f"cublas {name}", str(error), _ADVICE) from error
 
-    def __repr__(self) -> str:
-        return f"<CuBlas on {self._context.label}>"
 
-
-def _destroy_quietly(process: int, library: Any, context: Context, handle: int) -> None:
-    """Give a handle back, during garbage collection or at the end of the interpreter."""
-    # A forked child has a copy of its parent's handle.
-    if process == os.getpid():
-        with contextlib.suppress(Exception), context.activated():
-            library.destroy(handle)
+def _destroy(library: Any, context: Context, handle: int) -> None:
+    with context.activated():
+        library.destroy(handle)

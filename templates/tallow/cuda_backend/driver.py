@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
-import weakref
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..error import OutOfMemory, TallowError
+from ..error import TallowError
 from .compiler import Nvrtc
 from .context import Context
 from .gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
-from .result import CudaError, check, cuda, start_driver
+from .release import release_with
+from .result import check, cuda, start_driver
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -49,15 +47,13 @@ class Driver(GpuDriver[Module]):
     """
 
     def __init__(self, ordinal: int) -> None:
+        super().__init__()
         context = Context(ordinal)
         held = _Held(context)
-        # Everything is given back at the end of the interpreter, whoever still uses it.
-        weakref.finalize(self, _release_quietly, os.getpid(), held)
+        release_with(self, held.release)
         self._context = context
         self._held = held
         self._stream = held.stream
-        self._event = held.event
-        self._ordering = threading.Lock()
         self.label = context.label
         self.name = context.name
         major, minor = (context.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
@@ -67,14 +63,9 @@ class Driver(GpuDriver[Module]):
         self.stream = int(held.stream)
         self.compiler = Nvrtc()
 
-    def allocate(self, nbytes: int) -> int:
-        try:
-            with self._context.activated():
-                address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
-        except CudaError as error:
-            if error.out_of_memory:
-                raise OutOfMemory(self.label, nbytes) from error
-            raise
+    def _allocate(self, nbytes: int) -> int:
+        with self._context.activated():
+            address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
         self._held.addresses.add(address)
         return address
 
@@ -120,20 +111,17 @@ class Driver(GpuDriver[Module]):
         with self._context.activated():
             check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
 
-    def wait_for(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(cuda.CUstream(stream or _LEGACY_STREAM), self._stream)
+    def _new_event(self) -> Any:
+        with self._context.activated():
+            event = check("cuEventCreate", cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING), self.label)
+        self._held.events.append(event)
+        return event
 
-    def let_wait(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(self._stream, cuda.CUstream(stream or _LEGACY_STREAM))
-
-    def _order(self, first: Any, second: Any) -> None:
-        """Let what the second stream is given from now on wait for what is in the first."""
-        # The event is marked and waited for at once, and so can be used again.
-        with self._ordering, self._context.activated():
-            check("cuEventRecord", cuda.cuEventRecord(self._event, first), self.label)
-            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(second, self._event, 0), self.label)
+    def _order_by(self, event: Any, first: int, second: int) -> None:
+        waiting = cuda.CUstream(second or _LEGACY_STREAM)
+        with self._context.activated():
+            check("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(first or _LEGACY_STREAM)), self.label)
+            check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(waiting, event, 0), self.label)
 
     def open_libraries(
         self,
@@ -152,10 +140,10 @@ class _Held:
         self.context = context
         self.addresses: set[int] = set()
         self.modules: list[CudaModule] = []
-        stream_flag, event_flag = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING, cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING
+        self.events: list[Any] = []
         with context.activated():
-            self.stream = check("cuStreamCreate", cuda.cuStreamCreate(stream_flag), context.label)
-            self.event = check("cuEventCreate", cuda.cuEventCreate(event_flag), context.label)
+            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+            self.stream = check("cuStreamCreate", created, context.label)
 
     def release(self) -> None:
         """Wait for the stream and give everything back, all of it even where the device is lost."""
@@ -163,7 +151,8 @@ class _Held:
             cleanup.callback(self.context.release)
             cleanup.enter_context(self.context.activated())
             cleanup.callback(_give_back, "cuStreamDestroy", self.stream)
-            cleanup.callback(_give_back, "cuEventDestroy", self.event)
+            for event in self.events:
+                cleanup.callback(_give_back, "cuEventDestroy", event)
             for module in self.modules:
                 cleanup.callback(module.unload)
             for address in self.addresses:
@@ -173,11 +162,3 @@ class _Held:
 
 def _give_back(call: str, handle: Any) -> None:
     check(call, getattr(cuda, call)(handle))
-
-
-def _release_quietly(process: int, held: _Held) -> None:
-    """Release at the end of the interpreter, where nobody could handle an error."""
-    # A forked child has copies of its parent's handles; releasing those would pull them from under the parent.
-    if process == os.getpid():
-        with contextlib.suppress(Exception):
-            held.release()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ..error import OutOfMemory, TallowError
+from ..error import TallowError
 from .compiler import Hiprtc
 from .error import InvalidKernel
 from .gpu_driver import Direction, Function, GpuDriver
@@ -45,14 +44,11 @@ class Driver(GpuDriver[Module]):
     """A device over HIP. What HIP refuses raises HipError."""
 
     def __init__(self, ordinal: int) -> None:
+        super().__init__()
         device = HipDevice(ordinal)
         properties = device.properties
         self._device = device
         self._stream = HipStream(device)
-        # For the order among streams: marked and waited for at once, and so used again.
-        self._event = HipEvent(device, timing=False)
-        self._ordering = threading.Lock()
-        # Each frees its memory at the end of the interpreter, whoever still uses it.
         self._buffers: dict[int, HipBuffer] = {}
         self.label = device.label
         self.name = properties.name
@@ -62,13 +58,8 @@ class Driver(GpuDriver[Module]):
         self.stream = self._stream.address
         self.compiler = Hiprtc()
 
-    def allocate(self, nbytes: int) -> int:
-        try:
-            buffer = HipBuffer(self._device, nbytes)
-        except HipError as error:
-            if error.out_of_memory:
-                raise OutOfMemory(self.label, nbytes) from error
-            raise
+    def _allocate(self, nbytes: int) -> int:
+        buffer = HipBuffer(self._device, nbytes)
         self._buffers[buffer.address] = buffer
         return buffer.address
 
@@ -105,21 +96,15 @@ class Driver(GpuDriver[Module]):
     def synchronize_device(self) -> None:
         synchronize_device(self._device)
 
-    def wait_for(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(stream, self._stream.handle)
+    def _new_event(self) -> HipEvent:
+        return HipEvent(self._device, timing=False)
 
-    def let_wait(self, stream: int) -> None:
-        if stream != self.stream:
-            self._order(self._stream.handle, stream)
-
-    def _order(self, first: Any, second: Any) -> None:
-        """Let what the second stream is given from now on wait for what is in the first."""
+    def _order_by(self, event: HipEvent, first: int, second: int) -> None:
+        self._stream.require_open()
         # The default stream is that of the current device.
-        with self._ordering, self._device.activated():
-            event = self._event.handle
-            check("hipEventRecord", hip.hipEventRecord(event, first), self.label)
-            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event, 0), self.label)
+        with self._device.activated():
+            check("hipEventRecord", hip.hipEventRecord(event.handle, first), self.label)
+            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event.handle, 0), self.label)
 
     def open_libraries(self, allocator: CachingAllocator) -> tuple[Blas | None, Images | None]:
         """hipBLAS and MIOpen, each None where it is not there."""

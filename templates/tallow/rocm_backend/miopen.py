@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _DTYPES: Final = {DType.F16: 0, DType.F32: 1, DType.BF16: 5}
 _CONVOLUTION: Final = 0
 _AVERAGE: Final = 1
+_DETERMINISTIC: Final = 1
 # What MIOpen answers where it has nothing for a problem.
 _REFUSALS: Final = ("miopenStatusNotImplemented", "miopenStatusUnsupportedOp")
 _ADVICE: Final = "tallow needs a MIOpen 3 of the ROCm that is installed; without its library it uses its own kernels"
@@ -94,7 +95,11 @@ class Miopen(HipResource):
         return frozenset(_DTYPES)
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
-        """Enqueue a convolution; the first one of its kind tries MIOpen's algorithms, which takes a while."""
+        """Enqueue a convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
+
+        The fastest serves all that follow in this process, which so give the same bits. Another process may find
+        another one.
+        """
         if not all(map(_is_countable, (params.input_dims, params.kernel_dims, params.out_dims))):
             return False
         addresses = (source, kernel, result)
@@ -149,6 +154,8 @@ class Miopen(HipResource):
         convolution = self._create(opened, "ConvolutionDescriptor")
         steps = [step for step in (params.padding, params.stride, params.dilation) for _ in range(2)]
         self._call("miopenInitConvolutionDescriptor", convolution, _CONVOLUTION, *steps)
+        # The same bits at every call, of each algorithm that may be found.
+        self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
         found = self._found.get((dtype, params))
         if found is None:
             found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result))

@@ -18,19 +18,25 @@ _MARK: Final = b"tallow code 1\n"
 _CODE: Final = len(_MARK) + hashlib.sha256().digest_size
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: $TALLOW_CACHE, or tallow's folder in the user's cache folder."""
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: $TALLOW_CACHE, or tallow's folder in the user's cache folder.
+
+    None where nobody knows the user's home, as in containers that run under any user's number.
+    """
     chosen = os.environ.get("TALLOW_CACHE")
     if chosen:
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "tallow"
+    try:
+        return (Path(base) if base else Path("~/.cache").expanduser()) / "tallow"
+    except RuntimeError:
+        return None
 
 
 class CodeCache:
-    """Code objects by what they were made of. Several processes may use one folder at once."""
+    """Code objects by what they were made of. Several processes may use one folder at once; None keeps nothing."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
     def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes]) -> bytes:
@@ -38,6 +44,8 @@ class CodeCache:
 
         An entry that was truncated or changed is compiled again. Where the folder cannot be written, nothing is kept.
         """
+        if self._folder is None:
+            return compile_code()
         lengths = " ".join(str(len(text)) for text in made_of)
         key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).hexdigest()
         entry = self._folder / key[:2] / f"{key}.co"

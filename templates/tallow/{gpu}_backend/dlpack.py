@@ -126,11 +126,15 @@ class Borrowed:
 def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     """The elements of another library's tensor, without a copy. Booleans become u8.
 
-    Raises InvalidArgument for a dtype that no tensor has, or strides below 0.
+    Raises InvalidArgument for what is no capsule of a tensor or was taken before, a dtype that no tensor has, or
+    strides below 0.
     """
     capsule = source.__dlpack__(stream=device.driver.stream)
-    if not _is_named(capsule, _NAME):
+    if _is_named(capsule, _TAKEN):
         raise InvalidArgument("from_dlpack", "the capsule was taken before; export the tensor again")
+    if not _is_named(capsule, _NAME):
+        reason = f"__dlpack__ gave {capsule!r}, which is no capsule called {_NAME.decode()}"
+        raise InvalidArgument("from_dlpack", f"{reason}; give a tensor that exports one")
     address = _content(capsule, _NAME)
     managed = _ManagedTensor.from_address(address)
     tensor = managed.tensor

@@ -1,8 +1,13 @@
 """Matrix products as hipBLAS and cuBLAS take them: their strided batched gemm has the same arguments."""
 
+from __future__ import annotations
+
 import ctypes
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 from ..dtype import DType
 from .matrices import LARGEST_COUNT, Matrices
@@ -66,3 +71,44 @@ class StridedBatchedGemm:
             self._sums[compute],
             self._algorithm,
         )
+
+
+class Device(Protocol):
+    """The part of a vendor's device that a library needs."""
+
+    @property
+    def label(self) -> str:
+        """The device as errors name it."""
+
+    def activated(self) -> AbstractContextManager[None]:
+        """Make this the current device of the calling thread for the length of a `with` block."""
+
+
+class GemmLibrary(ABC):
+    """A handle of a library, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
+
+    def __init__(self, device: Device, gemm: StridedBatchedGemm) -> None:
+        self._device = device
+        self._gemm = gemm
+        # A handle serves one thread at a time.
+        self._lock = threading.Lock()
+
+    @property
+    def dtypes(self) -> frozenset[DType]:
+        """The dtypes that are multiplied."""
+        return self._gemm.dtypes
+
+    def multiply(
+        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+    ) -> None:
+        """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
+        arguments = self._gemm.arguments(dtype, bmnk, lhs, rhs, result)
+        with self._lock, self._device.activated():
+            self._enqueue(arguments)
+
+    @abstractmethod
+    def _enqueue(self, arguments: tuple[Any, ...]) -> None:
+        """Call the library's strided batched gemm with its handle and these arguments."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._device.label}>"

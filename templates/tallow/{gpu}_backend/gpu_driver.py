@@ -8,6 +8,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from ..dtype import Array
+from ..error import OutOfMemory
+from .error import DriverError
 
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
@@ -50,9 +52,24 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     compiler: RunTimeCompiler
     """What compiles kernels that no code object of the package has."""
 
-    @abstractmethod
+    def __init__(self) -> None:
+        # Events that nothing uses at the moment.
+        self._events: list[Any] = []
+
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
+        try:
+            return self._allocate(nbytes)
+        except OverflowError as error:  # more bytes than the vendor's driver can count
+            raise OutOfMemory(self.label, nbytes) from error
+        except DriverError as error:
+            if error.out_of_memory:
+                raise OutOfMemory(self.label, nbytes) from error
+            raise
+
+    @abstractmethod
+    def _allocate(self, nbytes: int) -> int:
+        """The address of new memory."""
 
     @abstractmethod
     def free(self, address: int) -> None:
@@ -128,16 +145,39 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     def synchronize_device(self) -> None:
         """Wait until the device is done with everything that anybody gave it."""
 
-    @abstractmethod
     def wait_for(self, stream: int) -> None:
         """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.
 
         0 is the default stream; the device waits, and the host does not.
         """
+        if stream != self.stream:
+            self._order(stream, self.stream)
 
-    @abstractmethod
     def let_wait(self, stream: int) -> None:
         """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
+        if stream != self.stream:
+            self._order(self.stream, stream)
+
+    def _order(self, first: int, second: int) -> None:
+        """Let what the second stream is given from now on wait for what is in the first."""
+        # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
+        # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
+        try:
+            event = self._events.pop()
+        except IndexError:
+            event = self._new_event()
+        try:
+            self._order_by(event, first, second)
+        finally:
+            self._events.append(event)
+
+    @abstractmethod
+    def _new_event(self) -> Any:
+        """An event of the device, for the order among streams."""
+
+    @abstractmethod
+    def _order_by(self, event: Any, first: int, second: int) -> None:
+        """Mark the event in the first stream and let the second one wait for it; then it can be used again."""
 
     @abstractmethod
     def open_libraries(self, allocator: CachingAllocator) -> tuple[Blas | None, Images | None]:

@@ -1,6 +1,7 @@
 """Indexes out of range: a kernel records the first one on the device, the next synchronising call raises it."""
 
 import struct
+import threading
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,25 +26,27 @@ class IndexErrors:
 
     def __init__(self, driver: "Driver") -> None:
         self._driver = driver
+        # Held where a kernel that may write the record is launched, and from reading the record until it is empty: what
+        # the kernel of another thread writes in between would be lost. A finaliser that garbage collection calls
+        # meanwhile may use indexes too, and must not wait for its own thread.
+        self.lock = threading.RLock()
         self.address = driver.allocate(_RECORD.size)
         driver.zero(self.address, _RECORD.size)
         self._expected = False
 
     def expect(self) -> None:
-        """Say that a kernel that may write the record was launched, so that the next `check` looks at it.
-
-        Said after the launch: a check of another thread in between then cannot take the note away unused.
-        """
+        """Say that a kernel that may write the record was launched, so that the next `check` looks at it."""
         self._expected = True
 
     def check(self) -> None:
         """Wait for the device and raise the index recorded since the last check as InvalidIndex, if there is one."""
         if not self._expected:
             return
-        self._expected = False
         record = np.empty(_RECORD.size, np.uint8)
-        self._driver.copy_to_host(record, self.address)
-        state, op, index, size = _RECORD.unpack(record.tobytes())
-        if state:
-            self._driver.zero(self.address, _RECORD.size)
-            raise InvalidIndex(_NAMES[op], index, size)
+        with self.lock:
+            self._expected = False
+            self._driver.copy_to_host(record, self.address)
+            state, op, index, size = _RECORD.unpack(record.tobytes())
+            if state:
+                self._driver.zero(self.address, _RECORD.size)
+                raise InvalidIndex(_NAMES[op], index, size)

@@ -223,7 +223,7 @@ HIP_HOST_API miopenStatus_t miopenInitConvolutionDescriptor(miopenConvolutionDes
             return miopenStatusBadParm;
         if (mode != miopenConvolution)
             return mode == miopenTranspose ? miopenStatusNotImplemented : miopenStatusBadParm;
-        *convolution = {pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w, 1};
+        *convolution = {pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w};
         return miopenStatusSuccess;
     });
 }
@@ -233,6 +233,21 @@ HIP_HOST_API miopenStatus_t miopenSetConvolutionGroupCount(miopenConvolutionDesc
         if (!convolution_descriptors().contains(convolution) || groups < 1)
             return miopenStatusBadParm;
         convolution->groups = groups;
+        return miopenStatusSuccess;
+    });
+}
+
+HIP_HOST_API miopenStatus_t miopenSetConvolutionAttribute(miopenConvolutionDescriptor_t convolution,
+                                                          const miopenConvolutionAttrib_t attribute, int value) {
+    return miopen_call("miopenSetConvolutionAttribute", [&] {
+        if (!convolution_descriptors().contains(convolution) || value > 1)
+            return miopenStatusBadParm;
+        if (attribute == MIOPEN_CONVOLUTION_ATTRIB_FP16_ALT_IMPL && value >= -1)
+            convolution->fp16_alternative = value;
+        else if (attribute == MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC && value >= 0)
+            convolution->deterministic = value;
+        else
+            return miopenStatusBadParm;
         return miopenStatusSuccess;
     });
 }

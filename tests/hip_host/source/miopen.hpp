@@ -26,6 +26,11 @@ enum miopenConvolutionMode_t { miopenConvolution = 0, miopenTranspose = 1 };
 enum miopenPoolingMode_t { miopenPoolingMax = 0, miopenPoolingAverage = 1, miopenPoolingAverageInclusive = 2 };
 enum miopenConvFwdAlgorithm_t { miopenConvolutionFwdAlgoGEMM = 0, miopenConvolutionFwdAlgoDirect = 1 };
 
+enum miopenConvolutionAttrib_t {
+    MIOPEN_CONVOLUTION_ATTRIB_FP16_ALT_IMPL = 0,
+    MIOPEN_CONVOLUTION_ATTRIB_DETERMINISTIC = 1
+};
+
 struct miopenConvAlgoPerf_t {
     miopenConvFwdAlgorithm_t algorithm;
     float time;
@@ -57,6 +62,7 @@ using miopenTensorDescriptor_t = miopenTensorDescriptor*;
 
 struct miopenConvolutionDescriptor {
     int pad_h = 0, pad_w = 0, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1, groups = 1;
+    int fp16_alternative = -1, deterministic = 0;
 };
 using miopenConvolutionDescriptor_t = miopenConvolutionDescriptor*;
 

@@ -48,7 +48,7 @@ struct Convolution {
                 for (int number : *numbers)
                     text += " " + std::to_string(number);
         for (int number : {shape.pad_h, shape.pad_w, shape.stride_h, shape.stride_w, shape.dilation_h, shape.dilation_w,
-                           shape.groups})
+                           shape.groups, shape.fp16_alternative, shape.deterministic})
             text += " " + std::to_string(number);
         return text;
     }
@@ -64,6 +64,7 @@ struct Convolution {
             .list("stride", std::initializer_list<int>{shape.stride_h, shape.stride_w})
             .list("dilation", std::initializer_list<int>{shape.dilation_h, shape.dilation_w})
             .integer("groups", shape.groups)
+            .integer("deterministic", shape.deterministic)
             .integer("algorithm", algorithm)
             .integer("workspace", static_cast<long long>(workspace_bytes));
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, Final, Self
 
-from ...error import DeviceMismatch, InvalidArgument
+from ...error import DeviceMismatch, InvalidArgument, OutOfMemory
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .resource import HipResource
@@ -15,6 +16,8 @@ from .stream import HipStream
 _HOST_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyHostToDevice
 _DEVICE_TO_HOST: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToHost
 _DEVICE_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+# HIP counts bytes in 64 bits.
+_TOO_MANY_BYTES: Final = 1 << 64
 _FILLS: Final[dict[int, tuple[str, Any]]] = {
     1: ("hipMemsetD8Async", hip.hipMemsetD8Async),
     2: ("hipMemsetD16Async", hip.hipMemsetD16Async),
@@ -45,9 +48,14 @@ class HipBuffer:
     _allocation: _Allocation | None
 
     def __init__(self, device: HipDevice, nbytes: int) -> None:
-        """Allocate `nbytes` uninitialised bytes; `HipError` with `out_of_memory` when the device has no room."""
+        """Allocate `nbytes` uninitialised bytes.
+
+        `HipError` with `out_of_memory` when the device has no room, `OutOfMemory` when no device could have it.
+        """
         if nbytes < 0:
             raise InvalidArgument("HipBuffer", f"a size is 0 or more, not {nbytes}")
+        if nbytes >= _TOO_MANY_BYTES:
+            raise OutOfMemory(device.label, nbytes)
         address = 0
         if nbytes:
             with device.activated():
@@ -173,7 +181,8 @@ class HipBuffer:
     ) -> None:
         """Copy `height` rows of `width` bytes, which start `source_pitch` apart there and `pitch` apart here.
 
-        No row here may overlap one there. `DeviceMismatch` when `source` is on another device.
+        Rows there and here may take turns where both pitches are one; otherwise the regions that they span must not
+        overlap (`InvalidArgument`). `DeviceMismatch` when `source` is on another device.
         """
         operation = "HipBuffer.copy_2d_from"
         if source.device != self.device:
@@ -183,15 +192,20 @@ class HipBuffer:
         if height > 1 and width > min(pitch, source_pitch):
             reason = f"rows of {width} bytes need pitches of {width} or more, not {pitch} and {source_pitch}"
             raise InvalidArgument(operation, reason)
-        if not (width and height):
-            return
-        source._region(operation, source_offset, (height - 1) * source_pitch + width)
-        self._region(operation, offset, (height - 1) * pitch + width)
+        # The pitch of one row is of no matter, but HIP looks at it.
+        pitch, source_pitch = max(pitch, width), max(source_pitch, width)
+        size, source_size = ((height - 1) * step + width if width and height else 0 for step in (pitch, source_pitch))
+        source._region(operation, source_offset, source_size)
+        self._region(operation, offset, size)
         target, origin = self.address + offset, source.address + source_offset
+        if not size:
+            return
+        distance = target - origin
+        take_turns = pitch == source_pitch and width <= distance % pitch <= pitch - width
+        if -size < distance < source_size and not take_turns:
+            raise InvalidArgument(operation, "rows here and there overlap; copy through a third buffer")
         with self._stream(operation, stream).current() as handle:
-            copied = hip.hipMemcpy2DAsync(
-                target, max(pitch, width), origin, max(source_pitch, width), width, height, _DEVICE_TO_DEVICE, handle
-            )
+            copied = hip.hipMemcpy2DAsync(target, pitch, origin, source_pitch, width, height, _DEVICE_TO_DEVICE, handle)
             check("hipMemcpy2DAsync", copied, f"{height} rows of {width} bytes within {self.device.label}")
 
     def fill(
@@ -210,8 +224,12 @@ class HipBuffer:
         operation = "HipBuffer.fill"
         if itemsize not in _FILLS:
             raise InvalidArgument(operation, f"an item has 1, 2 or 4 bytes, not {itemsize}")
-        if not 0 <= value < 1 << 8 * itemsize:
-            raise InvalidArgument(operation, f"{value} is not an unsigned number of {itemsize} bytes")
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = -1
+        if not 0 <= number < 1 << 8 * itemsize:
+            raise InvalidArgument(operation, f"{value!r} is not an unsigned number of {itemsize} bytes")
         nbytes = self._region(operation, offset, nbytes)
         address = self.address + offset
         if nbytes % itemsize or address % itemsize:
@@ -220,7 +238,7 @@ class HipBuffer:
         if nbytes:
             call, function = _FILLS[itemsize]
             # hipMemsetD32Async takes its pattern as a signed int.
-            pattern = value - (1 << 32) if itemsize == 4 and value >= 1 << 31 else value
+            pattern = number - (1 << 32) if itemsize == 4 and number >= 1 << 31 else number
             with self._stream(operation, stream).current() as handle:
                 check(
                     call,

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from ..release import release_with
 from .error import HipClosed
 
 
 class HipResource:
     """An owner of something that the HIP runtime handed out.
 
-    `close()` gives it back and may be called again; so do leaving a `with` block, garbage collection and the end of the
-    interpreter. `repr()` of a resource is how errors name it.
+    `close()` gives it back and may be called again; so do leaving a `with` block and garbage collection. What is still
+    open at the end ends with the process. `repr()` of a resource is how errors name it.
     """
 
     __slots__ = ("__weakref__", "_finalizer", "_held")
 
     def _own(self, release: Callable[..., None], *arguments: Any) -> None:
         """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
-        # Whoever takes the entry out makes the call. It also tells a resource that the end of the interpreter released
-        # from one that is open, for finalisers that run even later.
+        # Whoever takes the entry out makes the call.
         self._held = [(release, arguments)]
-        self._finalizer = weakref.finalize(self, _release_quietly, os.getpid(), self._held)
+        self._finalizer = release_with(self, _release, self._held)
 
     @property
     def closed(self) -> bool:
@@ -60,11 +57,3 @@ def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
     except IndexError:
         return
     release(*arguments)
-
-
-def _release_quietly(process: int, held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
-    """Release during garbage collection or at exit, where nobody could handle an error."""
-    # A forked child holds copies of its parent's handles; releasing those would pull them from under the parent.
-    if process == os.getpid():
-        with contextlib.suppress(Exception):
-            _release(held)

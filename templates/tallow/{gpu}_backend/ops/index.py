@@ -41,8 +41,10 @@ class Rows(NamedTuple):
 
 def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
     """Enqueue a kernel that reads indexes."""
-    device.kernels.launch("index", kernel, blocks, packed)
-    device.index_errors.expect()
+    errors = device.index_errors
+    with errors.lock:
+        device.kernels.launch("index", kernel, blocks, packed)
+        errors.expect()
 
 
 def without(strides: Dims, dim: int) -> Dims:
