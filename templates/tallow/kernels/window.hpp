@@ -196,16 +196,24 @@ struct Neighbours {
     double share;
 };
 
+// A number from 0 on without its fraction; the largest integer for what 32 bits do not hold.
+TALLOW_INLINE uint32_t truncate_to_unsigned(double x) {
+#if defined(TALLOW_NVIDIA)
+    return __double2uint_rz(x);
+#else
+    return x < 4294967295.0 ? static_cast<uint32_t>(x) : ~0u;
+#endif
+}
+
 // As PyTorch has it: the source is at scale * i with aligned corners, else at scale * (i + 0.5) - 0.5, not below 0;
 // `half` is 0 or 0.5. Doubles, because a float loses the share of elements far from 0.
 TALLOW_INLINE Neighbours neighbours(double place, double scale, double half, uint32_t size) {
     const double centred = scale * (place + half) - half;
     const double wanted = centred < 0.0 ? 0.0 : centred;
-    // Beyond the last element, a place may be more than 32 bits hold.
-    if (wanted >= static_cast<double>(size))
-        return {size - 1, size - 1, 1.0};
-    const uint32_t first = static_cast<uint32_t>(wanted);
-    return {first, first + 1 < size ? first + 1 : first, wanted - static_cast<double>(first)};
+    const uint32_t floor = truncate_to_unsigned(wanted);
+    const bool is_inside = floor < size;
+    const uint32_t first = is_inside ? floor : size - 1;
+    return {first, first + 1 < size ? first + 1 : first, is_inside ? wanted - static_cast<double>(floor) : 1.0};
 }
 
 // Keeps a compiler from moving what is computed once to the places of a loop where it is used.
