@@ -30,6 +30,11 @@ POOLS: list[tuple[tuple[int, ...], tuple[int, int], tuple[int, int], str]] = [
     ((1, 2, 5, 64), (3, 2), (1, 2), "offset"),
     ((1, 2, 5, 64), (2, 2), (2, 2), "transposed"),
     ((1, 2, 5, 66), (3, 3), (1, 1), "contiguous"),
+    # Rows that end within an access, and the last row with them.
+    ((1, 3, 6, 30), (2, 2), (2, 2), "contiguous"),
+    ((2, 3, 6, 30), (2, 2), (2, 2), "rolled"),
+    ((2, 1, 5, 13), (3, 3), (1, 1), "narrowed columns"),
+    ((1, 1, 3, 21), (1, 3), (2, 1), "contiguous"),
     ((0, 3, 4, 4), (2, 2), (2, 2), "contiguous"),
     ((2, 0, 4, 4), (2, 2), (2, 2), "contiguous"),
 ]
