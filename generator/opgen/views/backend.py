@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from opgen.matrix import method_cells
 from opgen.model import Backend, Method, Spec
 from opgen.signature import Signature
-from opgen.views.method import definition, types_in
+from opgen.views.method import custom_class, definition, types_in
 from opgen.views.python import docstring, import_lines, quoted, wrapped
 
 
@@ -32,11 +32,7 @@ _MODULES = {"DType": ".dtype", "Layout": ".layout", "Shape": ".shape", "Sequence
 
 def _implemented(spec: Spec) -> list[Method]:
     """The storage methods that a backend's storage has: all but its fields and the users' ops."""
-    return [
-        method
-        for method in spec.storage_methods()
-        if method.signature.parameters and not (method.kind is None and "op" in method.signature.arguments)
-    ]
+    return [method for method in spec.storage_methods() if method.signature.parameters and custom_class(method) is None]
 
 
 def _stub(method: Method, signature: Signature, *, own: bool, is_abstract: bool = True) -> StubView:
@@ -186,6 +182,7 @@ class CustomClassView:
 
     name: str
     doc: str
+    method: str  # of a storage, that applies its ops
     forwards: tuple[ForwardView, ...]
 
 
@@ -201,9 +198,9 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
     """The base classes of users' ops, with a method for each backend."""
     classes = []
     for method in spec.storage_methods():
-        if method.kind is not None or "op" not in method.signature.arguments:
+        name = custom_class(method)
+        if name is None:
             continue
-        name = next(p.type for p in method.signature.parameters if p.name == "op")
         forwards = []
         for backend in spec.backends:
             storage = f"{backend.class_prefix}Storage"
@@ -214,9 +211,9 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
             head = f"def {backend.name}_fwd("
             forwards.append(ForwardView(backend.name, wrapped(head, parameters, f") -> {returns}:", 4)))
         doc = method.doc.replace("Run a", "A").strip()
-        classes.append(CustomClassView(name, docstring(doc, 4), tuple(forwards)))
+        classes.append(CustomClassView(name, docstring(doc, 4), method.name, tuple(forwards)))
     storages = {f"{backend.class_prefix}Storage" for backend in spec.backends}
     imports = import_lines(
-        {".backends": storages, ".error": {"BackendUnavailable"}, ".layout": {"Layout"}, ".shape": {"Shape"}}
+        {".backends": storages, ".layout": {"Layout"}, ".shape": {"Shape"}, ".user_op": {"UserOp", "unwritten"}}
     )
     return CustomOpView(imports, tuple(classes))

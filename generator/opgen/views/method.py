@@ -101,16 +101,13 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
     first = method.operands[0].name
     dtype = f"{_inner(first)}.dtype" if is_property else f"{first}.inner.dtype"
     subject = ", ".join(f"{name}.inner" for name in stored)
-    wrap = {"Storage": "self._new", "Device": "device_module.Device"}.get(signature.returns, "self._new_shaped")
     mismatch = Branch("_", wrapped("raise device_mismatch(", [label, *stored], ")", _BRANCH))
     return MethodView(
         definition=("@property\n    " if is_property else "") + definition(signature, own=True),
         opening=_opening(spec, method, [] if is_property else _checks(spec, method, label)),
         subject=subject if len(stored) == 1 else f"({subject})",
         branches=tuple(
-            _branch(
-                spec, method, backend, "Storage", stored, label, dtype, _statement(method, wrap, _call(method, backend))
-            )
+            _branch(spec, method, backend, "Storage", stored, label, dtype, _storage_statement(method, backend))
             for backend in spec.backends
         ),
         otherwise=mismatch if others else _UNREACHABLE,
@@ -141,6 +138,12 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     )
 
 
+def custom_class(method: Method) -> str | None:
+    """The class that users derive the ops of a method from; None for a method that the backends have themselves."""
+    types = {parameter.name: parameter.type for parameter in method.signature.parameters}
+    return types.get("op") if method.kind is None else None
+
+
 def _label(method: Method) -> str:
     """The expression that names the op in errors."""
     if method.kind is not None:
@@ -152,16 +155,23 @@ def _inner(name: str) -> str:
     return "inner" if name == "self" else f"{name}_inner"
 
 
-def _call(method: Method, backend: Backend) -> str:
-    signature = method.signature
-    if not signature.parameters:
-        return f"inner.{method.name}"
+def _backend_arguments(method: Method) -> list[str]:
+    """What a backend is given: the arguments, with its own storages in place of those that dispatch."""
     others = {operand.name for operand in method.operands}
-    arguments = [_inner(name) if name in others else name for name in signature.arguments]
-    is_custom = "op" in signature.arguments and method.kind is None
-    if not is_custom:
-        return f"inner.{method.name}({', '.join(arguments)})"
-    return f"op.{backend.name}_fwd({', '.join(['inner', *(name for name in arguments if name != 'op')])})"
+    return [_inner(name) if name in others else name for name in method.signature.arguments]
+
+
+def _storage_statement(method: Method, backend: Backend) -> str:
+    """The statement of a branch of the storage dispatch."""
+    signature = method.signature
+    arguments = _backend_arguments(method)
+    if custom_class(method) is not None:
+        items = ["op", f"op.{backend.name}_fwd", "inner", *(name for name in arguments if name != "op")]
+        head = "self._change(" if signature.returns == "None" else "return self._apply("
+        return wrapped(head, items, ")", _BRANCH)
+    wrap = {"Device": "device_module.Device"}.get(signature.returns, "self._new")
+    call = f"inner.{method.name}({', '.join(arguments)})" if signature.parameters else f"inner.{method.name}"
+    return _statement(method, wrap, call)
 
 
 def _statement(method: Method, wrap: str, call: str) -> str:
@@ -188,6 +198,9 @@ def _check_call(name: str, label: str, arguments: tuple[str, ...]) -> str:
 def _checks(spec: Spec, method: Method, label: str) -> list[str]:
     lines = []
     others = [operand.name for operand in method.operands if operand.name != "self"]
+    kind = custom_class(method)
+    if kind is not None:
+        lines.append(f"require_op(op, {kind}, backend_name(self))")
     if others:
         lines.append(wrapped("require_same_device(", [label, "self", *others], ")", _BODY))
     for operand in method.operands:

@@ -83,6 +83,8 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str
     base = {"StorageBase"} | {name for name in _BASE_FUNCTIONS if f"{name}(" in text}
     base |= {"device_mismatch"} if any("device_mismatch" in method.otherwise.body for method in methods) else set()
     modules[".base"] = base
+    if "require_op(" in text:
+        modules["..user_op"] = {"require_op"}
     never = ["assert_never"] if any("assert_never" in method.otherwise.body for method in methods) else []
     own = ["Self"] if any("Self" in method.definition for method in methods) else []
     typing = f"from typing import {', '.join(own + never)}\n\n" if own + never else ""
@@ -93,7 +95,7 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str
     return typing + import_lines(modules)
 
 
-_BASE_FUNCTIONS = ("require_same_device", "require_same_dtype", "require_dtype")
+_BASE_FUNCTIONS = ("backend_name", "require_same_device", "require_same_dtype", "require_dtype")
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
             "..dtype": {"Array", "DType"},
             "..error": {"DeviceMismatch", "DTypeMismatch", "UnsupportedDType"},
             "..shape": {"Shape"},
+            "..user_op": {"UserOp", "require_made", "require_nothing"},
         }
     )
     return StorageBaseView(imports, spec.backends)
