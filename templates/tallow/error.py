@@ -7,6 +7,7 @@ pickling.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -153,3 +154,26 @@ class OutOfMemory(TallowError, MemoryError):
 
     def __str__(self) -> str:
         return f"{self.device}: no memory for {self.nbytes} bytes; drop tensors that are no longer needed, or use less"
+
+
+class FileError(TallowError, OSError):
+    """A file cannot be read or written.
+
+    `filename` is the path as it was given, `errno` and `strerror` are the system's reason, `advice` says what to do.
+    """
+
+    def __init__(self, op: str, filename: str, errno: int, advice: str) -> None:
+        super().__init__(errno, os.strerror(errno), filename)
+        self.op = op
+        self.advice = advice
+
+    def __reduce__(self) -> tuple[type[FileError], tuple[str, str, int, str]]:
+        # An OSError has its own idea of what its arguments are.
+        return type(self), (self.op, self.filename, self.errno or 0, self.advice)
+
+    def __str__(self) -> str:
+        return f"{self.op}: path '{self.filename}': {self.strerror}; {self.advice}"
+
+
+class MissingFile(FileError, FileNotFoundError):
+    """There is no file at a path, or no folder for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Callable
 
@@ -22,6 +23,8 @@ ERRORS = [
     (tallow.InvalidIndex("gather", 0, 0), IndexError, "no elements"),
     (tallow.EmptyTensor("max"), ValueError, "no max of no elements; reduce dims"),
     (tallow.OutOfMemory("rocm:0", 1024), MemoryError, "rocm:0: no memory for 1024 bytes"),
+    (tallow.FileError("save", "a/b", errno.ENOSPC, "make room"), OSError, "save: path 'a/b': No space .*; make room"),
+    (tallow.MissingFile("load", "x", errno.ENOENT, "make it"), FileNotFoundError, "load: path .x.: No such file"),
 ]
 
 

@@ -1,14 +1,12 @@
-"""Exchange with Python, NumPy, DLPack and safetensors files."""
+"""Exchange with Python, NumPy and DLPack."""
 
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import tallow
 from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
 
 from .arrays import INTEGERS, numbers, same
@@ -215,41 +213,3 @@ def test_copies_are_deep() -> None:
     tensor.fill_(3)
     assert shallow.tolist() == [3.0, 3.0]
     assert deep.tolist() == [1.0, 2.0]
-
-
-def test_safetensors_files(device: Device, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    tensors = {dtype.value: Tensor(numbers((2, 3), dtype), device=device).T for dtype in DType}
-    tensors |= {"scalar": Tensor(3, device=device), "empty": Tensor.zeros((0, 2), device=device)}
-    tallow.save_safetensors(tensors, path, {"made": "by a test"})
-    loaded = tallow.load_safetensors(str(path), device)
-    assert sorted(loaded) == sorted(tensors)
-    for name, tensor in tensors.items():
-        assert loaded[name].device == device
-        same(loaded[name], tensor.numpy())
-    loaded["f32"].fill_(1)
-
-
-def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    tallow.save_safetensors({"x": Tensor([1.0])}, path)
-    with pytest.raises(TypeError):
-        tallow.save_safetensors({"x": Tensor([2.0])}, path, {"made": 5})  # type: ignore[dict-item]
-    assert tallow.load_safetensors(path)["x"].tolist() == [1.0]
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_files_of_others(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(b"not a header")
-    with pytest.raises(InvalidArgument, match="no safetensors file"):
-        tallow.load_safetensors(path)
-    save_file({"x": np.array([[True], [False]])}, path)
-    same(tallow.load_safetensors(path)["x"], np.array([[1], [0]], np.uint8))
-    save_file({"x": np.zeros(2, np.int8)}, path)
-    with pytest.raises(InvalidArgument, match="tensor 'x' has dtype I8; convert it to one of"):
-        tallow.load_safetensors(path)
-    with pytest.raises(FileNotFoundError):
-        tallow.load_safetensors(tmp_path / "missing.safetensors")

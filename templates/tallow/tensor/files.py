@@ -2,59 +2,189 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, Final
 
 import numpy as np
 
+from ..atomic import replacing
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument
+from ..error import FileError, InvalidArgument, MissingFile
 from ..layout import Layout
-from .base import device_of
+from .base import TensorBase, device_of
 from .tensor import Tensor
+
+# The key of the header that holds the text, and so no tensor.
+_METADATA: Final = "__metadata__"
+# What readers take of a header, in bytes, and a multiple of where the elements begin.
+_LARGEST_HEADER: Final = 100_000_000
+_ALIGNMENT: Final = 8
+
+# What to do where the system refuses.
+_CHOOSE_ANOTHER: Final = "choose another path"
+_ADVICE: Final = {
+    errno.EISDIR: "give the path of a file",
+    errno.ENOSPC: "make room on the disk, or choose another one",
+    errno.EDQUOT: "make room on the disk, or choose another one",
+}
 
 
 def save_safetensors(
-    tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: dict[str, str] | None = None
+    tensors: Mapping[str, Tensor], path: str | os.PathLike[str], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write tensors by name to a safetensors file; `metadata` is text that the file carries along.
 
-    The file is written aside and then put in place of an older one, so that no reader ever sees half of it.
+    A file is written beside the target and then put in its place, so that no reader ever sees half of it. The new file
+    has the mode and, where that is allowed, the owner of the one that it replaces, else what any new file has. Of a
+    link, the file that it names is replaced. What fails leaves the old file as it was, and nothing else; a process that
+    is killed may leave one file beside it whose name begins with `.tallow-`.
+
+    `InvalidArgument` for what is no tensor or no text, or a name that no reader takes; `FileError` where the file
+    cannot be written.
     """
-    from tempfile import TemporaryDirectory
-
-    from safetensors.numpy import save_file
-
-    target = Path(path)
-    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        written = Path(folder) / target.name
-        save_file(arrays, written, metadata)
-        written.replace(target)
+    operation = "save_safetensors"
+    name = _checked_path(operation, path)
+    # The widest first, as the library of the format writes them: so each is aligned.
+    entries = sorted(_checked_tensors(tensors).items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0]))
+    header = _header(entries, {} if metadata is None else _checked_metadata(metadata))
+    with _told(operation, name), _opened(name) as stream:
+        stream.write(header)
+        for _, tensor in entries:
+            stream.write(tensor.numpy().reshape(-1).view(np.uint8).data)
 
 
 def load_safetensors(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
     """Read all tensors of a safetensors file to a device, by default the CPU.
 
-    Booleans become u8. `InvalidArgument` if it is no such file, or has a tensor of a dtype that tallow lacks.
+    Booleans become u8. `FileError` where the file cannot be read, `MissingFile` where there is none; `InvalidArgument`
+    if it is no such file, was cut short, or has a tensor of a dtype or a rank that tallow lacks.
     """
     from safetensors import SafetensorError, deserialize
 
+    operation = "load_safetensors"
+    name = _checked_path(operation, path)
     target = device_of(device)
+    with _told(operation, name):
+        content = Path(name).read_bytes()
     try:
-        entries = deserialize(Path(path).read_bytes())  # type: ignore[no-untyped-call]
+        entries = deserialize(content)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
-        reason = f"{os.fspath(path)} is no safetensors file ({error}); write it with save_safetensors"
-        raise InvalidArgument("load_safetensors", reason) from error
+        reason = f"path '{name}' is no safetensors file, or was cut short ({error}); write it with save_safetensors"
+        raise InvalidArgument(operation, reason) from error
     dtypes = {dtype.safetensors: dtype for dtype in DType} | {"BOOL": DType.U8}
     tensors = {}
-    for name, entry in sorted(entries):
+    for tensor, entry in sorted(entries):
+        subject = f"path '{name}': tensor '{tensor}'"
         dtype = dtypes.get(entry["dtype"])
         if dtype is None:
-            reason = f"tensor '{name}' has dtype {entry['dtype']}; convert it to one of {', '.join(dtypes)}"
-            raise InvalidArgument("load_safetensors", reason)
+            reason = f"{subject} has dtype {entry['dtype']}; convert it to one of {', '.join(dtypes)}"
+            raise InvalidArgument(operation, reason)
+        try:
+            layout = Layout.contiguous(entry["shape"])
+        except InvalidArgument as error:
+            raise InvalidArgument(operation, f"{subject}: {error.reason}") from None
         array = np.frombuffer(entry["data"], dtype.numpy)
-        tensors[name] = Tensor._new(target.storage_owned(array), Layout.contiguous(entry["shape"]))
+        tensors[tensor] = Tensor._new(target.storage_owned(array), layout)
     return tensors
+
+
+def _checked_path(operation: str, path: object) -> str:
+    try:
+        name = os.fspath(path)  # type: ignore[call-overload]
+        is_path = isinstance(name, str) and b"\0" not in os.fsencode(name)
+    except (TypeError, UnicodeEncodeError):
+        is_path = False
+    if not is_path:
+        raise InvalidArgument(operation, f"path: {path!r} names no file; give a str or a pathlib.Path")
+    return str(name)
+
+
+def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
+    operation = "save_safetensors"
+    if not isinstance(tensors, Mapping):
+        reason = f"tensors is a dict of tensors by name, not {type(tensors).__name__}; make one"
+        raise InvalidArgument(operation, reason)
+    for name, tensor in tensors.items():
+        _require_text("tensors: the name", name)
+        if name == _METADATA:
+            raise InvalidArgument(operation, f"tensors: the format keeps the name '{name}' to itself; choose another")
+        if not isinstance(tensor, TensorBase):
+            reason = f"tensors: '{name}' is a Tensor, not a {type(tensor).__name__}; make it one first"
+            raise InvalidArgument(operation, reason)
+    return tensors
+
+
+def _checked_metadata(metadata: object) -> dict[str, str]:
+    if not isinstance(metadata, Mapping):
+        reason = f"metadata is a dict of texts by name, not {type(metadata).__name__}; make one"
+        raise InvalidArgument("save_safetensors", reason)
+    for name, text in metadata.items():
+        _require_text("metadata: the name", name)
+        _require_text(f"metadata: '{name}'", text)
+    return dict(metadata)
+
+
+def _require_text(what: str, text: object) -> None:
+    with suppress(UnicodeEncodeError):
+        if isinstance(text, str):
+            text.encode()
+            return
+    raise InvalidArgument("save_safetensors", f"{what} is a str that UTF-8 can hold, not {text!r}; use another")
+
+
+def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> bytes:
+    """What stands before the elements: the length of a JSON object, and that object, padded to a multiple of 8."""
+    described: dict[str, object] = {_METADATA: metadata} if metadata else {}
+    begin = 0
+    for name, tensor in entries:
+        end = begin + tensor.elem_count * tensor.dtype.itemsize
+        described[name] = {"dtype": tensor.dtype.safetensors, "shape": tensor.shape, "data_offsets": (begin, end)}
+        begin = end
+    text = json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    if len(text) > _LARGEST_HEADER:
+        reason = f"tensors and metadata: names, shapes and texts take {len(text)} bytes; readers take {_LARGEST_HEADER}"
+        raise InvalidArgument("save_safetensors", f"{reason}, so use shorter ones or several files")
+    return len(text).to_bytes(8, "little") + text
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    """Open a file that is replaced at once, or whatever else the path names (a pipe, say) as it is."""
+    try:
+        old = Path(name).stat()
+    except FileNotFoundError:
+        old = None
+    if name.endswith((os.sep, "/")) or (old is not None and stat.S_ISDIR(old.st_mode)):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        with Path(name).open("wb") as stream:
+            yield stream
+        return
+    with replacing(Path(name).resolve()) as stream:
+        if old is not None and hasattr(os, "fchmod"):
+            with suppress(PermissionError):
+                os.chown(stream.fileno(), old.st_uid, old.st_gid)
+            os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode))
+        yield stream
+
+
+@contextmanager
+def _told(operation: str, name: str) -> Iterator[None]:
+    """Tell what the system refuses as this package's error, with the path that was given."""
+    try:
+        yield
+    except FileNotFoundError:
+        folder = Path(name).resolve().parent
+        advice = _CHOOSE_ANOTHER if folder.is_dir() else f"make the folder '{folder}' first"
+        raise MissingFile(operation, name, errno.ENOENT, advice) from None
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise FileError(operation, name, number, _ADVICE.get(number, _CHOOSE_ANOTHER)) from None
