@@ -1,6 +1,7 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ Scalar = str | int | float | bool | None
 
 # libyaml's parser is ten times faster; PyYAML's own gives the same nodes where libyaml is missing.
 _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# Aliases of aliases grow like powers; no file that a person writes comes near.
+_MOST_VALUES = 100_000
 _TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
 _scalars = yaml.SafeLoader("")
 
@@ -71,7 +74,7 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
     def note(error: OSError) -> None:
         folder = Path(error.filename)
         if folder != root / "spec" or folder.exists():  # that a whole spec is missing, the missing files tell
-            problems.append(Problem(Location(folder.relative_to(root)), _unreadable(error)))
+            problems.append(Problem(Location(folder.relative_to(root)), unreadable(error)))
 
     for folder, _, names in os.walk(root / "spec", onerror=note):
         for name in names:
@@ -82,17 +85,22 @@ def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:
 def read_text(file: Path, shown: Path, problems: list[Problem]) -> str | None:
     """The text of a file in UTF-8, or None where it cannot be read, which goes to `problems` under the path `shown`."""
     try:
+        # What is no file may never end, or wait for a writer.
+        if not stat.S_ISREG(file.stat().st_mode):
+            problems.append(Problem(Location(shown), "cannot be read: it is no regular file; write one or remove it"))
+            return None
         content = file.read_bytes()
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         place = _place_after(content[: error.start].decode("utf-8"), shown)
         problems.append(Problem(place, "cannot be read: it is not UTF-8; save it as a text in UTF-8"))
     except OSError as error:
-        problems.append(Problem(Location(shown), _unreadable(error)))
+        problems.append(Problem(Location(shown), unreadable(error)))
     return None
 
 
-def _unreadable(error: OSError) -> str:
+def unreadable(error: OSError) -> str:
+    """The message of a mistake: what the system said of a file or a folder."""
     return f"cannot be read: {error.strerror}; let it be read or remove it"
 
 
@@ -127,21 +135,42 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
         problems.append(Problem(_location(node, path), message))
         return None
     try:
-        return _value(node, path, _location(node, path), problems, ())
-    except _LoopError as error:
-        problems.append(Problem(error.location, "an alias stands inside its own anchor; write the value out"))
+        place = _location(node, path)
+        _count(node, path, place, {})
+        return _value(node, path, place, problems)
+    except _AliasError as error:
+        problems.append(error.problem)
         return None
     except RecursionError:
         problems.append(Problem(Location(path), _TOO_DEEP))
         return None
 
 
-class _LoopError(Exception):
-    """A value holds itself."""
+class _AliasError(Exception):
+    """Aliases make a value that cannot be written out."""
 
-    def __init__(self, location: Location) -> None:
-        super().__init__(location)
-        self.location = location
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(location, message)
+
+
+def _count(node: yaml.Node, path: Path, key_location: Location, counts: dict[int, int | None]) -> int:
+    """How many values `node` holds with its aliases written out. `counts` has those of other nodes, None inside one."""
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) in counts:
+        known = counts[id(node)]
+        if known is None:
+            raise _AliasError(key_location, "an alias stands inside its own anchor; write the value out")
+        return known
+    counts[id(node)] = None
+    inner = [(pair[0], pair[1]) if isinstance(pair, tuple) else (pair, pair) for pair in node.value]
+    count = 1 + sum(_count(value, path, _location(place, path), counts) for place, value in inner)
+    if count > _MOST_VALUES:
+        message = f"it holds more than {_MOST_VALUES} values with its aliases written out; write fewer"
+        raise _AliasError(_location(node, path), message)
+    counts[id(node)] = count
+    return count
 
 
 def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) -> str:
@@ -162,13 +191,8 @@ def _location(node: yaml.Node, path: Path) -> Location:
     return Location(path, node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def _value(
-    node: yaml.Node, path: Path, key_location: Location, problems: list[Problem], parents: tuple[int, ...]
-) -> Value:
+def _value(node: yaml.Node, path: Path, key_location: Location, problems: list[Problem]) -> Value:
     location = _location(node, path)
-    if id(node) in parents:
-        raise _LoopError(key_location)
-    parents = (*parents, id(node))
     if isinstance(node, yaml.MappingNode):
         items: dict[str, Value] = {}
         for key_node, value_node in node.value:
@@ -180,10 +204,10 @@ def _value(
                 first = items[key].key_location
                 problems.append(Problem(place, f"key '{key}' stands twice, first at line {first.line}; keep one"))
             else:
-                items[key] = _value(value_node, path, place, problems, parents)
+                items[key] = _value(value_node, path, place, problems)
         return Value(location, items, key_location)
     if isinstance(node, yaml.SequenceNode):
-        elements = [_value(element, path, _location(element, path), problems, parents) for element in node.value]
+        elements = [_value(element, path, _location(element, path), problems) for element in node.value]
         return Value(location, elements, key_location)
     return Value(location, _scalar(node, location, problems), key_location)
 

@@ -15,15 +15,18 @@ class Location:
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.path.as_posix()}:{self.line}:{self.column}"
+        return f"{one_line(self.path.as_posix())}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One mistake, printed as `path:line:column: message`."""
+    """One mistake, printed as `path:line:column: message` on one line, whatever the message quotes."""
 
     location: Location
     message: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", one_line(self.message))
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"
@@ -35,6 +38,13 @@ class SpecError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
         super().__init__("\n".join(map(str, self.problems)))
+
+
+def one_line(text: str) -> str:
+    """`text` with escapes in place of line ends and all else that a terminal does not print."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:

@@ -1,5 +1,7 @@
 """The loader: every value knows its line and column."""
 
+import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,33 @@ def test_what_cannot_be_read_is_a_mistake(tmp_path: Path, content: bytes, place:
     assert message in problems[0].message
 
 
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in itertools.pairwise("abcdefghi")
+)
+
+
+def test_aliases_that_stand_for_millions_of_values_are_refused(tmp_path: Path) -> None:
+    """Written out, this file of nine lines would hold 10**9 values."""
+    (tmp_path / "spec").mkdir()
+    (tmp_path / "spec" / "file.yaml").write_text(BOMB, encoding="utf-8")
+    problems: list[Problem] = []
+    assert load(tmp_path, problems) == {}
+    message = "spec/file.yaml:5:4: it holds more than 100000 values with its aliases written out; write fewer"
+    assert [str(problem) for problem in problems] == [message]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    """Nobody writes to the pipe, and the device never ends."""
+    (tmp_path / "spec").mkdir()
+    file = tmp_path / "spec" / "file.yaml"
+    os.mkfifo(file) if kind == "pipe" else file.symlink_to("/dev/zero")
+    problems: list[Problem] = []
+    assert load(tmp_path, problems) == {}
+    message = "spec/file.yaml:1:1: cannot be read: it is no regular file; write one or remove it"
+    assert [str(problem) for problem in problems] == [message]
+
+
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z]{1,6}", fullmatch=True),
@@ -152,6 +181,13 @@ def test_problems_are_sorted_by_place_and_said_once() -> None:
     error = SpecError([late, other, early, late])
     assert error.problems == (other, early, late)
     assert str(error).splitlines()[-1] == "a.yaml:10:1: wrong"
+
+
+@given(st.text())
+def test_a_problem_is_one_line_whatever_it_quotes(text: str) -> None:
+    printed = str(Problem(Location(Path(f"spec/{text}.yaml")), f"unknown key '{text}'"))
+    assert printed.isprintable()
+    assert printed.splitlines() == [printed]
 
 
 @pytest.mark.parametrize(
