@@ -371,6 +371,8 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         locations=_key_locations(document.root, {"storage": storage, "device": device}),
         path=document.path,
     )
+    for key in ("label", "display"):
+        fields.check_placeholders(key, getattr(backend, key), fields.place(key), ["ordinal"])
     fields.finish()
     return backend
 

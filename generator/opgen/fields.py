@@ -2,6 +2,7 @@
 
 import keyword
 import re
+from collections.abc import Sequence
 from typing import TypeVar
 
 from opgen.loader import Scalar, Value
@@ -9,6 +10,9 @@ from opgen.problem import Location, Problem, did_you_mean, nearest
 
 # Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+# A placeholder, and a brace that belongs to none. Where braces stand for themselves too, a placeholder holds a word.
+_PLACEHOLDER = re.compile(r"{([^{}]*)}|[{}]")
+_PLACEHOLDER_AMONG_BRACES = re.compile(r"{(\w*)}")
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 ScalarType = TypeVar("ScalarType", str, int, bool)
@@ -97,6 +101,18 @@ class Fields:
         if value is not None and text and not pattern.fullmatch(text):
             self.problem(value.location, f"'{text}' cannot be the {key} of {self.what}; write it like '{example}'")
         return text or ""
+
+    def check_placeholders(
+        self, key: str, text: str, location: Location, known: Sequence[str], *, has_braces: bool = False
+    ) -> None:
+        """Note placeholders in `text` other than those `known`; with `has_braces`, other braces stay as they are."""
+        for match in (_PLACEHOLDER_AMONG_BRACES if has_braces else _PLACEHOLDER).finditer(text):
+            if match[1] is None:
+                message = f"'{key}' of {self.what} has a '{match[0]}' that stands alone; write '{{name}}'"
+                self.problem(location, message)
+            elif match[1] not in known:
+                message = f"'{key}' of {self.what} has an unknown placeholder '{match[1]}'"
+                self.problem(location, message + did_you_mean(match[1], known))
 
     def _check_printable(self, location: Location, text: str, key: str) -> None:
         # Texts become docstrings and comments, in which such a character could not stand.

@@ -21,7 +21,7 @@ FIELD_TYPES = {
     "f64": ("double", "d", 8),
 }
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\d+)\])?")
-_PLACEHOLDER = re.compile(r"{(\w+)}")
+_KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,17 @@ def _field(name: str, value: Value, problems: list[Problem]) -> Field:
 
 def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) -> Kernel:
     fields = Fields(value, "a kernel", problems)
-    name = fields.text("name")
+    name = fields.matching("name", _KERNEL_NAME, "exp_{dtype}")
+    call = fields.text("call")
     over = {}
     for axis, inner in _pairs(fields.required("over")):
         if isinstance(inner.content, list):
             over[axis] = tuple(str(element.content) for element in inner.content)
         else:
             over[axis] = (str(inner.content),)
-    for axis in _PLACEHOLDER.findall(name):
-        if axis not in over:
-            message = f"kernel '{name}' ranges over '{axis}', which 'over' lacks; add it"
-            problems.append(Problem(value.location, message))
-    kernel = Kernel(
-        name, over, fields.text("arguments"), fields.text("call"), fields.text("grid"), value.location
-    )  # fmt: skip
+    for key, text in (("name", name), ("call", call)):
+        fields.check_placeholders(key, text, fields.place(key), list(over))
+    kernel = Kernel(name, over, fields.text("arguments"), call, fields.text("grid"), value.location)
     known = [struct.name for struct in structs]
     if kernel.arguments not in known:
         hint = did_you_mean(kernel.arguments, known)

@@ -1,14 +1,11 @@
 """The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opgen.fields import Fields, ScalarType
 from opgen.loader import Value
-from opgen.problem import Location, Problem, did_you_mean
-
-_PLACEHOLDER = re.compile(r"{(\w*)}")
+from opgen.problem import Location, Problem
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,7 @@ def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> C
         if target in targets:
             fields.problem(location, f"{fields.what} lists target '{target}' twice; keep one")
         targets[target] = location
-    flags = tuple(text for text, _ in fields.texts("flags"))
-    _check_placeholders(fields, "flags", flags, ["target"])
+    flags = _flags(fields, fields.texts("flags"), ["target"])
     toolchains = tuple(_toolchain(name, inner, flags, problems) for name, inner in fields.mapping("toolchains").items())
     fields.finish()
     return CodeObjects(targets, toolchains)
@@ -61,8 +57,8 @@ def _toolchain(name: str, value: Value, flags: tuple[str, ...], problems: list[P
     fields = Fields(value, f"toolchain '{name}'", problems)
     value_of_libraries = fields.optional("device_libraries")
     libraries = _device_libraries(value_of_libraries, name, problems) if value_of_libraries is not None else None
-    own_flags = _texts(fields, "flags")
-    _check_placeholders(fields, "flags", own_flags, ["target"] if libraries is None else ["target", "device_libraries"])
+    known = ["target"] if libraries is None else ["target", "device_libraries"]
+    own_flags = _flags(fields, _required_texts(fields, "flags"), known)
     toolchain = Toolchain(
         name=name,
         install=fields.text("install"),
@@ -83,9 +79,15 @@ def _device_libraries(value: Value, toolchain: str, problems: list[Problem]) -> 
         text=fields.paragraphs("text"),
         flags=_texts(fields, "flags"),
     )
-    _check_placeholders(fields, "text", (libraries.text,), ["constant"])
+    fields.check_placeholders("text", libraries.text, fields.place("text"), ["constant"], has_braces=True)
     fields.finish()
     return libraries
+
+
+def _flags(fields: Fields, listed: tuple[tuple[str, Location], ...], known: list[str]) -> tuple[str, ...]:
+    for text, location in listed:
+        fields.check_placeholders("flags", text, location, known, has_braces=True)
+    return tuple(text for text, _ in listed)
 
 
 def _required_texts(fields: Fields, key: str) -> tuple[tuple[str, Location], ...]:
@@ -111,11 +113,3 @@ def _scalars(fields: Fields, value: Value | None, key: str, kind: type[ScalarTyp
         return {}
     found = {name: fields.scalar(inner, kind, name) for name, inner in value.content.items()}
     return {name: scalar for name, scalar in found.items() if scalar is not None}
-
-
-def _check_placeholders(fields: Fields, key: str, texts: tuple[str, ...], known: list[str]) -> None:
-    for text in texts:
-        for name in _PLACEHOLDER.findall(text):
-            if name not in known:
-                message = f"'{key}' of {fields.what} has an unknown placeholder '{name}'{did_you_mean(name, known)}"
-                fields.problem(fields.place(key), message)
