@@ -6,25 +6,22 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
 
 from opgen import __version__
-from opgen.build import SINGLE_FILES, build
-from opgen.check import check as check_spec
-from opgen.compile import CompileError, choose_compilers, code_objects, compile_objects, remove_orphans
-from opgen.loader import load
+from opgen.compile import CompileError, Result, choose_compilers, code_objects, compile_objects, remove_orphans
 from opgen.matrix import Cell, cells
 from opgen.model import Spec
-from opgen.plan import plan
-from opgen.problem import Problem, SpecError, did_you_mean
-from opgen.render import render
+from opgen.problem import SpecError, did_you_mean
+from opgen.project import read_project, read_spec
 from opgen.resources import table
-from opgen.templates import check_templates
-from opgen.write import WriteError, changes, write
+from opgen.write import WriteError, locked, write
 
 _MARKER = Path("spec/package.yaml")
+_OUTPUT = "generated"
 
 
 class _Command(click.Group):
@@ -79,19 +76,8 @@ def main() -> None:
     """  # noqa: D301 -- \b is the character that click reads
 
 
-def read_spec(root: Path) -> Spec:
-    """The checked spec below `root`; SpecError lists every mistake in it."""
-    problems: list[Problem] = []
-    documents = load(root, problems)
-    # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
-    is_whole = not problems and all(path in documents for path in SINGLE_FILES)
-    spec = build(documents, problems)
-    if is_whole:
-        spec = check_spec(spec, problems)
-        check_templates(spec, root / "templates" / spec.package.name, problems)
-    if problems:
-        raise SpecError(problems)
-    return spec
+def _locked(output: Path) -> AbstractContextManager[None]:
+    return locked(output, lambda: click.echo(f"another opgen writes to {output}; waiting for its end", err=True))
 
 
 @main.command()
@@ -106,14 +92,16 @@ def generate(root: Path, force: bool) -> None:
     opgen generate
     opgen generate --force     lose edits made by hand in generated/
     """  # noqa: D301 -- \b is the character that click reads
-    outputs = plan(read_spec(root), root / "templates")
-    texts = render(outputs, root / "templates")
-    found = changes(texts, root / "generated")
-    write(found, root / "generated", force=force)
+    output = root / _OUTPUT
+    # Held from before the spec is read, so that what is written last is what was read last.
+    with _locked(output):
+        project = read_project(root)
+        found = project.changes(output)
+        write(found, output, force=force)
     for change in found:
         verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
         click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
-    click.echo(f"{len(texts)} files, {len(found)} changed")
+    click.echo(f"{len(project.outputs)} files, {len(found)} changed")
 
 
 @main.command()
@@ -126,8 +114,8 @@ def check(root: Path, diff: bool) -> None:
     opgen check
     opgen check --diff
     """  # noqa: D301 -- \b is the character that click reads
-    outputs = plan(read_spec(root), root / "templates")
-    found = changes(render(outputs, root / "templates"), root / "generated")
+    project = read_project(root)
+    outputs, found = project.outputs, project.changes(root / _OUTPUT)
     if diff:
         for change in found:
             for line in change.diff().splitlines():
@@ -160,7 +148,7 @@ def list_outputs(root: Path) -> None:
     opgen list
     opgen list | grep storage
     """  # noqa: D301 -- \b is the character that click reads
-    outputs = plan(read_spec(root), root / "templates")
+    outputs = read_project(root).outputs
     width = max(len(str(output.path)) for output in outputs)
     for output in outputs:
         click.echo(f"generated/{output.path!s:<{width}}  templates/{output.template}")
@@ -236,24 +224,8 @@ def compile_kernels(
     """  # noqa: D301 -- \b is the character that click reads
     start = time.monotonic()
     jobs = jobs or os.cpu_count() or 1
-    spec = read_spec(root)
-    kernels = root / "generated" / spec.package.name / "kernels"
-    every = code_objects(spec, kernels, kernels / "code")
-    _check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
-    _check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
-    remove_orphans(every, kernels / "code")
-    wanted = [
-        code_object
-        for code_object in every
-        if code_object.target in (targets or (code_object.target,))
-        and code_object.family in (families or (code_object.family,))
-    ]
-    compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
-    possible = [code_object for code_object in wanted if code_object.target in compilers]
-    with click.progressbar(
-        length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
-    ) as bar:
-        results = compile_objects(possible, compilers, jobs, lambda result: bar.update(1, result.object.name))
+    with _locked(root / _OUTPUT):
+        results, mends = _compile(root, targets, families, jobs)
     if stats:
         usages = [(result.object.target, usage) for result in results for usage in result.usages]
         click.echo("\n".join(table(usages)))
@@ -270,6 +242,29 @@ def compile_kernels(
     click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
     if mends or spilling or counts["failed"]:
         raise SystemExit(1)
+
+
+def _compile(root: Path, targets: Sequence[str], families: Sequence[str], jobs: int) -> tuple[list[Result], list[str]]:
+    """What became of the code objects that are asked for, and what to install for those that have no compiler."""
+    spec = read_spec(root)
+    kernels = root / _OUTPUT / spec.package.name / "kernels"
+    every = code_objects(spec, kernels, kernels / "code")
+    _check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
+    _check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
+    remove_orphans(every, kernels / "code")
+    wanted = [
+        code_object
+        for code_object in every
+        if code_object.target in (targets or (code_object.target,))
+        and code_object.family in (families or (code_object.family,))
+    ]
+    compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
+    possible = [code_object for code_object in wanted if code_object.target in compilers]
+    with click.progressbar(
+        length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
+    ) as bar:
+        results = compile_objects(possible, compilers, jobs, lambda result: bar.update(1, result.object.name))
+    return results, mends
 
 
 def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:

@@ -1,9 +1,11 @@
-"""What the templates define by hand: names that the spec must keep clear of, and names that it may refer to."""
+"""The templates: their texts, and the names in them that the spec must keep clear of or may refer to."""
 
+import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from opgen.loader import read_text, unreadable
 from opgen.model import Method, Spec
 from opgen.problem import Location, Problem, did_you_mean
 
@@ -14,7 +16,45 @@ _METHOD = re.compile(r"^    (?:async )?def ([a-z]\w*)\(", re.MULTILINE)
 _SLOTS = re.compile(r"^    __slots__ = \((.*)\)$", re.MULTILINE)
 
 
-def check_templates(spec: Spec, package: Path, problems: list[Problem]) -> None:
+class Templates:
+    """The files below templates/ by their paths there. Each is read once, and what cannot be read is a problem."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._texts: dict[PurePosixPath, str | None] = {}
+        self.problems: list[Problem] = []
+        self.paths = dict.fromkeys(sorted(self._walk()))
+
+    def _walk(self) -> Iterator[PurePosixPath]:
+        def note(error: OSError) -> None:
+            folder = Path(error.filename).relative_to(self._folder)
+            # Passed over, its outputs would be orphans, and removed. That there are no templates at all, `plan` tells.
+            if folder.parts or not isinstance(error, FileNotFoundError):
+                self.problems.append(Problem(Location(Path("templates", folder)), unreadable(error)))
+
+        for folder, names, files in os.walk(self._folder, onerror=note):
+            names[:] = [name for name in names if name != "__pycache__"]
+            for file in files:
+                path = PurePosixPath(Path(folder, file).relative_to(self._folder).as_posix())
+                if str(path).isprintable():
+                    yield path
+                else:
+                    self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))
+
+    def text(self, path: PurePosixPath) -> str | None:
+        """The text of a template; None where it is missing or cannot be read."""
+        if path not in self._texts:
+            is_there = path in self.paths
+            self._texts[path] = read_text(self._folder / path, place(path).path, self.problems) if is_there else None
+        return self._texts[path]
+
+
+def place(template: PurePosixPath, line: int = 1) -> Location:
+    """A line of a template."""
+    return Location(Path("templates", template), line)
+
+
+def check_templates(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     """Note the names of the spec that clash with those in the templates of the package, or that they lack."""
     functors = [functor for kind in spec.functors.values() for functor in kind.functors]
     fronts = [method for method in spec.storage_methods() if method.tensor is not None]
@@ -23,19 +63,24 @@ def check_templates(spec: Spec, package: Path, problems: list[Problem]) -> None:
     storage = [(method.name, method.location) for method in spec.storage_methods()]
     device = [(backend.name, Location(backend.path)) for backend in spec.backends]
     device += [(method.name, method.location) for method in spec.device_methods]
-    _check_clear("a tensor", tensor, package, "tensor/*.py", problems)
-    _check_clear("a storage", storage, package, "storage/base.py.j2", problems)
-    _check_clear("a device", device, package, "device.py.j2", problems)
-    _check_known(spec, package, problems)
+    package = PurePosixPath(spec.package.name)
+    front = [path for path in templates.paths if path.parent == package / "tensor" and path.suffix == ".py"]
+    _check_clear("a tensor", tensor, templates, front, problems)
+    _check_clear("a storage", storage, templates, [package / "storage/base.py.j2"], problems)
+    _check_clear("a device", device, templates, [package / "device.py.j2"], problems)
+    _check_known(spec, templates, package, problems)
 
 
 def _check_clear(
-    owner: str, names: Iterable[tuple[str, Location]], package: Path, pattern: str, problems: list[Problem]
+    owner: str,
+    names: Iterable[tuple[str, Location]],
+    templates: Templates,
+    paths: Iterable[PurePosixPath],
+    problems: list[Problem],
 ) -> None:
     taken: dict[str, object] = {}
-    for file in sorted(package.glob(pattern)):
-        shown = Path("templates", file.relative_to(package.parent)).as_posix()
-        taken.update(dict.fromkeys(_members(file), shown))
+    for path in paths:
+        taken.update(dict.fromkeys(_members(templates.text(path) or ""), f"templates/{path}"))
     for name, location in names:
         if name in taken:
             message = f"{owner} has '{name}' already, from {taken[name]}; choose another name"
@@ -43,25 +88,16 @@ def _check_clear(
         taken.setdefault(name, location)
 
 
-def _members(file: Path) -> Iterator[str]:
-    text = _text(file)
+def _members(text: str) -> Iterator[str]:
     yield from _METHOD.findall(text)
     for slots in _SLOTS.findall(text):
         yield from re.findall(r"\w+", slots)
 
 
-def _text(file: Path) -> str:
-    """A template's text; nothing where it cannot be read, which `render` notes."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _check_known(spec: Spec, package: Path, problems: list[Problem]) -> None:
+def _check_known(spec: Spec, templates: Templates, package: PurePosixPath, problems: list[Problem]) -> None:
     """Note checks and errors of methods that the package does not have."""
-    checks = _FUNCTION.findall(_text(package / "check.py"))
-    errors = _CLASS.findall(_text(package / "error.py"))
+    checks = _FUNCTION.findall(templates.text(package / "check.py") or "")
+    errors = _CLASS.findall(templates.text(package / "error.py") or "")
     methods: tuple[Method, ...] = (*spec.storage_methods(), *spec.device_methods)
     for method in methods:
         for item in method.checks:

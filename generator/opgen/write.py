@@ -1,13 +1,18 @@
 """Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go."""
 
+import contextlib
 import difflib
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from opgen.render import is_edited, is_generated
+from opgen.render import digest, is_edited, is_generated
+
+if sys.platform != "win32":
+    import fcntl
 
 _TEMPORARY = ".opgen-"
 # What Python and `opgen compile` make beside the sources.
@@ -41,6 +46,57 @@ class Change:
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
+@contextlib.contextmanager
+def locked(output: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Keep every other opgen from writing below `output`, which is made where it is missing.
+
+    Where another one does so already, `wait` is called, and then its end is waited for.
+    """
+    if sys.platform == "win32":  # where a folder has no descriptor
+        yield
+        return
+    handle = _lock(output, wait)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            output.rmdir()  # if nothing came of it
+        os.close(handle)
+
+
+def _lock(output: Path, wait: Callable[[], None]) -> int:
+    """The descriptor of `output`, locked: it lets go of the lock when it is closed, or when opgen is killed."""
+    while True:
+        try:
+            output.mkdir(exist_ok=True)
+            handle = os.open(output, os.O_RDONLY | os.O_DIRECTORY)
+        except FileExistsError:
+            raise WriteError(f"{output} is in the way; remove it") from None
+        except OSError as error:
+            raise WriteError(f"{output}: {error.strerror}; nothing was written") from None
+        try:
+            _wait_for_lock(handle, wait)
+            # Who held the lock may have removed the folder, and others made it anew.
+            if os.path.samestat(os.fstat(handle), output.stat()):
+                return handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _wait_for_lock(handle: int, wait: Callable[[], None]) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        wait()
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    except OSError:
+        pass  # some file systems have no locks
+
+
 def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
     """How the tree below `output` differs from `texts`: files to write, and generated files to remove."""
     found = []
@@ -55,7 +111,7 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
         # What a killed run left may be torn, which is not an edit; `write` removes it.
-        if path not in texts and not file.name.startswith(_TEMPORARY):
+        if path not in texts and not _is_temporary(file):
             old = _read(file)
             if old is not None and is_generated(old):
                 found.append(Change(path, old, None))
@@ -72,7 +128,7 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
             "move the edit to templates/ or spec/, or run 'opgen generate --force' to lose it"
         )
     for file in _files(output):
-        if file.name.startswith(_TEMPORARY):  # left by a run that was killed
+        if _is_temporary(file):  # left by a run that was killed
             file.unlink(missing_ok=True)
     for change in found:
         file = output / change.path
@@ -91,6 +147,8 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
 
 def _read(file: Path) -> str | None:
     try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise IsADirectoryError  # or another kind, whose reading may never end
         return file.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return None
@@ -115,21 +173,40 @@ def _files(output: Path) -> Iterator[Path]:
 
     for folder, names, files in os.walk(output, onerror=fail):
         names[:] = sorted(name for name in names if name not in _SKIPPED and not name.endswith(".egg-info"))
-        for name in sorted(files):
-            yield Path(folder, name)
+        yield from filter(_is_regular, (Path(folder, name) for name in sorted(files)))
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.stat().st_mode)
+    except FileNotFoundError:  # a link that leads nowhere
+        return False
+    except OSError as error:
+        raise _unreadable(error) from None
+
+
+def temporary_of(file: Path) -> Path:
+    """What `file` is written to before it takes its name. The checksum tells it from anybody else's file."""
+    return file.with_name(f"{_TEMPORARY}{digest(file.name)}-{file.name}")
+
+
+def _is_temporary(file: Path) -> bool:
+    checksum, _, name = file.name.removeprefix(_TEMPORARY).partition("-")
+    return file.name.startswith(_TEMPORARY) and checksum == digest(name)
 
 
 def write_atomically(file: Path, content: bytes) -> None:
-    """Write a file at once or not at all."""
+    """Write a file at once or not at all. No other opgen may write it at the same time."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=file.parent)
+    temporary = temporary_of(file)
+    temporary.unlink(missing_ok=True)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "wb") as stream:
             stream.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(file)
+        temporary.chmod(0o644)
+        temporary.replace(file)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -9,6 +9,7 @@ import pytest
 from opgen.plan import Output
 from opgen.problem import SpecError
 from opgen.render import digest, is_edited, is_generated, render
+from opgen.templates import Templates
 
 from .project import OPGEN, Project
 
@@ -23,7 +24,7 @@ class View:
 def render_one(folder: Path, name: str, template: str, view: View | None) -> str:
     (folder / name).write_text(template, encoding="utf-8")
     output = Output(PurePosixPath("module.py"), PurePosixPath(name), None if view is None else lambda: view)
-    return render([output], folder)[output.path]
+    return render([output], Templates(folder))[output.path]
 
 
 def test_a_template_is_given_its_view(tmp_path: Path) -> None:
@@ -38,6 +39,51 @@ def test_a_template_is_given_its_view(tmp_path: Path) -> None:
 def test_what_a_view_has_not_is_an_error(tmp_path: Path, template: str) -> None:
     with pytest.raises(SpecError, match=r"templates/module\.py\.j2:1:1: .*nmae.*; mend the template"):
         render_one(tmp_path, "module.py.j2", template, View("tallow"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("view.name.encode('none')", "LookupError: unknown encoding: none"),
+        ("view.name.join(1)", "TypeError: can only join an iterable"),
+    ],
+)
+def test_whatever_a_template_raises_is_told_with_its_line(tmp_path: Path, expression: str, reason: str) -> None:
+    with pytest.raises(SpecError, match=rf"templates/module\.py\.j2:3:1: {reason}.*; mend the template"):
+        render_one(tmp_path, "module.py.j2", f"# One.\n# Two.\nx = {{{{ {expression} }}}}\n", View("tallow"))
+
+
+def test_a_template_that_includes_itself_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"templates/module\.py\.j2:2:1: RecursionError.*; mend the template"):
+        render_one(tmp_path, "module.py.j2", "x = 1\n{% include 'module.py.j2' %}\n", View("tallow"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("check.py", id="that names are looked up in"),
+        pytest.param("limits.py.j2", id="that is rendered"),
+        pytest.param("nested/deep.py", id="that is copied"),
+    ],
+)
+def test_a_template_that_is_a_pipe_is_not_waited_for(small: Project, name: str) -> None:
+    template = small.root / "templates/tallow" / name
+    template.unlink(missing_ok=True)
+    os.mkfifo(template)
+    (small.root / "templates/tallow/dtype.py.j2").write_text(f"{{% include 'tallow/{name}' %}}\n", encoding="utf-8")
+    result = small.run("generate")
+    assert result.exit_code == 1
+    message = f"templates/tallow/{name}:1:1: cannot be read: it is no regular file; write one or remove it\n"
+    assert message in result.stderr
+
+
+def test_a_template_whose_name_cannot_be_printed_is_a_mistake(small: Project) -> None:
+    """Its banner would not be one line."""
+    (small.root / "templates/tallow/two\nlines.py").write_text('"""Lines."""\n', encoding="utf-8")
+    result = small.run("check")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("templates/tallow/two\\nlines.py:1:1: its name cannot be printed; rename it\n")
 
 
 def test_a_plain_file_is_copied_below_its_banner(tmp_path: Path) -> None:

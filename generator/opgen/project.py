@@ -1,0 +1,52 @@
+"""The stages in their order, up to what has to change in the tree."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from opgen.build import SINGLE_FILES, build
+from opgen.check import check
+from opgen.loader import load
+from opgen.model import Spec
+from opgen.plan import Output, plan
+from opgen.problem import Problem, SpecError
+from opgen.render import render
+from opgen.templates import Templates, check_templates
+from opgen.write import Change, changes
+
+
+@dataclass(frozen=True)
+class Project:
+    """The checked spec of a folder, its templates, and every file that comes of them."""
+
+    spec: Spec
+    templates: Templates
+    outputs: Sequence[Output]
+
+    def changes(self, output: Path) -> list[Change]:
+        """How the tree below `output` differs from what the spec and the templates say."""
+        return changes(render(self.outputs, self.templates), output)
+
+
+def read_project(root: Path) -> Project:
+    """The project below `root`; SpecError lists every mistake in it."""
+    problems: list[Problem] = []
+    documents = load(root, problems)
+    # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
+    is_whole = not problems and all(path in documents for path in SINGLE_FILES)
+    spec = build(documents, problems)
+    templates = Templates(root / "templates")
+    outputs: Sequence[Output] = ()
+    if is_whole:
+        spec = check(spec, problems)
+        check_templates(spec, templates, problems)
+        outputs = plan(spec, templates, problems)
+    problems += templates.problems
+    if problems:
+        raise SpecError(problems)
+    return Project(spec, templates, outputs)
+
+
+def read_spec(root: Path) -> Spec:
+    """The checked spec of the project below `root`; SpecError lists every mistake in it."""
+    return read_project(root).spec
