@@ -23,7 +23,8 @@ class IndexMethods(ViewMethods):
 
     The dtype of indexes is u8, u32, i16, i32 or i64. The largest value of each but u8 means "no row": gather and
     index_select give 0 there, scatter and index_add skip it. Any other index that is out of range, a negative one
-    included, is an `InvalidIndex` error, which a GPU may report as late as the next synchronising call.
+    included, is an `InvalidIndex` error. A GPU may report it as late as the next synchronising call, such as `numpy`,
+    of the thread that gave the index, or of any thread once that one has ended.
     """
 
     __slots__ = ()

@@ -1,4 +1,8 @@
-"""Indexes out of range: a kernel records the first one on the device, the next synchronising call raises it."""
+"""Indexes out of range: a kernel records the first one on the device, the next synchronising call raises it.
+
+Each thread has a record of its own, so that an error reaches the thread whose call it was. What a thread that has ended
+did not raise is raised by the next synchronising call of any thread.
+"""
 
 import struct
 import threading
@@ -19,34 +23,107 @@ INDEX_OPS: Final = {
 # IndexError of kernels/index.hpp: state, op, index, size. The state is 0 while there is none.
 _RECORD: Final = struct.Struct("=IIqq")
 _NAMES: Final = tuple(INDEX_OPS)
+# So many records are allocated at once.
+_PAGE: Final = 128
+
+
+class _Record:
+    """Where kernels record an index; `expected` says that one was launched that may, since the host last looked."""
+
+    __slots__ = ("address", "expected")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.expected = False
+
+
+class _Lease:
+    """A record for as long as a thread lives."""
+
+    __slots__ = ("_errors", "record")
+
+    def __init__(self, errors: "IndexErrors") -> None:
+        self._errors = errors
+        self.record = errors.take()
+
+    def __del__(self) -> None:
+        self._errors.give_back(self.record)
+
+
+class _OfThread(threading.local):
+    """What each thread has; a thread that comes here first is given it."""
+
+    def __init__(self, errors: "IndexErrors") -> None:
+        self.lease = _Lease(errors)
+        self.record = self.lease.record
 
 
 class IndexErrors:
-    """The record of one device. Its address goes into the arguments of every kernel that reads indexes."""
+    """The records of one device, one for each thread."""
 
     def __init__(self, driver: "Driver") -> None:
         self._driver = driver
-        # Held where a kernel that may write the record is launched, and from reading the record until it is empty: what
-        # the kernel of another thread writes in between would be lost. A finaliser that garbage collection calls
-        # meanwhile may use indexes too, and must not wait for its own thread.
-        self.lock = threading.RLock()
-        self.address = driver.allocate(_RECORD.size)
-        driver.zero(self.address, _RECORD.size)
-        self._expected = False
+        # Records that no thread has, and those among them that are still to be looked at. There is no lock: taking one
+        # from a list is a single step, and garbage collection may bring a finaliser here while this thread is here.
+        self._free = self._new_page()
+        self._left: list[_Record] = []
+        self._own = _OfThread(self)
+
+    @property
+    def address(self) -> int:
+        """The record of this thread: it goes into the arguments of every kernel that reads indexes."""
+        return self._own.record.address
 
     def expect(self) -> None:
         """Say that a kernel that may write the record was launched, so that the next `check` looks at it."""
-        self._expected = True
+        self._own.record.expected = True
 
     def check(self) -> None:
-        """Wait for the device and raise the index recorded since the last check as InvalidIndex, if there is one."""
-        if not self._expected:
-            return
-        record = np.empty(_RECORD.size, np.uint8)
-        with self.lock:
-            self._expected = False
-            self._driver.copy_to_host(record, self.address)
-            state, op, index, size = _RECORD.unpack(record.tobytes())
+        """Wait for the device and raise the first index that this thread's calls have recorded as InvalidIndex.
+
+        Where there is none, one of a thread that has ended, if there is any.
+        """
+        record = self._own.record
+        if record.expected:
+            self._look_at(record)
+        while self._left:
+            try:
+                record = self._left.pop()
+            except IndexError:  # another thread has taken it
+                return
+            try:
+                self._look_at(record)
+            finally:
+                self.give_back(record)
+
+    def take(self) -> _Record:
+        """A record for a thread."""
+        while True:
+            try:
+                return self._free.pop()
+            except IndexError:
+                self._free += self._new_page()
+
+    def give_back(self, record: _Record) -> None:
+        """Note that no thread has the record any more. Never waits, so that finalisers may call it."""
+        (self._left if record.expected else self._free).append(record)
+
+    def _look_at(self, record: _Record) -> None:
+        found = np.empty(_RECORD.size, np.uint8)
+        try:
+            # Before the look, since a finaliser may launch a kernel during it.
+            record.expected = False
+            self._driver.copy_to_host(found, record.address)
+            state, op, index, size = _RECORD.unpack(found.tobytes())
             if state:
-                self._driver.zero(self.address, _RECORD.size)
-                raise InvalidIndex(_NAMES[op], index, size)
+                self._driver.zero(record.address, _RECORD.size)
+        except BaseException:
+            record.expected = True
+            raise
+        if state:
+            raise InvalidIndex(_NAMES[op], index, size)
+
+    def _new_page(self) -> list[_Record]:
+        first = self._driver.allocate(_PAGE * _RECORD.size)
+        self._driver.zero(first, _PAGE * _RECORD.size)
+        return [_Record(first + place * _RECORD.size) for place in range(_PAGE)]
