@@ -98,6 +98,14 @@ class RandomState:
             self._next_block = (first + blocks) % _WORD_64
             return self._seed, first
 
+    def cancel(self, reserved: tuple[int, int], elements: int, dtype: DType) -> None:
+        """Take back what `reserve` returned to a call that failed, unless another one has reserved blocks since."""
+        seed, first = reserved
+        blocks = -(-elements // elements_per_block(dtype))
+        with self._lock:
+            if (self._seed, self._next_block) == (seed, (first + blocks) % _WORD_64):
+                self._next_block = first
+
 
 @lru_cache(maxsize=256)
 def uniform_range(lo: float, up: float, dtype: DType, op: str = "rand_uniform_f64") -> tuple[float, float]:

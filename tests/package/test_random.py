@@ -103,6 +103,23 @@ def test_blocks_are_handed_out_one_after_the_other() -> None:
         state.set_seed(-1)
 
 
+def test_the_blocks_of_a_call_that_failed_are_handed_out_again() -> None:
+    state = RandomState(3)
+    state.reserve(4, DType.F32)
+    state.cancel(state.reserve(9, DType.F64), 9, DType.F64)
+    assert state.next_block == 1
+    # Not where another call has some since, and not of a stream that was left.
+    failed = state.reserve(4, DType.F32)
+    state.reserve(4, DType.F32)
+    state.cancel(failed, 4, DType.F32)
+    assert state.next_block == 3
+    failed = state.reserve(4, DType.F32)
+    state.set_seed(4)
+    state.reserve(16, DType.F32)
+    state.cancel(failed, 4, DType.F32)
+    assert (state.seed, state.next_block) == (4, 4)
+
+
 @pytest.mark.parametrize("seed", [1.5, 2.0, np.float32(3), "4", None])
 def test_a_seed_that_is_no_integer(seed: object) -> None:
     state = RandomState()

@@ -43,12 +43,19 @@ class CpuDevice(BackendDevice):
         return self._random.seed
 
     def rand_uniform_f64(self, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
-        seed, base = self._random.reserve(shape.elem_count, dtype)
-        return self._make(lambda count: random.uniform(seed, base, count, lo, up, dtype), shape, dtype)
+        return self._draw(lambda seed, base, count: random.uniform(seed, base, count, lo, up, dtype), shape, dtype)
 
     def rand_normal_f64(self, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
-        seed, base = self._random.reserve(shape.elem_count, dtype)
-        return self._make(lambda count: random.normal(seed, base, count, mean, std, dtype), shape, dtype)
+        return self._draw(lambda seed, base, count: random.normal(seed, base, count, mean, std, dtype), shape, dtype)
+
+    def _draw(self, draw: Callable[[int, int, int], Array], shape: Shape, dtype: DType) -> CpuStorage:
+        """What `draw` makes of the seed, the first block and the number of elements."""
+        reserved = self._random.reserve(shape.elem_count, dtype)
+        try:
+            return self._make(lambda count: draw(*reserved, count), shape, dtype)
+        except BaseException:
+            self._random.cancel(reserved, shape.elem_count, dtype)
+            raise
 
     def zeros(self, shape: Shape, dtype: DType) -> CpuStorage:
         return self._make(lambda count: np.zeros(count, dtype.numpy), shape, dtype)

@@ -74,10 +74,14 @@ class GpuDevice(BackendDevice):
     ) -> GpuStorage:
         count = shape.elem_count
         result = self.empty(dtype, count)
-        seed, base = self._runtime.random.reserve(count, dtype)
-        packed = packer.pack(result.memory.address, count, seed, base, *parameters)
         packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
-        self.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
+        reserved = self._runtime.random.reserve(count, dtype)
+        try:
+            packed = packer.pack(result.memory.address, count, *reserved, *parameters)
+            self.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
+        except BaseException:
+            self._runtime.random.cancel(reserved, count, dtype)
+            raise
         return result
 
     def zeros(self, shape: Shape, dtype: DType) -> GpuStorage:
@@ -131,7 +135,7 @@ class GpuDevice(BackendDevice):
         return GpuStorage(self, dtype, count, Slice(self.allocator, count * dtype.itemsize))
 
     def read(self, array: Array, address: int) -> None:
-        """Fill a contiguous array from device memory, then raise what the device has recorded (InvalidIndex)."""
+        """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
         self.driver.copy_to_host(array, address)
         self.index_errors.check()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tallow.error import InvalidArgument
+import tallow
+from tallow.error import InvalidArgument, OutOfMemory
 
 from .. import values
 from ..bench import Bench, dtype_of, shape_of
@@ -54,9 +56,8 @@ def rand_uniform_f64(bench: Bench) -> None:
             expected = oracle.uniform(bench.name, seed, block, count, low, up)
             assert_same(bench.read(drawn, bench.name, (count,), where), expected, where)
             block += oracle.blocks_used(bench.name, count)
-    for low, up in ((1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf)):
-        with pytest.raises(InvalidArgument):
-            bench.device.rand_uniform_f64(low, up, shape_of(3), dtype)
+    wrong = ((1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf))
+    _check_refusals(bench, bench.device.rand_uniform_f64, wrong)
 
 
 def rand_normal_f64(bench: Bench) -> None:
@@ -75,9 +76,22 @@ def rand_normal_f64(bench: Bench) -> None:
             slack = ulps * spacing(bench.name, deviation) if mean else 0.0
             assert_close(bench.name, got, EXTENDED(mean) + deviation, ulps, where, slack=slack, zero_sign=False)
             block += oracle.blocks_used(bench.name, count)
-    for mean, std in ((math.nan, 1.0), (math.inf, 1.0), (0.0, -1.0), (0.0, math.nan), (0.0, math.inf)):
+    wrong = ((math.nan, 1.0), (math.inf, 1.0), (0.0, -1.0), (0.0, math.nan), (0.0, math.inf))
+    _check_refusals(bench, bench.device.rand_normal_f64, wrong)
+
+
+def _check_refusals(bench: Bench, draw: Callable[..., tallow.Storage], wrong: tuple[tuple[float, float], ...]) -> None:
+    """`draw` refuses wrong parameters and more numbers than there is memory for, and takes none from the stream."""
+    dtype = dtype_of(bench.name)
+    bench.device.set_seed(7)
+    for parameters in wrong:
         with pytest.raises(InvalidArgument):
-            bench.device.rand_normal_f64(mean, std, shape_of(3), dtype)
+            draw(*parameters, shape_of(3), dtype)
+    with pytest.raises(OutOfMemory):
+        draw(0.0, 1.0, shape_of(2**50), dtype)
+    where = bench.where("after calls that failed")
+    got = bench.read(bench.device.rand_uniform_f64(0.0, 1.0, shape_of(3), dtype), bench.name, (3,), where)
+    assert_same(got, oracle.uniform(bench.name, 7, 0, 3, 0.0, 1.0), where)
 
 
 def zeros(bench: Bench) -> None:
