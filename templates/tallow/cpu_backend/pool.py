@@ -10,6 +10,8 @@ def avg_pool2d(x: Array, kernel_size: tuple[int, int], stride: tuple[int, int], 
     """The mean of each window, accumulated in f64 and rounded once."""
     with np.errstate(all="ignore"):
         result = _pool(np.add, cast.widen(x, dtype).astype(np.float64), kernel_size, stride)
+        # As if each sum had started at 0.0: that of -0.0 alone is not -0.0.
+        result += 0
         result /= kernel_size[0] * kernel_size[1]
     return cast.narrow(result, dtype)
 

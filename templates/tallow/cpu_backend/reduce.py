@@ -37,7 +37,8 @@ def sum_last(x: Array) -> Array:
         sums = x[:, :half] + x[:, half : 2 * half]
         sums[:, :is_odd] += x[:, 2 * half :]
         x = sums
-    return _reduced(np.add, x, dtype)
+    # As if it had started at 0.0: that of -0.0 alone is not -0.0.
+    return _reduced(np.add, x, dtype) + 0
 
 
 def min_last(x: Array) -> Array:

@@ -62,6 +62,8 @@ def reduce_op(bench: Bench) -> None:
         assert caught.value.op == bench.op, where
     if bench.op == "sum" and bench.name not in INTEGERS:
         check_float_sums(bench)
+        for shape, dims, placement in REDUCTIONS:
+            check_sum_of_negative_zeros(bench, shape, dims, placement)
     if bench.op == "sum" and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
@@ -80,6 +82,15 @@ def check_float_sums(bench: Bench) -> None:
     rows = np.ones((5, 70), EXTENDED)
     rows[0, 3], rows[1, 5], rows[2, 7], rows[3, [2, 50]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
     check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN and infinities"))
+
+
+def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tuple[int, ...], placement: str) -> None:
+    """It starts at 0.0, so that is what it is."""
+    where = bench.where(f"-0.0 in shape {shape}, dims {dims}, {placement}")
+    zeros = bench.place(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
+    result = zeros.storage.reduce_op(ReduceOp("sum"), zeros.layout, dims)
+    kept = tuple(1 if dim in dims else size for dim, size in enumerate(shape))
+    assert_same(bench.read(result, bench.name, kept, where), np.zeros(kept, NUMPY[bench.name]), where)
 
 
 def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where: str) -> None:

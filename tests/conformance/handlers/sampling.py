@@ -8,7 +8,7 @@ from .. import values
 from ..bench import Bench
 from ..comparison import assert_close, assert_equal_values, assert_same
 from ..oracle import windows as oracle
-from ..oracle.formats import EXTENDED, FLOATS, HALVES, compute_name, decode, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, NUMPY, compute_name, decode, encode
 from .reduction import check_sums
 
 # The shape of the image, kernel size, stride, and how the image lies.
@@ -82,6 +82,11 @@ def avg_pool2d(bench: Bench) -> None:
             total, magnitude = oracle.avg_pool2d(bench.name, image.values, kernel_size, stride)
             got = bench.read(result, bench.name, total.shape, where)
             check_sums(bench.name, got, total, magnitude, kernel_size[0] * kernel_size[1], where)
+        # The sums start at 0.0, so those of -0.0 are that.
+        zeros = bench.place(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
+        where = bench.where(f"-0.0 in {shape}, window {kernel_size}, stride {stride}, {placement}")
+        result = zeros.storage.avg_pool2d(zeros.layout, kernel_size, stride)
+        assert_same(bench.read(result, bench.name, total.shape, where), np.zeros(total.shape, NUMPY[bench.name]), where)
 
 
 def max_pool2d(bench: Bench) -> None:
