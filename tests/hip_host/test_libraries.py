@@ -213,17 +213,23 @@ def miopen(host):
     assert [host.live(kind) for kind in kinds] == before
 
 
-def convolve(x, w, pad, stride, dilation, groups):
+def convolve(x, w, pad, stride, dilation, groups, has_zeros):
+    """With zeros in the padding, or without any product there."""
     images, _, height, width = x.shape
     filters, channels, rows, columns = w.shape
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    edges, outside, add = (
+        ((0, 0), (0, 0), (pad, pad), (pad, pad)),
+        *((0.0, np.sum) if has_zeros else (np.nan, np.nansum)),
+    )
+    padded = np.pad(x.astype(np.float64), edges, constant_values=outside)
     out_h = (height + 2 * pad - dilation * (rows - 1) - 1) // stride + 1
     out_w = (width + 2 * pad - dilation * (columns - 1) - 1) // stride + 1
     out = np.zeros((images, filters, out_h, out_w))
     for f, i, j in product(range(filters), range(out_h), range(out_w)):
         first = f // (filters // groups) * channels
         window = padded[:, first : first + channels, i * stride :, j * stride :][..., ::dilation, ::dilation]
-        out[:, f, i, j] = (window[..., :rows, :columns] * w[f]).sum((1, 2, 3))
+        with np.errstate(invalid="ignore"):
+            out[:, f, i, j] = add(window[..., :rows, :columns] * w[f], (1, 2, 3))
     return out
 
 
@@ -233,7 +239,8 @@ def convolve(x, w, pad, stride, dilation, groups):
 def test_convolution(miopen, host, name, pad, stride, dilation, groups, algorithm):
     random = np.random.default_rng(2)
     x, w = (encode(random.standard_normal(s), name) for s in ((2, 4, 7, 6), (6, 4 // groups, 3, 2)))
-    expected = convolve(decode(x, name), decode(w, name), pad, stride, dilation, groups)
+    w[0, 0, 0, 0] = encode(np.float32(np.inf), name)
+    expected = convolve(decode(x, name), decode(w, name), pad, stride, dilation, groups, has_zeros=algorithm == 0)
     host.keep_log(True)
     shape = miopen.create("miopenCreateConvolutionDescriptor")
     miopen.call("miopenInitConvolutionDescriptor", shape, 0, pad, pad, stride, stride, dilation, dilation)

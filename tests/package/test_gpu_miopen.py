@@ -101,11 +101,25 @@ def test_an_algorithm_is_found_once_for_a_problem(rocm, host, images):
     assert calls.count("miopenConvolutionForward") == 4
 
 
+def test_what_leaves_the_padding_out_is_taken_only_where_there_is_none(rocm, host, images, monkeypatch):
+    monkeypatch.setattr(miopen, "_PRODUCTS", frozenset())
+    assert convolve(rocm, images, DType.F32, PARAMS) is None
+    host.take_log()
+    assert convolve(rocm, images, DType.F32, changed(PARAMS, padding=0)) is not None
+    (forward,) = (call for call in host.take_log() if call["call"] == "miopenConvolutionForward")
+    assert (forward["pad"], forward["algorithm"], forward["workspace"]) == ([0, 0], 1, 0)
+
+
+def changed(params: ParamsConv2D, **change: int) -> ParamsConv2D:
+    return ParamsConv2D(
+        **{name: getattr(params, name) for name in params.__dataclass_fields__ if name != "op"} | change
+    )
+
+
 @pytest.mark.parametrize("change", [{"b_size": 0}, {"c_in": 0}, {"c_out": 0}, {"b_size": 1 << 20, "c_out": 1 << 12}])
 def test_what_miopen_cannot_count_is_left_to_the_kernels(rocm, images, host, change):
-    fields = {name: getattr(PARAMS, name) for name in PARAMS.__dataclass_fields__ if name != "op"} | change
     host.take_log()
-    assert not images.conv2d(DType.F32, ParamsConv2D(**fields), 1, 1, 1)
+    assert not images.conv2d(DType.F32, changed(PARAMS, **change), 1, 1, 1)
     assert not host.take_log()
 
 

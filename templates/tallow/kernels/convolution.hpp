@@ -91,14 +91,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void columns_to_image(co
 // So many output channels are computed by one thread, which reads the source once for all of them.
 constexpr uint32_t channels_per_thread = 4;
 
-// The products of one source element's place over all input channels, added to `sums`.
+// The products of one source element's place over all input channels, added to `sums`. A place that is not inside of
+// the source has zeros.
 template <typename T, typename Arguments>
-TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, const T* kernel, uint32_t channels,
-                                compute_type<T> (&sums)[channels_per_thread]) {
+TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, bool inside, const T* kernel,
+                                uint32_t channels, compute_type<T> (&sums)[channels_per_thread]) {
     using Value = compute_type<T>;
     Value partial[channels_per_thread] = {};
     for (uint32_t c = 0; c < arguments.channels_in; ++c) {
-        const Value x = to_compute(source[c * arguments.source_stride_c]);
+        const Value x = inside ? to_compute(source[c * arguments.source_stride_c]) : Value{0};
 #pragma unroll
         for (uint32_t i = 0; i < channels_per_thread; ++i)
             if (i < channels)
@@ -114,6 +115,8 @@ TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, con
 // Operands 0 and 1 are the row and the column, of the padded source or for a transposed convolution of the padded
 // result; operand 2 is the source, 3 the kernel, 4 the result and 5 the output channel.
 template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void convolve(const Arguments& arguments) {
+    // The zeros of the padding take part, since infinity times one of them is NaN.
+    constexpr bool has_zeros = !Transposed && !is_integer<compute_type<T>>;
     const uint32_t threads = grid_blocks() * block_size;
     for (uint32_t index = block_index() * block_size + thread_index(); index < arguments.count; index += threads) {
         uint64_t offsets[6];
@@ -129,16 +132,17 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void co
             const uint32_t y = Transposed ? source_of(row + arguments.padding_h, ky * arguments.dilation_h,
                                                       arguments.stride_h, arguments.source_h)
                                           : row + ky * arguments.dilation_h - arguments.padding_h;
-            if (y >= arguments.source_h)
+            if (!has_zeros && y >= arguments.source_h)
                 continue;
             for (uint32_t kx = 0; kx < arguments.kernel_w; ++kx) {
                 const uint32_t x = Transposed ? source_of(column + arguments.padding_w, kx * arguments.dilation_w,
                                                           arguments.stride_w, arguments.source_w)
                                               : column + kx * arguments.dilation_w - arguments.padding_w;
-                if (x < arguments.source_w)
+                const bool inside = y < arguments.source_h && x < arguments.source_w;
+                if (has_zeros || inside)
                     add_channels(arguments, source + y * arguments.source_stride_h + x * arguments.source_stride_w,
-                                 kernel + ky * arguments.kernel_stride_h + kx * arguments.kernel_stride_w, channels,
-                                 sums);
+                                 inside, kernel + ky * arguments.kernel_stride_h + kx * arguments.kernel_stride_w,
+                                 channels, sums);
             }
         }
         T* const result = pointer_to<T>(arguments.result) + offsets[4];

@@ -29,6 +29,12 @@ _DTYPES: Final = {DType.F16: 0, DType.F32: 1, DType.BF16: 5}
 _CONVOLUTION: Final = 0
 _AVERAGE: Final = 1
 _DETERMINISTIC: Final = 1
+# Its algorithms that add up the products themselves; others spread an infinity to where none is. Those by a matrix
+# product multiply the zeros of the padding too, which the direct ones leave out: infinity times zero is NaN.
+_PRODUCTS: Final = frozenset((0, 5))
+_DIRECT: Final = 1
+# It has so many.
+_ALGORITHMS: Final = 6
 # What MIOpen answers where it has nothing for a problem.
 _REFUSALS: Final = ("miopenStatusNotImplemented", "miopenStatusUnsupportedOp")
 _ADVICE: Final = "tallow needs a MIOpen 3 of the ROCm that is installed; without its library it uses its own kernels"
@@ -158,7 +164,8 @@ class Miopen(HipResource):
         self._call("miopenSetConvolutionAttribute", convolution, _DETERMINISTIC, True)
         found = self._found.get((dtype, params))
         if found is None:
-            found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result))
+            allowed = _PRODUCTS if params.padding else _PRODUCTS | {_DIRECT}
+            found = self._found[dtype, params] = self._find((x, source, w, kernel, convolution, y, result), allowed)
         algorithm, nbytes = found
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, nbytes)
@@ -175,27 +182,29 @@ class Miopen(HipResource):
             nbytes,
         )
 
-    def _find(self, problem: tuple[Any, ...]) -> tuple[int, int]:
-        """The fastest algorithm and the workspace that it needs; the result is overwritten by the attempts."""
+    def _find(self, problem: tuple[Any, ...], allowed: frozenset[int]) -> tuple[int, int]:
+        """The fastest allowed algorithm and the workspace that it needs; the result is overwritten by the attempts."""
         x, _, w, _, convolution, y, _ = problem
         nbytes = ctypes.c_size_t()
         self._call("miopenConvolutionForwardGetWorkSpaceSize", self._handle, w, x, convolution, y, ctypes.byref(nbytes))
         workspace = Slice(self._allocator, nbytes.value)
-        returned, best = ctypes.c_int(), _Performance()
+        returned, performances = ctypes.c_int(), (_Performance * _ALGORITHMS)()
         self._call(
             "miopenFindConvolutionForwardAlgorithm",
             self._handle,
             *problem,
-            1,
+            _ALGORITHMS,
             ctypes.byref(returned),
-            ctypes.byref(best),
+            performances,
             workspace.address,
             workspace.nbytes,
             False,
         )
-        if returned.value == 0:
-            raise LibraryError("miopenFindConvolutionForwardAlgorithm", _REFUSALS[0], _ADVICE)
-        return best.algorithm, best.memory
+        # The fastest comes first.
+        for performance in performances[: returned.value]:
+            if performance.algorithm in allowed:
+                return performance.algorithm, performance.memory
+        raise LibraryError("miopenFindConvolutionForwardAlgorithm", _REFUSALS[0], _ADVICE)
 
     def _tensor(self, opened: ExitStack, dtype: DType, dims: tuple[int, int, int, int]) -> ctypes.c_void_p:
         tensor = self._create(opened, "TensorDescriptor")

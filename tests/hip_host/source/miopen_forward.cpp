@@ -69,30 +69,34 @@ struct Convolution {
             .integer("workspace", static_cast<long long>(workspace_bytes));
     }
 
-    void run(const void* x_data, const void* w_data, void* y_data) const {
+    void run(miopenConvFwdAlgorithm_t algorithm, const void* x_data, const void* w_data, void* y_data) const {
         const std::vector<float> input = read_tensor(x, x_data), weights = read_tensor(w, w_data);
         std::vector<float> output;
+        // The direct kernels leave the padding out, the matrix product has zeros there: infinity makes NaN of them.
+        const bool has_zeros = algorithm != miopenConvolutionFwdAlgoDirect;
         const int images = x.dims[0], filters = w.dims[0], channels = w.dims[1];
         for (int image = 0; image < images; ++image)
             for (int filter = 0; filter < filters; ++filter) {
                 const int first = filter / (filters / shape.groups) * channels;
                 for (int row = 0; row < out_h(); ++row)
                     for (int column = 0; column < out_w(); ++column)
-                        output.push_back(window(input, weights, image * x.dims[1] + first, filter, row, column));
+                        output.push_back(
+                            window(input, weights, image * x.dims[1] + first, filter, row, column, has_zeros));
             }
         write_tensor(y, y_data, output);
     }
 
     float window(const std::vector<float>& input, const std::vector<float>& weights, int plane, int filter, int row,
-                 int column) const {
+                 int column, bool has_zeros) const {
         float sum = 0;
         for (int channel = 0; channel < w.dims[1]; ++channel)
             for (int r = 0; r < kernel_h(); ++r) {
                 const int h = row * shape.stride_h - shape.pad_h + r * shape.dilation_h;
-                if (h < 0 || h >= x.dims[2])
+                const bool row_inside = h >= 0 && h < x.dims[2];
+                if (!row_inside && !has_zeros)
                     continue;
                 const auto line = static_cast<std::size_t>(plane + channel) * static_cast<std::size_t>(x.dims[2]) +
-                                  static_cast<std::size_t>(h);
+                                  static_cast<std::size_t>(row_inside ? h : 0);
                 const float* source = input.data() + line * static_cast<std::size_t>(x.dims[3]);
                 const float* factor =
                     weights.data() + ((static_cast<std::size_t>(filter) * static_cast<std::size_t>(w.dims[1]) +
@@ -102,8 +106,9 @@ struct Convolution {
                                          static_cast<std::size_t>(kernel_w());
                 for (int s = 0; s < kernel_w(); ++s) {
                     const int position = column * shape.stride_w - shape.pad_w + s * shape.dilation_w;
-                    if (position >= 0 && position < x.dims[3])
-                        sum += source[position] * factor[s];
+                    const bool inside = row_inside && position >= 0 && position < x.dims[3];
+                    if (inside || has_zeros)
+                        sum += (inside ? source[position] : 0.0f) * factor[s];
                 }
             }
         return sum;
@@ -269,7 +274,7 @@ HIP_HOST_API miopenStatus_t miopenConvolutionForward(miopenHandle_t handle, cons
                 // an operand, the result is wrong.
                 if (wanted)
                     std::memset(workspace, 0xCB, wanted);
-                problem.run(x, w, y);
+                problem.run(algorithm, x, w, y);
                 return hipSuccess;
             });
             return error ? miopenStatusInternalError : miopenStatusSuccess;
