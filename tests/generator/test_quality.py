@@ -1,5 +1,7 @@
 """What is committed in generated/ is what the spec says, and it and its generator are formatted, linted and typed."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +27,18 @@ def succeed(*arguments: str) -> None:
 def test_generated_is_what_the_spec_says() -> None:
     result = Project(REPOSITORY).run("check")
     assert result.output == f"{len(EMITTED)} files, all up to date\n"
+
+
+def test_a_clone_on_windows_is_up_to_date(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git is told there to write CRLF, which `opgen check` would take for edits."""
+    for variable in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(variable, os.devnull)
+    shutil.copy(REPOSITORY / ".gitattributes", small.root)
+    git = ["git", "-C", str(small.root), "-c", "core.autocrlf=true"]
+    checkout = ["checkout-index", "--all", f"--prefix={tmp_path}/clone/"]
+    for arguments in (["init", "--quiet"], ["add", "."], checkout):
+        subprocess.run([*git, *arguments], check=True)
+    assert Project(tmp_path / "clone").run("check").output == "5 files, all up to date\n"
 
 
 @pytest.mark.parametrize("folder", ["generator", "generated", "tests"])
