@@ -59,8 +59,9 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 bench: $(VENV)/tallow.stamp  ## the CPU backend beside plain NumPy
 	@$(BIN)/python benchmarks/cpu.py
 
-bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, into docs/; DEVICE and GPU_PYTHON as above
-	@$(ON_GPU) -m benchmarks.gpu run --device $(DEVICE) --output docs
+bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, onto the page in docs/; DEVICE and GPU_PYTHON as above
+	@$(ON_GPU) -m benchmarks.gpu run --device $(DEVICE) --output build/benchmarks
+	@$(ON_GPU) -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

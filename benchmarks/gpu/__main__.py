@@ -28,9 +28,9 @@ def main() -> None:
     """Time tallow on a GPU beside PyTorch and CuPy, on the same data and with device events.
 
     \b
-    python -m benchmarks.gpu run --output docs
+    python -m benchmarks.gpu run --output build/benchmarks
     python -m benchmarks.gpu run --only 'sum|gather' --size 28 --dtype f16
-    python -m benchmarks.gpu render docs/benchmarks.json
+    python -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
     python -m benchmarks.gpu sources
     """  # noqa: D301 -- \b is the character that click reads
 
@@ -68,7 +68,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
 
     \b
     python -m benchmarks.gpu run
-    python -m benchmarks.gpu run --output docs
+    python -m benchmarks.gpu run --output build/benchmarks
     python -m benchmarks.gpu run --only '^unary/' --size 28 --size 10
     """  # noqa: D301 -- \b is the character that click reads
     try:
@@ -139,13 +139,14 @@ def _measure_all(
 
 @main.command()
 @click.argument("results", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def render(results: Path) -> None:
-    """Write the page and the plot of a run anew, beside its file of results.
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def render(results: Path, folder: Path) -> None:
+    """Write the page and the plot of a run's file of results to a folder.
 
     \b
-    python -m benchmarks.gpu render docs/benchmarks.json
+    python -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
     """  # noqa: D301 -- \b is the character that click reads
-    _render(Results.read(results), results.parent)
+    _render(Results.read(results), folder)
 
 
 @main.command("sources")
@@ -159,7 +160,7 @@ def print_sources() -> None:
 
 def _render(results: Results, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / _PAGE).write_text(report.page(results, _PLOT, _RESULTS), encoding="utf-8")
+    (folder / _PAGE).write_text(report.page(results, _PLOT), encoding="utf-8")
     (folder / _PLOT).write_text(plot.draw(results), encoding="utf-8")
 
 

@@ -15,8 +15,8 @@ SLOW_SHARE = 0.8
 _INTRODUCTION = """\
 # Benchmarks on a GPU
 
-Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. This page, the plot and
-[{results}]({results}) are what the command wrote:
+Every family of ops beside PyTorch and CuPy, on the same data, in the same stream, in one run. No figure in this
+page and the plot is written by hand: they show what this command measured, and `make bench-gpu` makes them anew:
 
 {command}
 
@@ -35,11 +35,11 @@ Every family of ops beside PyTorch and CuPy, on the same data, in the same strea
 """
 
 
-def page(results: Results, plot: str, file: str) -> str:
-    """The page, in Markdown; `plot` and `file` are the names of the plot and of the results beside it."""
+def page(results: Results, plot: str) -> str:
+    """The page, in Markdown; `plot` is the name of the plot beside it."""
     sizes = sorted({row.elements for row in results.rows}, reverse=True)
     parts = [
-        _INTRODUCTION.format(results=file, command=f"    {results.environment.get('command', '')}"),
+        _INTRODUCTION.format(command=f"    {results.environment.get('command', '')}"),
         *_failures(results),
         _markdown(["", ""], results.environment.items()),
         "## The copy ceiling",

@@ -102,7 +102,7 @@ def test_the_sources_at_hand_are_named() -> None:
 
 
 def test_the_page_says_what_pytorch_was_told(results: Results) -> None:
-    page = report.page(results, "plot.svg", "results.json")
+    page = report.page(results, "plot.svg")
     assert "torch.backends.cudnn.benchmark off" in page
     assert "scatter_add and index_add add with atomics" in page
 
@@ -113,7 +113,7 @@ def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:
 
 
 def test_page_says_what_is_slow_worst_first(results: Results) -> None:
-    slow = section(report.page(results, "plot.svg", "results.json"), "What is slow")
+    slow = section(report.page(results, "plot.svg"), "What is slow")
     device, _, rest = slow.partition("Below 0.8 of the copy ceiling at 2^28 elements:")
     ceiling, _, host = rest.partition("on the host")
     lines = [line for line in device.splitlines() if line.startswith("|")]
@@ -129,7 +129,7 @@ def test_page_says_what_is_slow_worst_first(results: Results) -> None:
 
 
 def test_page_shows_rates_times_and_reasons(results: Results) -> None:
-    page = report.page(results, "plot.svg", "results.json")
+    page = report.page(results, "plot.svg")
     assert "    python -m benchmarks.gpu run\n" in page
     assert "| GPU | a <GPU>, 139 GiB |" in page
     assert "| 1 GiB | 2147 | 4295 |" in section(page, "The copy ceiling").replace("1024 MiB", "1 GiB")
@@ -143,12 +143,11 @@ def test_page_shows_rates_times_and_reasons(results: Results) -> None:
     assert "CuPy has no scatter_add \\| along a dim" in dashes
     assert "FAILED" not in page
     assert "](plot.svg)" in page
-    assert "](results.json)" in page
 
 
 def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:
     results.rows.append(row("silu", failure="tallow: element 7 is 1, expected 2"))
-    page = report.page(results, "plot.svg", "results.json")
+    page = report.page(results, "plot.svg")
     assert page.index("## **1 FAILED**") < page.index("## The copy ceiling")
     assert "| silu | f32 | 2^28 | tallow: element 7 is 1, expected 2 |" in page
     assert "silu" not in section(page, "2^28 elements")
@@ -185,7 +184,7 @@ def test_plot_has_a_mark_for_each_number(results: Results) -> None:
 
 def test_nothing_measured_is_no_error() -> None:
     empty = Results({})
-    assert "# Benchmarks" in report.page(empty, "plot.svg", "results.json")
+    assert "# Benchmarks" in report.page(empty, "plot.svg")
     ET.fromstring(plot.draw(empty))
     assert report.summary(empty) == ["", "0 of 0 rows below 0.9 of a peer"]
 
@@ -201,15 +200,14 @@ def test_size() -> None:
     assert size_text(LARGE) == "2^28"
 
 
-def test_render_writes_page_and_plot_beside_the_results(results: Results, tmp_path: Path) -> None:
-    file = tmp_path / "benchmarks.json"
+def test_render_writes_page_and_plot_and_leaves_the_results_where_they_are(results: Results, tmp_path: Path) -> None:
+    file, docs = tmp_path / "build" / "benchmarks.json", tmp_path / "docs"
     results.write(file)
-    done = CliRunner().invoke(main, ["render", str(file)])
+    done = CliRunner().invoke(main, ["render", str(file), str(docs)])
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "benchmarks.md").read_text(encoding="utf-8") == report.page(
-        results, "benchmarks.svg", "benchmarks.json"
-    )
-    assert (tmp_path / "benchmarks.svg").read_text(encoding="utf-8") == plot.draw(results)
+    assert sorted(path.name for path in docs.iterdir()) == ["benchmarks.md", "benchmarks.svg"]
+    assert (docs / "benchmarks.md").read_text(encoding="utf-8") == report.page(results, "benchmarks.svg")
+    assert (docs / "benchmarks.svg").read_text(encoding="utf-8") == plot.draw(results)
 
 
 def test_run_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
