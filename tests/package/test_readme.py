@@ -41,7 +41,9 @@ def test_there_are_excerpts_of_spec_and_package() -> None:
     assert folders == {"spec", "generated"}
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/benchmarks.md"]
+)
 def test_links_lead_somewhere(document: str) -> None:
     file = ROOT / document
     for match in LINK.finditer(file.read_text(encoding="utf-8")):

@@ -7,6 +7,7 @@ from opgen.model import Spec
 from opgen.views.backend import abstract_backend, backends_module, custom_op, dummy_backend
 from opgen.views.device import device
 from opgen.views.dtype import dtype_module
+from opgen.views.flow import flow
 from opgen.views.gpu import gpu_backend
 from opgen.views.kernels import arguments, kernel_family
 from opgen.views.libraries import library_functions
@@ -32,6 +33,7 @@ FOLDERS: Mapping[str, str] = {"storage": "spec/storage", "family": "spec/kernels
 # belongs to one backend alone is listed with {runtime} in place of the backend's folder.
 FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "README.md.j2": package,
+    "docs/flow.svg.j2": flow,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
     "tallow/backend.py.j2": abstract_backend,

@@ -1,0 +1,58 @@
+"""The picture of README says of each backend what the matrix says."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+import yaml
+
+from .project import HERE, REPOSITORY, Project
+
+SVG = "{http://www.w3.org/2000/svg}"
+BACKENDS = sorted(path.stem for path in (REPOSITORY / "spec" / "backends").glob("*.yaml"))
+
+
+def drawn(project: Project) -> dict[str, tuple[str, str]]:
+    """By the name of each backend's storage its words, and how its box looks."""
+    elements = list(ET.parse(project.output / "docs/flow.svg").getroot())
+    names = [element for element in elements if element.get("class") == "code left"]
+    found = {}
+    for name in names:
+        box, words = elements[elements.index(name) - 1], elements[elements.index(name) + 1]
+        assert box.tag == f"{SVG}rect"
+        assert words.get("y") == name.get("y")
+        found[str(name.text)] = str(words.text), str(box.get("class"))
+    return found
+
+
+def storage_of(backend: str) -> str:
+    file = REPOSITORY / "spec" / "backends" / f"{backend}.yaml"
+    return f"{yaml.safe_load(file.read_text(encoding='utf-8'))['class_prefix']}Storage"
+
+
+def test_each_backend_has_a_row() -> None:
+    assert list(drawn(Project(REPOSITORY))) == [storage_of(backend) for backend in BACKENDS]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_row_says_what_the_matrix_says(backend: str) -> None:
+    project = Project(REPOSITORY)
+    cells = [
+        cell for cell in json.loads(project.run("matrix", "--format", "json").stdout) if cell["backend"] == backend
+    ]
+    words, style = drawn(project)[storage_of(backend)]
+    vias = " ".join(cell["via"] for cell in cells if cell["status"] == "supported")
+    assert (style == "made") == bool(vias)
+    assert ("kernels" in words) == ("kernel " in vias)
+    assert ("NumPy" in words) == ("numpy " in vias)
+    assert ("no runtime" in words) == (not vias and any(cell["status"] == "unavailable" for cell in cells))
+
+
+@pytest.mark.parametrize(
+    ("base", "words"), [("metal", "unsupported, and says so"), ("rocm", "lowered, no runtime yet")]
+)
+def test_a_backend_that_is_added_is_drawn(repository: Project, base: str, words: str) -> None:
+    repository.change(HERE / "golden/changes/add_backend")
+    repository.edit("spec/backends/vulkan.yaml", "extends: metal", f"extends: {base}")
+    before = drawn(repository)
+    assert drawn(repository.generate()) == before | {"VulkanStorage": (words, "absent")}
