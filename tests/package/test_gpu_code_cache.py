@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 import subprocess
 import sys
 import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tallow.rocm_backend import code_cache
 from tallow.rocm_backend.code_cache import CodeCache, cache_folder
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")
+NOBODY = 54321
+
+
+@pytest.fixture(autouse=True)
+def no_warning_but_those_that_are_expected() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
 
 
 def fails() -> bytes:
@@ -48,7 +62,7 @@ def test_parts_do_not_run_into_each_other(filled):
     assert filled.get(("a", "bc"), lambda: b"1") != filled.get(("ab", "c"), lambda: b"2")
 
 
-@pytest.mark.parametrize("size", [0, 1, 13, 14, 20, 45, 46, 47, 2000, 4045])
+@pytest.mark.parametrize("size", [0, 1, 13, 14, 20, 45, 46, 47, 78, 79, 2000, 4077])
 def test_an_entry_that_was_cut_is_compiled_again(filled, tmp_path, size):
     entry = entry_of(tmp_path)
     os.truncate(entry, size)
@@ -56,7 +70,7 @@ def test_an_entry_that_was_cut_is_compiled_again(filled, tmp_path, size):
     assert filled.get(MADE_OF, fails) == b"again"
 
 
-@pytest.mark.parametrize("place", [0, 13, 14, 45, 46, 3000])
+@pytest.mark.parametrize("place", [0, 13, 14, 45, 46, 77, 78, 3000])
 def test_an_entry_that_was_changed_is_compiled_again(filled, tmp_path, place):
     entry = entry_of(tmp_path)
     data = bytearray(entry.read_bytes())
@@ -65,11 +79,30 @@ def test_an_entry_that_was_changed_is_compiled_again(filled, tmp_path, place):
     assert filled.get(MADE_OF, lambda: b"again") == b"again"
 
 
+def test_an_entry_that_was_put_in_the_place_of_another_is_compiled_again(filled, tmp_path):
+    entry = entry_of(tmp_path)
+    assert filled.get(("other",), lambda: b"other") == b"other"
+    (other,) = (path for path in tmp_path.glob("*/*.co") if path != entry)
+    other.replace(entry)
+    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    assert filled.get(MADE_OF, fails) == b"again"
+
+
+def assert_nothing_is_kept(folder: Path | None, reason: str) -> None:
+    """A cache of this folder compiles every time; one warning, at the first time, gives this reason."""
+    cache = CodeCache(folder)
+    with pytest.warns(RuntimeWarning, match=reason) as told:
+        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+    assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
+    assert CodeCache(folder).get(("other",), lambda: b"other") == b"other"
+    (warning,) = told
+    assert str(warning.message).startswith(f"compiled kernels are not kept{f' in {folder}' if folder else ''}: ")
+    assert str(warning.message).endswith("; mend that, or set TALLOW_CACHE to a folder of your own")
+
+
 def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    cache = CodeCache(tmp_path / "file")
-    assert cache.get(MADE_OF, lambda: b"code") == b"code"
-    assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
+    assert_nothing_is_kept(tmp_path / "file", f"{tmp_path}/file: it is no folder")
 
 
 def test_a_home_that_nobody_knows_keeps_nothing(monkeypatch):
@@ -77,9 +110,8 @@ def test_a_home_that_nobody_knows_keeps_nothing(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
     assert cache_folder() is None
-    cache = CodeCache(cache_folder())
-    assert cache.get(MADE_OF, lambda: b"code") == b"code"
-    assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
+    monkeypatch.setattr(code_cache, "_told", set())
+    assert_nothing_is_kept(cache_folder(), "nobody knows the home of this user")
 
 
 def test_a_disk_that_is_full_keeps_nothing(tmp_path, monkeypatch):
@@ -87,9 +119,125 @@ def test_a_disk_that_is_full_keeps_nothing(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", replace)
+    assert_nothing_is_kept(tmp_path, f"{tmp_path}/..: No space left on device")
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"lock"}
+
+
+def test_what_the_cache_makes_is_the_users_alone(tmp_path):
+    before = os.umask(0o002)
+    try:
+        CodeCache(tmp_path / "made" / "here").get(MADE_OF, lambda: b"code")
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").rglob("*")}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
+    assert len(modes) == 4
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let another user own a file; whoever may not give files away becomes another user."""
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+
+
+@pytest.mark.parametrize("place", [".", "cache", "cache/{shelf}"])
+def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch, place):
+    cache = CodeCache(tmp_path / "cache")
+    cache.get(MADE_OF, lambda: b"planted")
+    shelf = entry_of(tmp_path / "cache").parent.name
+    give_away(tmp_path / place.format(shelf=shelf), monkeypatch)
+    with pytest.warns(RuntimeWarning, match=r"it belongs to another user, number \d+; mend that, or set TALLOW_CACHE"):
+        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+
+
+@pytest.mark.parametrize(("place", "mode"), [(".", 0o702), ("cache", 0o777), ("cache/{shelf}", 0o1777)])
+def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path, place, mode):
+    cache = CodeCache(tmp_path / "cache")
+    cache.get(MADE_OF, lambda: b"planted")
+    folder = tmp_path / place.format(shelf=entry_of(tmp_path / "cache").parent.name)
+    folder.chmod(mode)
+    with pytest.warns(RuntimeWarning, match=f"{folder}: others can write to it; run 'chmod go-w {folder}'; mend that"):
+        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+    folder.chmod(0o755)
+    assert cache.get(MADE_OF, fails) == b"planted"
+
+
+def test_a_folder_in_a_sticky_one_is_trusted(tmp_path):
+    """There, as in /tmp, nobody can move what belongs to another."""
+    for folder in (tmp_path, tmp_path / "cache"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o1777)
+    cache = CodeCache(tmp_path / "cache")
+    cache.get(MADE_OF, lambda: b"code")
+    assert cache.get(MADE_OF, fails) == b"code"
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_trusted"),
+    [("{user}", [], True), ("{user}", ["{user}"], True), ("{user}", ["somebody"], False), ("users", [], False)],
+)
+def test_a_group_is_trusted_that_has_nobody_else(tmp_path, monkeypatch, name, members, is_trusted):
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    group = grp.struct_group((name.format(user=user), "x", 0, [member.format(user=user) for member in members]))
+    monkeypatch.setattr(grp, "getgrgid", lambda number: group)
+    tmp_path.chmod(0o770)
     cache = CodeCache(tmp_path)
-    assert cache.get(MADE_OF, lambda: b"code") == b"code"
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
+    if is_trusted:
+        cache.get(MADE_OF, lambda: b"code")
+        assert cache.get(MADE_OF, fails) == b"code"
+    else:
+        assert_nothing_is_kept(tmp_path, f"{tmp_path}: others can write to it")
+
+
+def test_an_entry_of_another_user_is_compiled_again(filled, tmp_path, monkeypatch):
+    entry = entry_of(tmp_path)
+    entry.chmod(0o666)
+    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    assert stat.S_IMODE(entry.stat().st_mode) == 0o600
+    if os.geteuid() == 0:
+        os.chown(entry, NOBODY, -1)
+        assert filled.get(MADE_OF, lambda: b"once more") == b"once more"
+        assert entry.stat().st_uid == 0
+
+
+def test_an_entry_that_is_a_link_or_a_pipe_is_compiled_again(filled, tmp_path):
+    entry, elsewhere = entry_of(tmp_path), tmp_path / "elsewhere"
+    entry.rename(elsewhere)
+    entry.symlink_to(elsewhere)
+    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    entry.unlink()
+    os.mkfifo(entry)
+    assert filled.get(MADE_OF, lambda: b"once more") == b"once more"
+    assert filled.get(MADE_OF, fails) == b"once more"
+    assert b"code" * 1000 in elsewhere.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_lock_that_is_no_plain_file_is_left_alone(tmp_path, kind):
+    cache, victim = CodeCache(tmp_path / "cache"), tmp_path / "victim"
+    victim.write_text("of value")
+    cache.get(MADE_OF, lambda: b"code")
+    entry = entry_of(tmp_path / "cache")
+    entry.unlink()
+    lock = entry.with_name("lock")
+    lock.unlink()
+    {"link": lambda: lock.symlink_to(victim), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
+    with pytest.warns(RuntimeWarning, match=f"compiled kernels are not kept in .*: {lock}: "):
+        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+    assert victim.read_text() == "of value"
+    assert cache.get(MADE_OF, fails) == b"code"
+
+
+def test_a_folder_behind_a_link_is_as_good_as_any(tmp_path):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    CodeCache(tmp_path / "link").get(MADE_OF, lambda: b"code")
+    assert CodeCache(tmp_path / "real").get(MADE_OF, fails) == b"code"
+    (tmp_path / "real").chmod(0o777)
+    assert_nothing_is_kept(tmp_path / "link", f"{tmp_path}/real: others can write to it")
 
 
 def test_a_compilation_that_fails_leaves_the_cache_usable(tmp_path):

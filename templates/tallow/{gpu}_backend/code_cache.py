@@ -2,20 +2,26 @@
 
 import hashlib
 import os
-import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
+
+from ..atomic import replacing
+from ..private import open_private, private_folder
 
 try:
     import fcntl
 except ImportError:  # Windows: processes may then compile one kernel twice, and leave the same bytes
     fcntl = None  # type: ignore[assignment]
 
-# An entry is this mark, the checksum of the code object, and the code object.
-_MARK: Final = b"tallow code 1\n"
-_CODE: Final = len(_MARK) + hashlib.sha256().digest_size
+# An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
+_MARK: Final = b"tallow code 2\n"
+_CODE: Final = len(_MARK) + 2 * hashlib.sha256().digest_size
+
+# The folders that a warning has told of.
+_told: Final[set[Path | None]] = set()
 
 
 def cache_folder() -> Path | None:
@@ -34,7 +40,12 @@ def cache_folder() -> Path | None:
 
 
 class CodeCache:
-    """Code objects by what they were made of. Several processes may use one folder at once; None keeps nothing."""
+    """Code objects by what they were made of. Several processes may use one folder at once.
+
+    Code runs with the rights of the user, so only what nobody else can have put there is read: the folder and those
+    above it belong to the user or root, and others cannot write there. A cache that cannot be used keeps nothing, of
+    which one warning tells.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -42,54 +53,73 @@ class CodeCache:
     def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes]) -> bytes:
         """The code object made of these texts (source, flags, target, compiler version); compiled where it is missing.
 
-        An entry that was truncated or changed is compiled again. Where the folder cannot be written, nothing is kept.
+        An entry that is cut short, changed, of another key or of another user is compiled again.
         """
-        if self._folder is None:
-            return compile_code()
         lengths = " ".join(str(len(text)) for text in made_of)
-        key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).hexdigest()
-        entry = self._folder / key[:2] / f"{key}.co"
-        code = _read(entry)
+        key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
+        folder = self._open(key)
+        if folder is None:
+            return compile_code()
+        entry = folder / f"{key.hex()}.co"
+        code = _read(entry, key)
         if code is None:
-            with _alone(entry.parent):
-                code = _read(entry)
+            with self._alone(folder):
+                code = _read(entry, key)
                 if code is None:
                     code = compile_code()
-                    _write(entry, code)
+                    self._write(entry, _head(key, code) + code)
         return code
 
+    def _open(self, key: bytes) -> Path | None:
+        """The folder of an entry; None where there is none that only the user can write to."""
+        if self._folder is None:
+            self._tell("nobody knows the home of this user")
+            return None
+        try:
+            return private_folder(self._folder / key.hex()[:2])
+        except OSError as error:
+            self._tell(f"{error.filename}: {error.strerror}")
+            return None
 
-def _read(entry: Path) -> bytes | None:
+    def _write(self, entry: Path, content: bytes) -> None:
+        try:
+            with replacing(entry, 0o600) as stream:
+                stream.write(content)
+        except OSError as error:
+            self._tell(f"{entry.parent}: {error.strerror}")
+
+    @contextmanager
+    def _alone(self, folder: Path) -> Iterator[None]:
+        """Let one process at a time compile for a folder, so that those that wait find what the first one left."""
+        with ExitStack() as opened:
+            try:
+                lock = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                self._tell(f"{error.filename}: {error.strerror}")
+            else:
+                opened.callback(os.close, lock)
+                if fcntl is not None:
+                    with suppress(OSError):  # where files have no locks, two may compile one kernel
+                        fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _tell(self, reason: str) -> None:
+        if self._folder not in _told:
+            _told.add(self._folder)
+            place = "" if self._folder is None else f" in {self._folder}"
+            mend = "mend that, or set TALLOW_CACHE to a folder of your own"
+            warnings.warn(f"compiled kernels are not kept{place}: {reason}; {mend}", RuntimeWarning, stacklevel=2)
+
+
+def _head(key: bytes, code: bytes) -> bytes:
+    return _MARK + key + hashlib.sha256(code).digest()
+
+
+def _read(entry: Path, key: bytes) -> bytes | None:
     try:
-        data = entry.read_bytes()
+        with os.fdopen(open_private(entry, os.O_RDONLY), "rb") as stream:
+            data = stream.read()
     except OSError:
         return None
     code = data[_CODE:]
-    is_intact = data[:_CODE] == _MARK + hashlib.sha256(code).digest()
-    return code if is_intact else None
-
-
-def _write(entry: Path, code: bytes) -> None:
-    # Written aside and renamed: a reader sees the whole entry or none, also where the machine stops in between.
-    try:
-        handle, temporary = tempfile.mkstemp(dir=entry.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(_MARK + hashlib.sha256(code).digest() + code)
-        Path(temporary).replace(entry)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time compile for a folder, so that those that wait find what the first one left."""
-    with ExitStack() as opened:
-        with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            stream = opened.enter_context((folder / "lock").open("wb"))
-            if fcntl is not None:
-                fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    return code if data[:_CODE] == _head(key, code) else None

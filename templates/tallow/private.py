@@ -1,0 +1,79 @@
+"""Folders and files that nobody but their user, and root, can change or put others in the place of."""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+try:
+    import grp
+    import pwd
+except ImportError:  # Windows, where the user's folders are the user's alone
+    grp = pwd = None  # type: ignore[assignment]
+
+# What keeps `open` from following a link, from waiting for the other end of a pipe, and from changing line ends.
+_SAFELY: Final = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+
+
+def private_folder(folder: Path) -> Path:
+    """Make the folder, and what is missing above it, with mode 0700; return it as it is without links.
+
+    Raises PermissionError where another user owns the folder or one above it, or can write there and so put others in
+    its place: all but the entries of their owners in a sticky folder such as /tmp. Raises OSError where it cannot be
+    made.
+    """
+    folder = Path(os.path.realpath(folder))
+    # From the root on, so that each is known to stay in its place before the next one is looked at.
+    for place in (*reversed(folder.parents), folder):
+        try:
+            status = place.lstat()
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # another process may be faster
+                place.mkdir(0o700)
+            status = place.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", str(place))
+        _require_owned(place, status)
+        if place == folder or not status.st_mode & stat.S_ISVTX:
+            _require_unshared(place, status)
+    return folder
+
+
+def open_private(file: Path, flags: int) -> int:
+    """Open a plain file, made with mode 0600 if `flags` make one; neither follows a link nor waits for a pipe.
+
+    Raises PermissionError where it is no plain file, or another user owns it or can write to it.
+    """
+    descriptor = os.open(file, flags | _SAFELY, 0o600)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(errno.EPERM, "it is no plain file; remove it", str(file))
+        _require_owned(file, status)
+        _require_unshared(file, status)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_owned(place: Path, status: os.stat_result) -> None:
+    if pwd is not None and status.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, f"it belongs to another user, number {status.st_uid}", str(place))
+
+
+def _require_unshared(place: Path, status: os.stat_result) -> None:
+    shared = status.st_mode & (stat.S_IWOTH | stat.S_IWGRP)
+    if pwd is not None and (shared & stat.S_IWOTH or (shared and not _is_own_group(status.st_gid))):
+        raise PermissionError(errno.EPERM, f"others can write to it; run 'chmod go-w {place}'", str(place))
+
+
+def _is_own_group(number: int) -> bool:
+    """Whether a group is the one that many systems make for each user, with nobody else in it."""
+    try:
+        group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return group.gr_name == user.pw_name and {*group.gr_mem} <= {user.pw_name}
