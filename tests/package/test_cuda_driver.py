@@ -278,6 +278,33 @@ gc.collect()
     assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0"
 
 
+def test_a_forked_child_is_told_that_it_has_no_gpu(on_cuda):
+    on_cuda("""
+import warnings
+from tallow import Device, Tensor
+warnings.simplefilter("ignore")
+device = CudaDevice(0)
+held, address = device.storage(np.arange(5)), device.driver.allocate(8)
+calls()
+if os.fork() == 0:
+    driver = device.driver
+    for call in (
+        held.to_numpy, device.synchronize, driver.synchronize, driver.memory_info, lambda: driver.wait_for(0),
+        lambda: device.empty(DType.U8, 1), lambda: driver.allocate(8), lambda: driver.zero(address, 8),
+        lambda: fill(device), lambda: CudaDevice(0), lambda: CudaDevice(1), lambda: Driver(0), runtime_version,
+    ):
+        with pytest.raises(BackendUnavailable, match=r"forked .* multiprocessing.get_context\\('spawn'\\)"):
+            call()
+    assert (device_count(), is_available()) == (0, False)
+    del held, driver, device
+    gc.collect()
+    assert not calls()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert held.to_numpy().tolist() == [0, 1, 2, 3, 4]
+""")
+
+
 def test_a_driver_that_finds_no_device(on_cuda):
     on_cuda(
         """

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tallow.error import InvalidArgument, OutOfMemory
 from tallow.rocm_backend.allocator import CachingAllocator, cache_limit, rounded_size
+from tallow.rocm_backend.error import DriverError
 from tallow.rocm_backend.storage.slice import Slice
 
 
@@ -21,6 +22,7 @@ class Memory:
         self.live: dict[int, int] = {}
         self.calls = 0
         self._next = 256
+        self.refused: set[int] = set()
 
     def allocate(self, nbytes: int) -> int:
         self.calls += 1
@@ -31,6 +33,9 @@ class Memory:
         return address
 
     def free(self, address: int) -> None:
+        if address in self.refused:
+            self.refused.remove(address)
+            raise DriverError("free", "refused", 1)
         del self.live[address]
 
     def memory_info(self) -> tuple[int, int]:
@@ -152,6 +157,52 @@ def test_out_of_memory_leaves_everything_usable():
     assert allocator.statistics() == (2048, 0, 2048)
 
 
+def test_what_the_driver_does_not_take_back_stays_cached():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    blocks = [allocator.allocate(size) for size in (1024, 1024, 2048)]
+    for block in blocks:
+        allocator.release(*block)
+    memory.refused = {blocks[0][0], blocks[2][0]}
+    with pytest.raises(DriverError, match="free: refused"):
+        allocator.empty_cache()
+    assert allocator.statistics()[:2] == (0, 1024 + 2048) == (0, sum(memory.live.values()))
+    assert allocator.allocate(1024) == blocks[0]
+    allocator.empty_cache()
+    assert memory.live == {blocks[0][0]: 1024}
+
+
+@pytest.mark.parametrize("limit", [0, 1024])
+def test_what_is_released_beyond_the_limit_and_refused_serves_again(limit):
+    memory = Memory()
+    allocator = CachingAllocator(memory, limit)
+    blocks = [allocator.allocate(1024) for _ in range(3)]
+    memory.refused = {address for address, _ in blocks}
+    for block in blocks:
+        allocator.release(*block)
+    # Nobody who asks for memory hears of it.
+    assert allocator.allocate(1024) in blocks
+    assert allocator.statistics()[:2] == (1024, 2048)
+    memory.refused.clear()
+    allocator.empty_cache()
+    assert len(memory.live) == 1
+
+
+def test_a_refusal_while_memory_is_short_is_no_obstacle():
+    memory = Memory(total=8192)
+    allocator = CachingAllocator(memory, limit=8192)
+    blocks = [allocator.allocate(2048) for _ in range(4)]
+    for block in blocks:
+        allocator.release(*block)
+    memory.refused = {blocks[0][0]}
+    assert allocator.allocate(4096)[1] == 4096
+    memory.refused = {blocks[0][0]}
+    with pytest.raises(OutOfMemory):
+        allocator.allocate(8192)
+    assert allocator.statistics()[:2] == (4096, 2048)
+    assert allocator.allocate(2048) == blocks[0]
+
+
 def test_the_limit_comes_from_the_environment(monkeypatch):
     monkeypatch.delenv("TALLOW_MEMORY_CACHE", raising=False)
     assert cache_limit(1000) == 500
@@ -162,8 +213,12 @@ def test_the_limit_comes_from_the_environment(monkeypatch):
         cache_limit(1000)
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=60), st.sampled_from([0, 8192, 1 << 30]))
-def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit):
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=60),
+    st.sampled_from([0, 8192, 1 << 30]),
+    st.integers(0, 5),
+)
+def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit, refusals):
     memory = Memory(total=150_000)
     allocator = CachingAllocator(memory, limit)
     held: list[tuple[int, int]] = []
@@ -174,19 +229,22 @@ def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit):
             try:
                 block = allocator.allocate(number)
             except OutOfMemory:
-                # What is held and what is asked for do not fit, though nothing is cached.
-                assert allocator.statistics().cached == 0
-                assert allocator.statistics().allocated + number > memory.total - 8192
+                # What is held and what is asked for do not fit, though nothing is cached but what was refused.
+                assert allocator.statistics().cached == 0 or refusals
+                assert refusals or allocator.statistics().allocated + number > memory.total - 8192
                 continue
             assert block[1] >= number
             if block[1]:
                 held.append(block)
+            if len(held) <= refusals:
+                memory.refused.add(block[0])
     ranges = sorted((address, address + size) for address, size in held)
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(ranges))
     allocated, cached, peak = allocator.statistics()
     assert allocated == sum(size for _, size in held) <= peak
-    assert cached <= limit
+    assert cached <= limit or refusals
     assert allocated + cached == sum(memory.live.values())
+    memory.refused.clear()
     for block in held:
         allocator.release(*block)
     allocator.empty_cache()

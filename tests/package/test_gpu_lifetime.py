@@ -100,6 +100,55 @@ started.wait()
     )
 
 
+def test_a_forked_child_is_told_that_it_has_no_gpu(run_python):
+    run_python(
+        USE
+        + """
+import copy, pickle, warnings
+warnings.simplefilter("ignore")  # newer Pythons warn of every fork beside other threads
+from tallow import BackendUnavailable, Device, Tensor
+from tallow.rocm_backend.hip import error
+
+device = Device.rocm(0)
+held = use(device.inner)
+x, indexes, nothing = Tensor([[1.0, 2.0]], device=device), Tensor([[1]], device=device), Tensor.zeros(0, device=device)
+assert (x + x).tolist() == [[2.0, 4.0]]
+dumped, path = pickle.dumps(device.inner), sys.argv[0] + ".safetensors"
+before = live()
+CALLS = [
+    lambda: x + x, lambda: x.exp(), lambda: x @ x.T, lambda: x.sum(), lambda: x.gather(indexes, 1), lambda: x.fill_(2),
+    lambda: x.tolist(), lambda: nothing.tolist(), lambda: x.copy(), lambda: x.to("cpu"), lambda: str(x),
+    lambda: Tensor([1], device=device), lambda: Tensor.zeros(0, device=device), lambda: Tensor.rand(3, device=device),
+    lambda: tallow.save_safetensors({"x": x}, path), lambda: copy.deepcopy(x), lambda: pickle.loads(dumped),
+    lambda: x.__dlpack__(), lambda: Tensor.from_dlpack(x),
+    device.synchronize, device.inner.allocator.empty_cache, device.inner.allocator.statistics,
+    lambda: Device.rocm(0), lambda: Device.parse("rocm:1"), lambda: Tensor([1], device="rocm"),
+]
+if os.fork() == 0:
+    for name in error.REQUIRED_FUNCTIONS:  # no call reaches the runtime
+        setattr(error.hip, name, None)
+    for number, call in enumerate(CALLS):
+        try:
+            call()
+        except BackendUnavailable as refusal:
+            assert str(refusal).endswith("start processes with multiprocessing.get_context('spawn')"), refusal
+        else:
+            raise AssertionError(f"call {number} gives no error")
+    assert (x.shape, x.dtype, x.device) == ((1, 2), DType.F32, device)
+    assert not type(device.inner).is_available()
+    assert Device.default().backend != "rocm"
+    assert (Tensor([1.0]) + 1).tolist() == [2.0]
+    del x, indexes, nothing, held, CALLS
+    gc.collect()
+    assert live() == before
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+assert live() == before
+assert (x + x).tolist() == [[2.0, 4.0]]
+"""
+    )
+
+
 def test_without_a_cache_every_storage_is_an_allocation(run_python):
     run_python(
         USE

@@ -170,6 +170,22 @@ def test_a_call_that_fails_says_so_and_the_next_one_works(rocm, host, images, ca
     assert convolve(rocm, images, DType.F32, PARAMS) is not None
 
 
+@pytest.mark.parametrize("call", ["miopenDestroyTensorDescriptor", "miopenDestroyConvolutionDescriptor"])
+def test_a_descriptor_that_is_not_taken_back_is_destroyed_later(rocm, host, images, call):
+    before = [host.live(kind) for kind in KINDS]
+    host.fail(call)
+    assert convolve(rocm, images, DType.F32, PARAMS) is not None
+    assert [host.live(kind) for kind in KINDS] == before
+    host.fail(call, -1)
+    assert convolve(rocm, images, DType.F32, PARAMS) is not None
+    assert [host.live(kind) for kind in KINDS] != before
+    with pytest.raises(LibraryError, match=call):
+        convolve(rocm, images, DType.F32, PARAMS)
+    host.fail(None)
+    images.close()
+    assert [host.live(kind) for kind in KINDS] == before
+
+
 @pytest.mark.parametrize(("kernel_size", "stride"), [((2, 3), (1, 2)), ((1, 1), (1, 1)), ((5, 7), (3, 3))])
 def test_means_of_windows(rocm, host, images, kernel_size, stride):
     x = random(DType.F32, 2, 3, 9, 11)
@@ -215,6 +231,17 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     assert host.live("miopen handle") == handles
     with pytest.raises(HipClosed, match="Miopen on rocm:0"):
         images.conv2d(DType.F32, PARAMS, 1, 1, 1)
+
+
+def test_a_handle_that_is_not_taken_back_is_destroyed_later(rocm, host):
+    handles = host.live("miopen handle")
+    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    host.fail("miopenDestroy")
+    with pytest.raises(LibraryError, match="miopenDestroy: miopenStatusInternalError"):
+        images.close()
+    assert (images.closed, host.live("miopen handle")) == (False, handles + 1)
+    images.close()
+    assert (images.closed, host.live("miopen handle")) == (True, handles)
 
 
 def test_a_handle_that_fails(rocm, host):

@@ -124,9 +124,9 @@ def test_a_runtime_that_is_too_old(tmp_path):
 
 
 def test_a_missing_runtime_is_asked_for_again(monkeypatch):
-    error_module.require_runtime.cache_clear()
+    error_module.load_runtime.cache_clear()
     monkeypatch.setattr(hip, "has_symbol", lambda name: name != "hipMalloc")
     with pytest.raises(BackendUnavailable, match="hipMalloc"):
         error_module.require_runtime()
     monkeypatch.undo()
-    error_module.require_runtime.cache_clear()
+    error_module.load_runtime.cache_clear()

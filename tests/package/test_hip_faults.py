@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,9 @@ from tallow.dtype import DType
 from tallow.error import BackendUnavailable, OutOfMemory, TallowError
 from tallow.rocm_backend import RocmDevice, kernels
 from tallow.rocm_backend.compiler import Hiprtc
-from tallow.rocm_backend.hip import HipError, error
+from tallow.rocm_backend.hip import HipBackend, HipBuffer, HipError, HipEvent, HipModule, HipStream, error
 from tallow.rocm_backend.kernels import Kernels
+from tallow.rocm_backend.rocblas import open_blas
 from tallow.shape import Shape
 
 from .filling import fill
@@ -48,6 +51,61 @@ def test_an_allocation_that_fails(rocm, host):
     assert (raised.value.device, raised.value.nbytes) == ("rocm:0", 1 << 22)
     host.fail(None)
     assert held.to_numpy().tolist() == list(range(100))
+
+
+def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, host):
+    gc.collect()  # what the errors of other tests hold
+    rocm.allocator.empty_cache()
+    before = host.live("device memory"), rocm.allocator.statistics()[:2]
+    storages = [rocm.zeros(Shape((size,)), DType.U8) for size in (1000, 1000, 5000)]
+    del storages
+    host.fail("hipFree", -1)
+    for _ in range(2):
+        with pytest.raises(HipError, match="hipFree"):
+            rocm.allocator.empty_cache()
+    assert host.live("device memory") == before[0] + 3
+    host.fail(None)
+    assert rocm.zeros(Shape((1000,)), DType.U8).to_numpy().sum() == 0
+    rocm.allocator.empty_cache()
+    assert (host.live("device memory"), rocm.allocator.statistics()[:2]) == before
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "make"),
+    [
+        ("hipFree", "device memory", lambda rocm: HipBuffer(rocm.driver._device, 100)),
+        ("hipStreamDestroy", "stream", lambda rocm: HipStream(rocm.driver._device)),
+        ("hipEventDestroy", "event", lambda rocm: HipEvent(rocm.driver._device)),
+        ("hipModuleUnload", "module", lambda rocm: HipModule(rocm.driver._device, code_of(rocm))),
+        ("hipblasDestroy", "hipblas handle", lambda rocm: open_blas(rocm.driver._device, rocm.driver._stream)),
+    ],
+)
+def test_what_cannot_be_closed_stays_open_and_is_closed_later(rocm, host, call, kind, make):
+    before = host.live(kind)
+    opened = make(rocm)
+    host.fail(call)
+    with pytest.raises(TallowError, match=call):
+        opened.close()
+    assert (opened.closed, host.live(kind)) == (False, before + 1)
+    opened.close()
+    opened.close()
+    assert (opened.closed, host.live(kind)) == (True, before)
+
+
+def code_of(rocm) -> bytes:
+    return rocm.kernels._compiled("fill", "fill_b32_contiguous")
+
+
+def test_a_backend_that_cannot_be_closed_is_closed_later(rocm, host):
+    before = host.live("module"), host.live("stream")
+    backend = HipBackend()
+    backend.module("fill", lambda: code_of(rocm))
+    host.fail("hipModuleUnload")
+    with pytest.raises(HipError, match="hipModuleUnload"):
+        backend.close()
+    assert (host.live("module"), host.live("stream")) == (before[0] + 1, before[1])
+    backend.close()
+    assert (host.live("module"), host.live("stream")) == before
 
 
 def test_a_copy_that_fails(rocm, host):
@@ -100,11 +158,11 @@ def test_a_runtime_of_the_wrong_version(rocm, monkeypatch):
 
     real = error.hip
     monkeypatch.setattr(error, "hip", Old())
-    error.require_runtime.cache_clear()
+    error.load_runtime.cache_clear()
     with pytest.raises(BackendUnavailable, match="lacks hipMemsetD8Async; install ROCm"):
         RocmDevice(1)
     monkeypatch.undo()
-    error.require_runtime.cache_clear()
+    error.load_runtime.cache_clear()
 
 
 @pytest.mark.parametrize("call", ["hipEventRecord", "hipStreamWaitEvent"])

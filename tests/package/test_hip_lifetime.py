@@ -13,7 +13,7 @@ from tallow.error import BackendUnavailable
 from tallow.rocm_backend.hip import HipDevice
 
 MAKE = """
-import gc, os, sys
+import contextlib, gc, os, sys
 from tallow.rocm_backend.hip import *
 
 def make():
@@ -123,3 +123,67 @@ def test_a_forked_child_leaves_its_parents_handles():
         """
     )
     assert said.splitlines() == ["freed in the parent"]
+
+
+def test_a_forked_child_is_told_that_it_has_no_gpu():
+    run(
+        """
+        from hip import hip
+        from tallow.error import BackendUnavailable
+        from tallow.rocm_backend.hip import error
+
+        def refuses(call):
+            try:
+                call()
+            except BackendUnavailable as error:
+                assert str(error).endswith("start processes with multiprocessing.get_context('spawn')"), error
+            else:
+                raise AssertionError("no error")
+
+        device, backend, stream, buffer, view, event, null = make()
+        if os.fork() == 0:
+            # No call reaches the runtime, which may wait for ever for threads that no child has.
+            for name in error.REQUIRED_FUNCTIONS:
+                setattr(hip, name, None)
+            for opening in (lambda: HipDevice(0), HipBackend, device_count, runtime_version, require_runtime):
+                refuses(opening)
+            for making in (lambda: HipStream(device), lambda: HipEvent(device), lambda: HipBuffer(device, 8)):
+                refuses(making)
+            for opened in (stream, null):
+                refuses(lambda: opened.handle)
+                refuses(opened.synchronize)
+                refuses(lambda: buffer.fill(2, stream=opened))
+            for call in (view.to_bytes, lambda: view.address, event.query, event.synchronize, backend.synchronize):
+                refuses(call)
+            refuses(lambda: event.record(stream))
+            refuses(device.synchronize)
+            refuses(device.set_current)
+            with contextlib.suppress(BackendUnavailable), stream:
+                pass
+            for opened in (stream, null, buffer, view, event):
+                assert opened.closed
+                opened.close()
+            backend.close()
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+        assert buffer.to_bytes(stream=stream)[:3] == b"\\1\\1\\1"
+        backend.synchronize()
+        """
+    )
+
+
+def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
+    run(
+        """
+        if os.fork() == 0:
+            make()[2].synchronize()
+            if os.fork() == 0:
+                try:
+                    make()
+                except Exception:
+                    os._exit(5)
+            os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 5
+        make()
+        """
+    )

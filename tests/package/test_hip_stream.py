@@ -213,15 +213,16 @@ def test_an_event_is_destroyed_once(device, destroyed):
 
 
 def test_a_failing_destroy_is_raised_by_close_only(device, monkeypatch):
-    stream = HipStream(device)
+    stream, forgotten = HipStream(device), HipStream(device)
     monkeypatch.setattr(hip, "hipStreamDestroy", lambda handle: (hip.hipError_t.hipErrorInvalidHandle,))
     with pytest.raises(HipError, match="hipStreamDestroy"):
         stream.close()
-    stream.close()
-    assert stream.closed
-    forgotten = HipStream(device)
     del forgotten
     gc.collect()
+    monkeypatch.undo()
+    stream.synchronize()
+    stream.close()
+    assert stream.closed
 
 
 def test_an_event_of_another_device(device):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..error import BackendUnavailable, InvalidArgument
+from . import fork
 from .result import check, cuda, start_driver
 
 _UNCHANGED: Final = contextlib.nullcontext()
@@ -51,6 +52,8 @@ class Context:
 
         A thread that had none keeps it, as with the first call of CUDA's runtime.
         """
+        if fork.lost:
+            fork.require_own()
         previous = check("cuCtxGetCurrent", cuda.cuCtxGetCurrent())
         return _UNCHANGED if int(previous) == self._address else self._switched_from(previous)
 

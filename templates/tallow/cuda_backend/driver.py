@@ -70,9 +70,9 @@ class Driver(GpuDriver[Module]):
         return address
 
     def free(self, address: int) -> None:
-        self._held.addresses.remove(address)
         with self._context.activated():
             check("cuMemFree", cuda.cuMemFree(address), self.label)
+        self._held.addresses.remove(address)
 
     def memory_info(self) -> tuple[int, int]:
         with self._context.activated():

@@ -6,6 +6,7 @@ from ctypes import c_char_p
 from typing import Any, Final
 
 from ..error import InvalidArgument
+from . import fork
 from .context import Context
 from .elf import elf_size, require_complete
 from .error import InvalidKernel
@@ -65,6 +66,8 @@ class CudaKernel:
         if len(arguments) != self._argument_size:
             reason = f"its arguments are {self._argument_size} bytes, not {len(arguments)}"
             raise InvalidArgument(f"launch of {self._name}", reason)
+        if fork.lost:
+            fork.require_own()
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
         (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from cuda.bindings import driver as _binding
 
 from ..error import BackendUnavailable
+from . import fork
 from .error import DriverError
 
 # cuda-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
@@ -59,9 +60,17 @@ def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
     return result[1] if len(result) == 2 else result[1:]
 
 
-@functools.cache
 def start_driver() -> None:
-    """Start the driver, once in a process; BackendUnavailable where it is missing or finds no device."""
+    """Start the driver, once in a process; BackendUnavailable where it is missing or finds no device.
+
+    Also in a process that was forked from one that uses the driver.
+    """
+    fork.require_own()
+    _start_driver()
+
+
+@functools.cache
+def _start_driver() -> None:
     try:
         (status,) = cuda.cuInit(0)
     # What cuda-python raises where libcuda, or a function of it, is not there.
@@ -69,3 +78,4 @@ def start_driver() -> None:
         raise BackendUnavailable("cuda", f"the CUDA driver does not load ({error}); {_INSTALL}") from error
     if status:
         raise BackendUnavailable("cuda", f"the CUDA driver does not start: {status.name}; {_INSTALL}")
+    fork.watch()

@@ -64,7 +64,8 @@ class Driver(GpuDriver[Module]):
         return buffer.address
 
     def free(self, address: int) -> None:
-        self._buffers.pop(address).close()
+        self._buffers[address].close()
+        del self._buffers[address]
 
     def memory_info(self) -> tuple[int, int]:
         return self._device.memory()

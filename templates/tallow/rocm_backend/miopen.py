@@ -90,10 +90,12 @@ class Miopen(HipResource):
         # The algorithm and the bytes of workspace that were found best, and the problems that MIOpen does not take.
         self._found: dict[tuple[DType, ParamsConv2D], tuple[int, int]] = {}
         self._refused: set[Hashable] = set()
+        # Descriptors that MIOpen did not take back, with what each is.
+        self._left: list[tuple[str, ctypes.c_void_p]] = []
         self._handle = ctypes.c_void_p()
         with device.activated():
             self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
-        self._own(library.miopenDestroy, self._handle)
+        self._own(_destroy, library, self._handle, self._left)
 
     @property
     def dtypes(self) -> frozenset[DType]:
@@ -141,6 +143,7 @@ class Miopen(HipResource):
             return False
         with self._lock, self._device.activated(), ExitStack() as opened:
             self.require_open()
+            _destroy_descriptors(self._library, self._left)
             try:
                 enqueue(opened)
             except OutOfMemory:  # of the workspace
@@ -214,17 +217,39 @@ class Miopen(HipResource):
     def _create(self, opened: ExitStack, kind: str) -> ctypes.c_void_p:
         descriptor = ctypes.c_void_p()
         self._call(f"miopenCreate{kind}", ctypes.byref(descriptor))
-        opened.callback(self._call, f"miopenDestroy{kind}", descriptor)
+        opened.callback(self._give_back, kind, descriptor)
         return descriptor
 
+    def _give_back(self, kind: str, descriptor: ctypes.c_void_p) -> None:
+        """Destroy a descriptor. What was enqueued with it stays right where that fails: it is tried once more later."""
+        self._left.append((kind, descriptor))
+        with suppress(LibraryError):
+            _destroy_descriptors(self._library, self._left)
+
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            text = self._library.miopenGetErrorString(status)
-            raise LibraryError(name, text.decode() if text else f"status {status}", _ADVICE)
+        _call(self._library, name, *arguments)
 
     def __repr__(self) -> str:
         return f"<Miopen on {self._device.label}>"
+
+
+def _call(library: ctypes.CDLL, name: str, *arguments: Any) -> None:
+    status = getattr(library, name)(*arguments)
+    if status:
+        text = library.miopenGetErrorString(status)
+        raise LibraryError(name, text.decode() if text else f"status {status}", _ADVICE)
+
+
+def _destroy_descriptors(library: ctypes.CDLL, left: list[tuple[str, ctypes.c_void_p]]) -> None:
+    while left:
+        kind, descriptor = left[-1]
+        _call(library, f"miopenDestroy{kind}", descriptor)
+        left.pop()
+
+
+def _destroy(library: ctypes.CDLL, handle: ctypes.c_void_p, left: list[tuple[str, ctypes.c_void_p]]) -> None:
+    _destroy_descriptors(library, left)
+    _call(library, "miopenDestroy", handle)
 
 
 def _scaled(tensor: ctypes.c_void_p, address: int) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from ..device import Device
 from ..dtype import Array, DType
-from ..error import InvalidArgument
+from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..storage import Storage
 from .arithmetic import ArithmeticMethods
@@ -137,6 +137,8 @@ class InteropMethods(ArithmeticMethods):
             kind, ordinal = source.__dlpack_device__()
             device = Device.of_dlpack(int(kind), int(ordinal))
             inner, layout = device.inner.from_dlpack(source)
+        except TallowError:
+            raise
         except (AttributeError, BufferError, RuntimeError, TypeError) as error:
             reason = "move the tensor to the CPU and to a dtype that NumPy has"
             raise InvalidArgument("from_dlpack", f"{error}; {reason} first") from error

@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from ..error import InvalidArgument, OutOfMemory
+from . import fork
+from .error import DriverError
 
 # Sizes are rounded up to these steps, so that blocks of nearly one size serve each other: 512 bytes for small
 # blocks, and an eighth of the power of two below for larger ones, which wastes at most one part in eight.
@@ -24,7 +26,7 @@ class Memory(Protocol):
         """The address of `nbytes` of new memory; OutOfMemory where there is not enough."""
 
     def free(self, address: int) -> None:
-        """Give memory back, once the device has done what it was given."""
+        """Give memory back, once the device has done what it was given. DriverError where it stays allocated."""
 
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and bytes in all."""
@@ -61,8 +63,9 @@ class CachingAllocator:
     """Blocks of device memory for storages, of one device and one stream.
 
     A block that was released is handed out again at once: whatever still reads or writes it was enqueued earlier in
-    the same stream. The cache holds at most `limit` bytes; what is released beyond that goes back to the driver. With
-    a limit of 0 nothing is kept, and so every allocation has the exact size that was asked for.
+    the same stream. The cache holds at most `limit` bytes; what is released beyond that goes back to the driver, and
+    stays in the cache where the driver refuses it. With a limit of 0 nothing is kept, and so every allocation has the
+    exact size that was asked for.
     """
 
     def __init__(self, memory: Memory, limit: int | None = None) -> None:
@@ -82,6 +85,8 @@ class CachingAllocator:
         Raises OutOfMemory when the memory does not suffice with the cache emptied; what was allocated before stays
         usable.
         """
+        if fork.lost:
+            fork.require_own()
         if nbytes == 0:
             return 0, 0
         size = rounded_size(nbytes) if self._limit else nbytes
@@ -104,13 +109,17 @@ class CachingAllocator:
         self._released.append((address, size))
 
     def empty_cache(self) -> None:
-        """Give all cached memory back to the driver."""
+        """Give all cached memory back to the driver. Raises DriverError where it refuses some, which stays cached."""
+        fork.require_own()
         with self._lock:
             self._collect()
-            self._empty()
+            refusal = self._empty()
+        if refusal is not None:
+            raise refusal
 
     def statistics(self) -> AllocatorStatistics:
         """What is held now, in blocks as large as they are."""
+        fork.require_own()
         with self._lock:
             self._collect()
             return AllocatorStatistics(self._allocated, self._cached, self._peak)
@@ -126,15 +135,32 @@ class CachingAllocator:
         while self._released:
             address, size = self._released.pop()
             self._allocated -= size
-            if self._cached + size <= self._limit:
-                self._free[size].append(address)
-                self._cached += size
-            else:
-                self._memory.free(address)
+            if self._cached + size <= self._limit or self._give_back(address) is not None:
+                self._keep(address, size)
 
-    def _empty(self) -> None:
-        while self._free:
-            size, blocks = self._free.popitem()
-            self._cached -= size * len(blocks)
-            for address in blocks:
-                self._memory.free(address)
+    def _keep(self, address: int, size: int) -> None:
+        self._free[size].append(address)
+        self._cached += size
+
+    def _give_back(self, address: int) -> DriverError | None:
+        """Why the driver does not take a block back; whoever asks for memory meanwhile has nothing to do with it."""
+        try:
+            self._memory.free(address)
+        except DriverError as refusal:
+            return refusal
+        return None
+
+    def _empty(self) -> DriverError | None:
+        """Give back what is cached; the first refusal."""
+        refused: list[tuple[int, int, DriverError]] = []
+        for size, blocks in self._free.items():
+            while blocks:
+                address = blocks.pop()
+                self._cached -= size
+                refusal = self._give_back(address)
+                if refusal is not None:
+                    refused.append((address, size, refusal))
+        self._free.clear()
+        for address, size, _ in refused:
+            self._keep(address, size)
+        return refused[0][2] if refused else None

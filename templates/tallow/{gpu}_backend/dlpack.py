@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from ..shape import Shape
 from .names import BACKEND, DLPACK
 from .ops.copy import fresh
 from .ops.operand import Operand
+from .release import release_with
 from .storage import GpuStorage
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class _Lent:
             "shape": tuple(layout.shape),
             "strides": tuple(stride * size for stride in layout.strides),
         }
-        weakref.finalize(self, give_back).atexit = False
+        release_with(self, give_back)
 
 
 def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) -> object:
@@ -119,8 +119,7 @@ class Borrowed:
     def __init__(self, address: int, nbytes: int, give_back: Callable[[], None]) -> None:
         self.address = address
         self.nbytes = nbytes
-        # The other library may be gone before the end of the interpreter.
-        weakref.finalize(self, give_back).atexit = False
+        release_with(self, give_back)
 
 
 def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from . import fork
 from .code_cache import CodeCache, cache_folder
 from .driver import Driver, Module
 from .error import InvalidKernel
@@ -43,6 +44,7 @@ class Kernels:
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
     def _find(self, family: str, name: str, argument_size: int) -> Function:
+        fork.require_own()
         with self._lock:
             function = self._functions.get(name)
             if function is None:

@@ -3,6 +3,7 @@
 import threading
 
 from ..random import RandomState
+from . import fork
 from .allocator import CachingAllocator
 from .driver import Driver
 from .index_errors import IndexErrors
@@ -37,6 +38,7 @@ _opening = threading.Lock()
 
 def runtime_of(ordinal: int) -> Runtime:
     """The runtime of a device, made at the first use; BackendUnavailable or InvalidArgument where there is none."""
+    fork.require_own()
     found = _runtimes.get(ordinal)
     if found is None:
         with _opening:

@@ -55,12 +55,12 @@ class HipBackend:
         self.stream.synchronize()
 
     def close(self) -> None:
-        """Wait for the stream, unload the modules and destroy the stream; nothing happens when it is closed already."""
-        with self._lock:
-            if self.closed:
-                return
+        """Wait for the stream, unload the modules and destroy the stream; nothing happens to what is closed already.
+
+        Raises `HipError` when the runtime does; the next call tries what is left.
+        """
+        with self._lock, contextlib.ExitStack() as cleanup:
             self.closed = True
-        with contextlib.ExitStack() as cleanup:
             cleanup.callback(self.stream.close)
             for module in self._modules.values():
                 cleanup.callback(module.close)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...error import BackendUnavailable, InvalidArgument
+from .. import fork
 from .error import check, failure, hip, require_runtime
 
 
@@ -96,11 +97,13 @@ class HipDevice:
 
     def set_current(self) -> None:
         """Make this the current device of the calling thread."""
+        fork.require_own()
         check("hipSetDevice", hip.hipSetDevice(self.ordinal), self.label)
 
     @contextlib.contextmanager
     def activated(self) -> Iterator[None]:
         """Make this the current device of the calling thread for the length of a `with` block."""
+        fork.require_own()
         previous = check("hipGetDevice", hip.hipGetDevice())
         if previous == self.ordinal:
             yield
@@ -153,6 +156,7 @@ def runtime_version() -> tuple[int, int, int]:
 
 @functools.cache
 def _properties(ordinal: int) -> HipDeviceProp:
+    fork.require_own()
     found = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
     grid_x, grid_y, grid_z = found.maxGridSize
     return HipDeviceProp(

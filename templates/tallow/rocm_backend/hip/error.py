@@ -8,6 +8,7 @@ from typing import Any, Final
 from hip import hip as _binding
 
 from ...error import BackendUnavailable, TallowError
+from .. import fork
 from ..error import DriverError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
@@ -104,9 +105,18 @@ def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
     return result[1] if len(result) == 2 else result[1:]
 
 
-@functools.cache
 def require_runtime() -> None:
-    """Check once that the HIP runtime loads and has every function used here; `BackendUnavailable` otherwise."""
+    """Check once that the HIP runtime loads and has every function used here; `BackendUnavailable` otherwise.
+
+    Also in a process that was forked from one that uses the runtime.
+    """
+    fork.require_own()
+    load_runtime()
+
+
+@functools.cache
+def load_runtime() -> None:
+    """What `require_runtime` does once in a process."""
     missing = [name for name in REQUIRED_FUNCTIONS if not hip.has_symbol(name)]
     if len(missing) == len(REQUIRED_FUNCTIONS):
         try:
@@ -117,3 +127,4 @@ def require_runtime() -> None:
     if missing:
         reason = f"the HIP runtime lacks {', '.join(missing)}; install ROCm 6.0 or later"
         raise BackendUnavailable("rocm", reason)
+    fork.watch()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from ...error import DeviceMismatch, InvalidArgument, OutOfMemory
+from .. import fork
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .resource import HipResource
@@ -98,11 +99,11 @@ class HipBuffer:
     def close(self) -> None:
         """Free the memory, or stop viewing it; nothing happens when it is closed already.
 
-        Freeing waits for the device. Raises `HipError` when an earlier kernel failed.
+        Freeing waits for the device. Raises `HipError` when an earlier kernel failed; the memory is then still there.
         """
-        allocation, self._allocation = self._allocation, None
-        if allocation is not None and not self.is_view:
-            allocation.close()
+        if self._allocation is not None and not self.is_view:
+            self._allocation.close()
+        self._allocation = None
 
     def copy_from_host(self, source: Any, *, offset: int = 0, stream: HipStream | None = None) -> None:
         """Copy all bytes of a C-contiguous buffer or NumPy array to `offset`; returns when they are there."""
@@ -248,6 +249,7 @@ class HipBuffer:
 
     def _open(self) -> _Allocation:
         if self._allocation is None or self._allocation.closed:
+            fork.require_own()
             raise HipClosed(repr(self))
         return self._allocation
 

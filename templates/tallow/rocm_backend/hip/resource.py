@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from .. import fork
 from ..release import release_with
 from .error import HipClosed
 
@@ -17,27 +18,30 @@ class HipResource:
     open at the end ends with the process. `repr()` of a resource is how errors name it.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "_held")
+    __slots__ = ("__weakref__", "_held")
 
     def _own(self, release: Callable[..., None], *arguments: Any) -> None:
         """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
         # Whoever takes the entry out makes the call.
         self._held = [(release, arguments)]
-        self._finalizer = release_with(self, _release, self._held)
+        release_with(self, _release, self._held)
 
     @property
     def closed(self) -> bool:
-        """Whether the handle was given back."""
-        return not self._held
+        """Whether the handle was given back, or is of a process that this one was forked from."""
+        return fork.lost or not self._held
 
     def close(self) -> None:
-        """Give the handle back; nothing happens when it is closed already. Raises `HipError` when the runtime does."""
-        self._finalizer.detach()
+        """Give the handle back; nothing happens when it is closed already.
+
+        Raises `HipError` when the runtime does. The handle is then still there, and the next call tries again.
+        """
         _release(self._held)
 
     def require_open(self) -> None:
-        """Raise `HipClosed` after `close()`."""
-        if not self._held:
+        """Raise `HipClosed` after `close()`, `BackendUnavailable` in a process that was forked from the handle's."""
+        if self.closed:
+            fork.require_own()
             raise HipClosed(repr(self))
 
     def __enter__(self) -> Self:
@@ -51,9 +55,15 @@ class HipResource:
 
 
 def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
+    if fork.lost:
+        return
     # Two threads may close at the same time; taking out the entry is atomic where asking first would not be.
     try:
-        release, arguments = held.pop()
+        entry = release, arguments = held.pop()
     except IndexError:
         return
-    release(*arguments)
+    try:
+        release(*arguments)
+    except Exception:
+        held.append(entry)
+        raise

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ...error import InvalidArgument
+from .. import fork
 from .device import HipDevice
-from .error import HipClosed, check, failure, hip
+from .error import check, failure, hip
 from .event import HipEvent
 from .resource import HipResource
 
@@ -67,8 +68,8 @@ class HipStream(HipResource):
     def handle(self) -> Any:
         """hip-python's stream; `HipClosed` after `close()`. The null stream is that of the thread's current device."""
         # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
-        if not self._held:
-            raise HipClosed(repr(self))
+        if fork.lost or not self._held:
+            self.require_open()
         return self._handle
 
     @property
