@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 class TallowError(Exception):
     """The base of every error that this package raises."""
 
+    def rename(self, op: str) -> None:
+        """Name `op`, which was called, in place of the op that it stands on; nothing if the error names no op."""
+        if hasattr(self, "op"):
+            self.op = op
+            self.args = (op, *self.args[1:])
+
 
 class BackendUnavailable(TallowError, RuntimeError):
     """A backend was called whose packages, libraries or devices are missing here."""

@@ -137,7 +137,7 @@ class Layout:
         last = start + (length - 1) * step if length else start - 1
         if start < 0 or length < 0 or step < 1 or last >= size:
             reason = f"{length} places from {start} in steps of {step} are not in dim {dim} of shape {shape}"
-            raise InvalidArgument("narrow", f"{reason}; stay below {size}")
+            raise InvalidArgument("narrow", f"{reason}; {_mend_of_narrow(start, length, step, size)}")
         sizes, steps = list(shape), list(strides)
         sizes[dim] = length
         steps[dim] *= step
@@ -194,6 +194,14 @@ class Layout:
         """Return the fewest dims and strides that reach the same elements in the same order; see `collapse`."""
         dims, (strides,) = collapse((self,))
         return dims, strides
+
+
+def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
+    if length < 0 or step < 1:
+        return "a length is 0 or more, a step 1 or more"
+    if start < 0:
+        return f"count from the front: start at {size + start}" if start >= -size else "start at 0 or more"
+    return f"stay below {size}"
 
 
 @lru_cache(maxsize=4096)

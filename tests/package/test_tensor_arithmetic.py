@@ -129,6 +129,50 @@ def test_operands_of_other_kinds() -> None:
     assert (tensor != "a") is True
 
 
+@pytest.mark.parametrize("second", INTEGERS)
+@pytest.mark.parametrize("first", INTEGERS)
+def test_integers_of_any_dtypes_compare_by_value(device: Device, first: DType, second: DType) -> None:
+    """Also those that wrap into each other: u32's greatest is -1 as i32, and 255 as u8."""
+    extremes = sorted({sign * 2**power + step for power in range(64) for sign in (1, -1) for step in (-1, 0, 1)})
+    sides = []
+    for dtype in (first, second):
+        limits = np.iinfo(dtype.numpy)
+        sides.append([number for number in extremes if limits.min <= number <= limits.max])
+    column = Tensor([[number] for number in sides[0]], first, device)
+    row = Tensor([sides[1]], second, device)
+    for compare in COMPARISONS:
+        expected = [[compare(left, right) for right in sides[1]] for left in sides[0]]
+        same(compare(column, row), np.array(expected, np.uint8))
+
+
+def test_predictions_compare_with_labels(device: Device) -> None:
+    scores = Tensor([[0.1, 0.9], [0.8, 0.2]], device=device)
+    same(scores.argmax(1) == Tensor([1, 1], device=device), np.array([1, 0], np.uint8))
+
+
+def test_only_comparisons_of_integers_take_two_dtypes(device: Device) -> None:
+    integers, floats = Tensor([1], DType.I32, device), Tensor([1.0], device=device)
+    for call in (
+        lambda: integers + Tensor([1], DType.I64, device),
+        lambda: integers == floats,
+        lambda: floats < integers,
+        lambda: floats == floats.to_dtype(DType.F64),
+    ):
+        with pytest.raises(DTypeMismatch, match="must have one dtype"):
+            call()
+
+
+@pytest.mark.parametrize("name", ["sum", "min", "max", "argmin", "argmax", "mean"])
+def test_the_keywords_of_numpy_are_told_by_ours(name: str) -> None:
+    method = getattr(Tensor([[1.0, 2.0]]), name)
+    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'axis'; write dim= instead"):
+        method(axis=0)
+    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'keepdims'; write keepdim= instead"):
+        method(0, keepdims=True)
+    with pytest.raises(InvalidArgument, match=f"^{name}: there is no argument 'dtype'; leave it out"):
+        method(dtype=DType.F32)
+
+
 def test_tensors_hash_by_identity() -> None:
     first, second = Tensor([1.0]), Tensor([1.0])
     assert len({first: 1, second: 2}) == 2
@@ -163,10 +207,12 @@ def test_means(device: Device) -> None:
     same(tensor.mean(0), array.mean(0))
     same(tensor.mean(keepdim=True), array.mean(keepdims=True))
     # The sum would not fit into f16.
-    same(Tensor.full(100, 60000.0, DType.F16, device).mean(), np.array(60000, np.float16))
+    same(Tensor.full(100, 60000.0, dtype=DType.F16, device=device).mean(), np.array(60000, np.float16))
     assert np.isnan(Tensor.zeros(0, device=device).mean().item())
     with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
         Tensor([1, 2], device=device).mean()
+    with pytest.raises(InvalidArgument, match=r"^mean: .*twice"):
+        tensor.mean((0, -2))
 
 
 def test_where(device: Device) -> None:
@@ -176,12 +222,16 @@ def test_where(device: Device) -> None:
     same(condition.where(9, x), np.array([[9, 9], [1, 2]], np.float32))
     with pytest.raises(InvalidArgument, match="make one of them a Tensor"):
         condition.where(1, 2)
+    with pytest.raises(UnsupportedDType, match=r"^where: f32 .* a condition has an integer dtype"):
+        x.where(x, x)
+    with pytest.raises(DTypeMismatch, match=r"^where: "):
+        condition.where(x, condition)
 
 
 def test_fill_takes_numbers_of_the_dtype() -> None:
     with pytest.raises(InvalidArgument, match=r"2\.5 is not an integer"):
-        Tensor.zeros(2, DType.I32).fill_(2.5)
-    same(Tensor.full((2, 2), 1.5, DType.BF16).to_dtype(DType.F32), np.full((2, 2), 1.5, np.float32))
+        Tensor.zeros(2, dtype=DType.I32).fill_(2.5)
+    same(Tensor.full((2, 2), 1.5, dtype=DType.BF16).to_dtype(DType.F32), np.full((2, 2), 1.5, np.float32))
 
 
 def test_to_dtype_of_the_same_dtype_is_the_tensor() -> None:

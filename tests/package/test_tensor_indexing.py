@@ -77,9 +77,10 @@ def test_indexes_that_do_not_fit(device: Device) -> None:
     with pytest.raises(ShapeMismatch, match="rank 1; flatten"):
         tensor.index_select(Tensor([[0]], device=device), 1)
     with pytest.raises(ShapeMismatch, match="at most its size"):
-        tensor.gather(Tensor.zeros((3, 1, 1), DType.I64, device), 1)
+        tensor.gather(Tensor.zeros((3, 1, 1), dtype=DType.I64, device=device), 1)
     with pytest.raises(ShapeMismatch, match="shape of the indexes"):
-        tensor.scatter(Tensor.zeros((1, 1, 1), DType.I64, device), Tensor.zeros((1, 1, 2), device=device), 1)
+        indexes = Tensor.zeros((1, 1, 1), dtype=DType.I64, device=device)
+        tensor.scatter(indexes, Tensor.zeros((1, 1, 2), device=device), 1)
     with pytest.raises(ShapeMismatch, match=r"need a source of shape \(2, 1, 4\)"):
         tensor.index_add(Tensor([0], device=device), tensor, 1)
     with pytest.raises(UnsupportedDType, match="indexes have an integer dtype"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tallow import Device, DType, InvalidArgument, ParamsConv1D, ParamsConvTranspose2D, ShapeMismatch, Tensor
+from tallow import Device, InvalidArgument, ParamsConv1D, ParamsConvTranspose2D, ShapeMismatch, Tensor
 
 from .arrays import numbers, same
 
@@ -198,4 +198,4 @@ def test_upsampling(device: Device) -> None:
     with pytest.raises(InvalidArgument, match="scale_h is finite and above 0"):
         tensor.upsample_bilinear2d(4, 6, scale_h=0.0)
     with pytest.raises(ShapeMismatch, match="use an input with elements"):
-        Tensor.zeros((1, 2, 0, 3), DType.F32, device).upsample_nearest2d(4, 6)
+        Tensor.zeros((1, 2, 0, 3), device=device).upsample_nearest2d(4, 6)

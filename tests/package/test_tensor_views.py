@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tallow
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow import Device, InvalidArgument, InvalidIndex, ShapeMismatch, Tensor
@@ -104,6 +105,17 @@ def test_shapes(device: Device) -> None:
     same(tensor[:, :1].broadcast_as(5, 2, 3, 4), np.broadcast_to(ARRAY[:, :1], (5, 2, 3, 4)))
 
 
+def test_transposes(device: Device) -> None:
+    tensor = Tensor(ARRAY, device=device)
+    same(tensor.mT, ARRAY.swapaxes(-1, -2))
+    same(tensor[0].mT, ARRAY[0].T)
+    same(tensor[0].t(), ARRAY[0].T)
+    same(tensor[0, 0].t(), ARRAY[0, 0])
+    same(tensor[0, 0, 0].t(), ARRAY[0, 0, 0])
+    for view in (tensor.mT, tensor[0].t(), tensor[0, 0].t()):
+        assert view.storage is tensor.storage
+
+
 def test_reshape_copies_only_where_it_must(device: Device) -> None:
     tensor = Tensor(ARRAY, device=device)
     assert tensor.reshape(24).storage is tensor.storage
@@ -161,6 +173,13 @@ def test_iteration(device: Device) -> None:
         (lambda x: x.permute(0, 1), InvalidArgument, "do not name each"),
         (lambda x: x.squeeze(1), InvalidArgument, "not of size 1"),
         (lambda x: x.broadcast_as(3, 3, 4), ShapeMismatch, "does not broadcast"),
+        (lambda x: x.t(), ShapeMismatch, r"^t: .*\(2, 3, 4\): a matrix has 2 dims; use mT"),
+        (lambda x: x[0, 0].mT, ShapeMismatch, r"^mT: .*\(4,\): a matrix has 2 dims; unsqueeze"),
+        (lambda x: x.squeeze(axis=0), InvalidArgument, r"^squeeze: .*'axis'; write dim="),
+        (lambda x: tallow.cat([x], axis=0), InvalidArgument, r"^cat: .*'axis'; write dim="),
+        (lambda x: tallow.stack([x], axis=0), InvalidArgument, r"^stack: .*'axis'; write dim="),
+        (lambda x: tallow.stack([x], 7), InvalidArgument, "^stack: a new dim"),
+        (lambda x: x.narrow(0, -1, 1), InvalidArgument, "^narrow: .*; count from the front: start at 1"),
     ],
 )
 def test_views_that_do_not_exist(view: Callable[[Tensor], Tensor], error: type[Exception], message: str) -> None:

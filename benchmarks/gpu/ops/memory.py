@@ -65,7 +65,7 @@ def _rand_uniform(data: Data) -> Work:
     return Work(
         shape=matrix_text(data),
         nbytes=data.elements * data.itemsize,
-        tallow=lambda: tl.Tensor.rand(shape, 0.0, 1.0, dtype, device),
+        tallow=lambda: tl.Tensor.rand(shape, dtype=dtype, device=device),
         torch=lambda: torch.rand(shape, **where),  # type: ignore[call-overload]
         cupy=(lambda: _cupy_generator(data.cupy).random(shape, dtype=data.cupy.float32))
         if data.dtype == "f32"
@@ -85,7 +85,7 @@ def _rand_normal(data: Data) -> Work:
     return Work(
         shape=matrix_text(data),
         nbytes=data.elements * data.itemsize,
-        tallow=lambda: tl.Tensor.randn(shape, 0.0, 1.0, dtype, device),
+        tallow=lambda: tl.Tensor.randn(shape, dtype=dtype, device=device),
         torch=lambda: torch.randn(shape, **where),  # type: ignore[call-overload]
         cupy=draw_cupy if data.dtype == "f32" else _NO_HALVES,
         # Of numbers with 24 random bits none is nine deviations away.

@@ -162,13 +162,13 @@ _TENSOR_BODIES = {
     "unary": "return self._unary(UnaryOp.{op})",
     "binary": "return self._binary(BinaryOp.{op}, other)",
     "cmp": "return self._cmp(CmpOp.{op}, other)",
-    "reduce": "return self._reduce(ReduceOp.{op}, dim, keepdim)",
+    "reduce": "return self._reduce(ReduceOp.{op}, dim, keepdim, unknown)",
 }
 _TENSOR_PARAMETERS = {
     "unary": ("self",),
     "binary": ("self", "other: Self | float"),
     "cmp": ("self", "other: Self | float"),
-    "reduce": ("self", "dim: int | Sequence[int] | None = None", "keepdim: bool = False"),
+    "reduce": ("self", "dim: int | Sequence[int] | None = None", "keepdim: bool = False", "**unknown: Never"),
 }
 
 

@@ -1,24 +1,24 @@
 """Arithmetic: operators, conversions, means, choices between elements, and filling in place.
 
-Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`); integers
-stay integers, also under `/`, which truncates toward zero. A Python number takes the dtype of the tensor;
-`InvalidArgument` if that is an integer dtype that does not have the number.
+Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
+comparisons take integers of different dtypes: they compare by value, exactly, none wraps. Integers stay integers, also
+under `/`, which truncates toward zero. A Python number takes the dtype of the tensor; `InvalidArgument` if that is an
+integer dtype that does not have the number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Never, Self
 
 import numpy as np
 
-from ..dtype import DType
-from ..error import InvalidArgument, UnsupportedDType
+from ..error import InvalidArgument, TallowError, UnsupportedDType
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp
 from ..shape import Shape
-from .base import TensorBase, dtype_of
-from .number import as_number
+from .base import TensorBase, refuse_keywords
+from .number import CONVERT, as_number
 from .ops import OpMethods
 from .views import ViewMethods
 
@@ -89,26 +89,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
         return self._cmp(CmpOp.NE, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
 
-    def to_dtype(self, dtype: DType) -> Self:
-        """Convert the elements; the tensor itself if they have the dtype already.
-
-        Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
-        nearest even, and f8e4m3 saturates at 448.
-        """
-        return self if dtype is self.dtype else self._like(self._storage.to_dtype(self._layout, dtype_of(dtype)))
-
-    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Self:
+    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
         """Average the elements along dims, by default all; the mean of nothing is NaN. Floating-point dtypes only.
 
         Halves and f8e4m3 are summed and divided in f32.
         """
+        refuse_keywords("mean", unknown)
         dtype = self.dtype
         if not dtype.is_float:
             reason = "a mean is floating point; convert with to_dtype first"
             raise UnsupportedDType("mean", dtype, self.device.backend, reason)
         dims = self._reduced_dims("mean", dim)
         count = Shape.trusted([self.shape[position] for position in dims]).elem_count
-        return (self.to_dtype(dtype.compute).sum(dims, keepdim) / count).to_dtype(dtype)
+        try:
+            total = self.to_dtype(dtype.compute).sum(dims, keepdim)
+        except TallowError as error:
+            error.rename("mean")
+            raise
+        return (total / count).to_dtype(dtype)
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
@@ -124,17 +122,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
             raise InvalidArgument("where", reason)
         shape = Shape.broadcast("where", self.shape, Shape.broadcast("where", chosen.shape, other.shape))
         layout, *layouts = (tensor._layout.broadcast_as(shape) for tensor in (self, chosen, other))
-        storage = self._storage.where_cond(layout, chosen._storage, layouts[0], other._storage, layouts[1])
+        try:
+            storage = self._storage.where_cond(layout, chosen._storage, layouts[0], other._storage, layouts[1])
+        except TallowError as error:
+            error.rename("where")
+            raise
         return self._new(storage, Layout.contiguous(shape))
 
     def fill_(self, value: float) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
-        self._storage.const_set(as_number("fill_", value, self.dtype), self._layout)
-        return self
+        return self._filled("fill_", value)
 
     def zero_(self) -> Self:
         """Set every element to 0, in place: views of the same storage see it. The tensor itself."""
-        return self.fill_(0)
+        return self._filled("zero_", 0)
+
+    def _filled(self, op: str, value: float, mend: str = CONVERT) -> Self:
+        self._storage.const_set(as_number(op, value, self.dtype, mend), self._layout)
+        return self
 
 
 def _is_operand(other: object) -> bool:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Never, Self
 
 import numpy as np
 
 from ..device import Device
 from ..dtype import DType
+from ..dtype_like import DTypeLike, as_dtype
 from ..error import InvalidArgument
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
 from ..storage import Storage
 from .number import as_affine, as_number
+
+# By NumPy's names of parameters, those of tensors.
+_NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
 
 
 class TensorBase:
@@ -95,11 +100,27 @@ class TensorBase:
         return self._new(storage, Layout.contiguous(lhs.shape))
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
-        right = self._operand(op.value, other)
-        lhs, rhs = _broadcast(op.value, self._layout, right._layout)
-        return self._new(self._storage.cmp(op, right._storage, lhs, rhs), Layout.contiguous(lhs.shape))
+        left, right = self, self._operand(op.value, other)
+        if left.dtype is not right.dtype:
+            common = _common_integer(left.dtype, right.dtype)
+            if common is not None:
+                left, right = left.to_dtype(common), right.to_dtype(common)
+        lhs, rhs = _broadcast(op.value, left._layout, right._layout)
+        return self._new(left._storage.cmp(op, right._storage, lhs, rhs), Layout.contiguous(lhs.shape))
 
-    def _reduce(self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool) -> Self:
+    def to_dtype(self, dtype: DTypeLike) -> Self:
+        """Convert the elements; the tensor itself if they have the dtype already.
+
+        Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
+        nearest even, and f8e4m3 saturates at 448.
+        """
+        target = as_dtype("to_dtype", dtype)
+        return self if target is self.dtype else self._like(self._storage.to_dtype(self._layout, target))
+
+    def _reduce(
+        self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
+    ) -> Self:
+        refuse_keywords(op.value, unknown)
         dims = self._reduced_dims(op.value, dim)
         storage = self._storage.reduce_op(op, self._layout, dims)
         sizes = [1 if i in dims else size for i, size in enumerate(self.shape) if keepdim or i not in dims]
@@ -136,11 +157,11 @@ def device_of(device: Device | str | None) -> Device:
     return device
 
 
-def dtype_of(dtype: DType) -> DType:
-    """Return the argument if it is a dtype: NumPy's types, which look alike, are not."""
-    if not isinstance(dtype, DType):
-        raise InvalidArgument("dtype", f"{dtype!r} is no dtype; use DType.F32 or another member of DType")
-    return dtype
+def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
+    """Raise `InvalidArgument` if a method was given keywords that it lacks; it says what NumPy's are called here."""
+    for name in unknown:
+        mend = f"write {_NAMES_HERE[name]}= instead" if name in _NAMES_HERE else "leave it out"
+        raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
 
 
 def require_tensors(op: str, *operands: object) -> None:
@@ -148,6 +169,18 @@ def require_tensors(op: str, *operands: object) -> None:
     for operand in operands:
         if not isinstance(operand, TensorBase):
             raise InvalidArgument(op, f"an operand is a Tensor, not a {type(operand).__name__}; make it one first")
+
+
+@cache
+def _common_integer(first: DType, second: DType) -> DType | None:
+    """Return the smallest integer dtype that has all numbers of two integer dtypes; None if there is none."""
+    if not (first.is_integer and second.is_integer):
+        return None
+    limits = {dtype: np.iinfo(dtype.numpy) for dtype in DType if dtype.is_integer}
+    least = min(limits[first].min, limits[second].min)
+    most = max(limits[first].max, limits[second].max)
+    fitting = [dtype for dtype, limit in limits.items() if limit.min <= least and most <= limit.max]
+    return min(fitting, key=lambda dtype: dtype.itemsize, default=None)
 
 
 def _broadcast(op: str, lhs: Layout, rhs: Layout) -> tuple[Layout, Layout]:

@@ -5,58 +5,81 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Never, Self
 
 import numpy as np
 
 from ..device import Device
 from ..dtype import Array, DType
-from ..error import InvalidArgument, OutOfMemory
+from ..dtype_like import DTypeLike, as_dtype
+from ..error import InvalidArgument, OutOfMemory, TallowError
 from ..layout import Layout
 from ..shape import Shape
-from .base import device_of, dtype_of
+from ..storage import Storage
+from .base import device_of
 from .interop import InteropMethods
-from .number import python_float, python_number
+from .number import exact_integers, python_float, python_number, require_range
 
 
 class CreationMethods(InteropMethods):
-    """Constructors. A shape is a sequence of sizes, or one size for a vector; `InvalidArgument` if it is neither."""
+    """Constructors. A shape is a sequence of sizes, or one size for a vector; `InvalidArgument` if it is neither.
+
+    What follows the shape goes by keyword, so that no size is taken for a number or a dtype.
+    """
 
     __slots__ = ()
 
     @classmethod
-    def zeros(cls, shape: int | Iterable[int], dtype: DType = DType.F32, device: Device | str | None = None) -> Self:
+    def zeros(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
         """Make a tensor of zeros."""
-        sizes = _shape(shape)
-        return cls._new(device_of(device).zeros(sizes, dtype_of(dtype)), Layout.contiguous(sizes))
+        sizes = _shape("zeros", shape, more)
+        return cls._new(device_of(device).zeros(sizes, as_dtype("zeros", dtype)), Layout.contiguous(sizes))
 
     @classmethod
-    def ones(cls, shape: int | Iterable[int], dtype: DType = DType.F32, device: Device | str | None = None) -> Self:
+    def ones(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
         """Make a tensor of ones."""
-        return cls.full(shape, 1, dtype, device)
+        return cls._full("ones", _shape("ones", shape, more), 1, dtype, device)
 
     @classmethod
     def full(
         cls,
         shape: int | Iterable[int],
         value: float,
-        dtype: DType | None = None,
+        *more: Never,
+        dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
         """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32."""
+        sizes = _shape("full", shape, more)
         value = python_number("full", value)
         if dtype is None:
             dtype = DType.I64 if isinstance(value, int) else DType.F32
-        sizes = _shape(shape)
-        return cls._new(device_of(device).alloc_uninit(sizes, dtype_of(dtype)), Layout.contiguous(sizes)).fill_(value)
+        return cls._full("full", sizes, value, dtype, device)
+
+    @classmethod
+    def _full(cls, op: str, shape: Shape, value: float, dtype: DTypeLike, device: Device | str | None) -> Self:
+        storage = device_of(device).alloc_uninit(shape, as_dtype(op, dtype))
+        return cls._new(storage, Layout.contiguous(shape))._filled(op, value, "use a {} dtype")
 
     def zeros_like(self) -> Self:
         """Make a tensor of zeros with the shape, dtype and device of this one."""
-        return self.zeros(self.shape, self.dtype, self.device)
+        return self.zeros(self.shape, dtype=self.dtype, device=self.device)
 
     def ones_like(self) -> Self:
         """Make a tensor of ones with the shape, dtype and device of this one."""
-        return self.ones(self.shape, self.dtype, self.device)
+        return self.ones(self.shape, dtype=self.dtype, device=self.device)
 
     @classmethod
     def arange(
@@ -64,71 +87,105 @@ class CreationMethods(InteropMethods):
         start: float,
         stop: float | None = None,
         step: float = 1,
-        dtype: DType | None = None,
+        dtype: DTypeLike | None = None,
         device: Device | str | None = None,
     ) -> Self:
         """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0.
 
-        Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or an
-        int is one that i64 lacks.
+        Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or one
+        of the vector is one that its integer dtype lacks.
         """
         first, end = (0, start) if stop is None else (start, stop)
         first, end, step = (python_number("arange", number) for number in (first, end, step))
         if step == 0:
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
         if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
-            array = _integers(first, end, step)
+            target = DType.I64 if dtype is None else as_dtype("arange", dtype)
+            array = _integers(first, end, step, target if target.is_integer else DType.I64)
         else:
+            target = DType.F32 if dtype is None else as_dtype("arange", dtype)
             array = _floats(*(python_float("arange", number) for number in (first, end, step)))
-        if dtype is None:
-            dtype = DType.I64 if array.dtype.kind == "i" else DType.F32
-        return cls.from_numpy(array).to_dtype(dtype).to(device_of(device))
+            if target.is_integer:
+                array = exact_integers("arange", array, target)
+        return cls.from_numpy(array).to_dtype(target).to(device_of(device))
 
     @classmethod
     def rand(
         cls,
         shape: int | Iterable[int],
+        *more: Never,
         lo: float = 0.0,
         up: float = 1.0,
-        dtype: DType = DType.F32,
+        dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
         """Draw numbers uniformly from [lo, up); one seed gives the same bits on every backend.
 
         `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
         """
-        sizes = _shape(shape)
-        storage = device_of(device).rand_uniform_f64(lo, up, sizes, dtype_of(dtype))
+        sizes = _shape("rand", shape, more)
+        target = device_of(device)
+        try:
+            storage = target.rand_uniform_f64(lo, up, sizes, as_dtype("rand", dtype))
+        except TallowError as error:
+            error.rename("rand")
+            raise
         return cls._new(storage, Layout.contiguous(sizes))
 
     @classmethod
     def randn(
         cls,
         shape: int | Iterable[int],
+        *more: Never,
         mean: float = 0.0,
         std: float = 1.0,
-        dtype: DType = DType.F32,
+        dtype: DTypeLike = DType.F32,
         device: Device | str | None = None,
     ) -> Self:
         """Draw numbers from the normal distribution with a mean and a standard deviation.
 
         `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
         """
-        sizes = _shape(shape)
-        storage = device_of(device).rand_normal_f64(mean, std, sizes, dtype_of(dtype))
+        sizes = _shape("randn", shape, more)
+        target = device_of(device)
+        try:
+            storage = target.rand_normal_f64(mean, std, sizes, as_dtype("randn", dtype))
+        except TallowError as error:
+            error.rename("randn")
+            raise
         return cls._new(storage, Layout.contiguous(sizes))
 
+    @classmethod
+    def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:
+        """Make a tensor of the elements of a storage that a layout reaches, or the first of them that a shape has.
 
-def _shape(shape: int | Iterable[int]) -> Shape:
-    return Shape(shape if isinstance(shape, Iterable) else (shape,))
+        The storage is shared. `InvalidLayout` if it has fewer elements.
+        """
+        if not isinstance(storage, Storage):
+            reason = f"elements are in a Storage, not a {type(storage).__name__}; wrap a backend's as Storage(inner)"
+            raise InvalidArgument("from_storage", reason)
+        if not isinstance(layout, Layout):
+            layout = Layout.contiguous(_shape("from_storage", layout, ()))
+        layout.check("from_storage", storage.length)
+        return cls._new(storage, layout)
 
 
-def _integers(first: int, end: int, step: int) -> Array:
+def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Shape:
+    if more:
+        reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
+        raise InvalidArgument(op, reason)
+    try:
+        return Shape(shape if isinstance(shape, Iterable) else (shape,))
+    except InvalidArgument as error:
+        error.rename(op)
+        raise
+
+
+def _integers(first: int, end: int, step: int, dtype: DType) -> Array:
     count = max(-((first - end) // step), 0)
-    limits = np.iinfo(np.int64)
-    numbers = (first, first + (count - 1) * step, step) if count else ()
-    if not all(limits.min <= number <= limits.max for number in numbers):
-        raise InvalidArgument("arange", "not all of the numbers are in the range of i64; use floats")
+    if count:
+        require_range("arange", (first, first + (count - 1) * step), dtype)
+        require_range("arange", (step,), DType.I64)
     with _room(count):
         array = np.arange(count, dtype=np.int64)
     # A product beyond i64 wraps, and the sum wraps back.

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..device import Device
-from ..dtype import Array, DType
+from ..dtype import Array
+from ..dtype_like import DTypeLike, as_dtype
 from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..storage import Storage
 from .arithmetic import ArithmeticMethods
-from .base import TensorBase, device_of, dtype_of
+from .base import TensorBase, device_of
 from .number import from_lists
 
 
@@ -31,7 +32,7 @@ class InteropMethods(ArithmeticMethods):
     __slots__ = ()
 
     def __init__(
-        self, data: ArrayLike | TensorBase, dtype: DType | None = None, device: Device | str | None = None
+        self, data: ArrayLike | TensorBase, dtype: DTypeLike | None = None, device: Device | str | None = None
     ) -> None:
         """Make a tensor of numbers, nested lists of numbers, or an array, on `device` (by default the CPU).
 
@@ -39,12 +40,13 @@ class InteropMethods(ArithmeticMethods):
         array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
         `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
+        target = None if dtype is None else as_dtype("tensor", dtype)
         if isinstance(data, np.ndarray | np.generic | TensorBase):
             array = np.asarray(data)
         else:
-            array, dtype = from_lists(data, dtype if dtype is None else dtype_of(dtype))
+            array, target = from_lists(data, target)
         tensor = self.from_numpy(array)
-        tensor = (tensor if dtype is None else tensor.to_dtype(dtype)).to(device_of(device))
+        tensor = (tensor if target is None else tensor.to_dtype(target)).to(device_of(device))
         self._storage, self._layout = tensor._storage, tensor._layout
 
     @classmethod

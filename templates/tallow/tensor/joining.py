@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Never, TypeVar
 
-from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
+from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
 from ..layout import Layout
 from ..shape import Shape
-from .base import require_tensors
+from .base import refuse_keywords, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
 
 
-def cat(tensors: Iterable[T], dim: int = 0) -> T:
+def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors along a dim that they have.
 
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
+    refuse_keywords("cat", unknown)
     tensors = _alike("cat", tensors)
     first = tensors[0]
     shape = first.shape
@@ -47,13 +48,18 @@ def cat(tensors: Iterable[T], dim: int = 0) -> T:
     return first._new(storage, Layout.contiguous(joined))
 
 
-def stack(tensors: Iterable[T], dim: int = 0) -> T:
+def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
+    refuse_keywords("stack", unknown)
     first, *others = _alike("stack", tensors)
     for tensor in others:
         if tensor.shape != first.shape:
             raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
-    return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
+    try:
+        return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
+    except TallowError as error:
+        error.rename("stack")
+        raise
 
 
 def _alike(op: str, tensors: Iterable[T]) -> list[T]:

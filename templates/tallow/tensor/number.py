@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,15 +17,19 @@ from ..op import BinaryOp
 # From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.
 _INEXACT = np.float64(2**53)
 
+# What is done about a number that the dtype of a tensor lacks.
+CONVERT: Final = "convert the tensor to a {} dtype with to_dtype first"
 
-def as_number(op: str, value: object, dtype: DType) -> float:
+
+def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT) -> float:
     """Return the number that `value` is in a tensor of `dtype`: an int for integers, else a float.
 
-    `InvalidArgument` if it is no number, or one that an integer dtype does not have.
+    `InvalidArgument` if it is no number, or one that an integer dtype does not have; `mend` says how to get a wider or
+    a floating-point dtype.
     """
     value = python_number(op, value, "an operand is a Tensor or a Python number")
     if dtype.is_integer:
-        return _integer(op, value, dtype)
+        return _integer(op, value, dtype, mend)
     return python_float(op, value)
 
 
@@ -45,14 +51,14 @@ def python_float(op: str, value: float) -> float:
         raise InvalidArgument(op, reason) from None
 
 
-def _integer(op: str, number: float, dtype: DType) -> int:
+def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
     if isinstance(number, float) and not number.is_integer():
         reason = f"{number} is not an integer, but the tensor's dtype is {dtype.value}"
-        raise InvalidArgument(op, f"{reason}; convert the tensor to a floating-point dtype with to_dtype first")
+        raise InvalidArgument(op, f"{reason}; {mend.format('floating-point')}")
     limits = np.iinfo(dtype.numpy)
     if not limits.min <= number <= limits.max:
         reason = f"{number} is outside the range of {dtype.value}, {limits.min} to {limits.max}"
-        raise InvalidArgument(op, f"{reason}; convert the tensor to a wider dtype with to_dtype first")
+        raise InvalidArgument(op, f"{reason}; {mend.format('wider')}")
     return int(number)
 
 
@@ -105,9 +111,9 @@ def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | Non
             return storage.to_numpy().reshape(array.shape), None
     elif dtype is None:
         return array, DType.F32 if kind == "f" else None
-    if dtype.is_float or array.size == 0 or kind == "V":
+    if dtype.is_float or kind == "V":
         return array, dtype
-    return _integers(array, dtype), None
+    return exact_integers("tensor", array, dtype), None
 
 
 def _dtype_of(numbers: Array) -> DType:
@@ -121,15 +127,22 @@ def _known(numbers: Array) -> Array:
     return numbers
 
 
-def _integers(array: Array, dtype: DType) -> Array:
+def exact_integers(op: str, array: Array, dtype: DType) -> Array:
+    """Return an array of numbers in an integer dtype; `InvalidArgument` if it lacks one of them."""
     with np.errstate(invalid="ignore"):
         is_whole = array.dtype.kind in "biu" or bool((array % 1 == 0).all())
     if not is_whole:
         reason = f"not all of the numbers are integers, as {dtype.value} needs; round them or use a float dtype"
-        raise InvalidArgument("tensor", reason)
-    limits = np.iinfo(dtype.numpy)
-    # As Python's own integers, for in f64 the greatest i64 is 2**63.
-    if int(array.min()) < limits.min or int(array.max()) > limits.max:
-        reason = f"not all of the numbers are in the range of {dtype.value}, {limits.min} to {limits.max}"
-        raise InvalidArgument("tensor", f"{reason}; use a wider dtype")
+        raise InvalidArgument(op, reason)
+    if array.size:
+        # As Python's own integers, for in f64 the greatest i64 is 2**63.
+        require_range(op, (int(array.min()), int(array.max())), dtype)
     return array.astype(dtype.numpy)
+
+
+def require_range(op: str, numbers: Iterable[int], dtype: DType) -> None:
+    """Raise `InvalidArgument` if an integer dtype lacks one of the integers."""
+    limits = np.iinfo(dtype.numpy)
+    if not all(limits.min <= number <= limits.max for number in numbers):
+        reason = f"not all of the numbers are in the range of {dtype.value}, {limits.min} to {limits.max}"
+        raise InvalidArgument(op, f"{reason}; use a wider dtype")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import index
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
-from .base import TensorBase
+from .base import TensorBase, refuse_keywords
 
 
 class ViewMethods(TensorBase):
@@ -64,12 +64,26 @@ class ViewMethods(TensorBase):
         """The tensor with its dims in reverse order."""
         return self._view(self._layout.permute(range(self.rank - 1, -1, -1)))
 
+    @property
+    def mT(self) -> Self:  # noqa: N802
+        """The tensor with its last two dims swapped: each of its matrices transposed."""
+        if self.rank < 2:
+            raise ShapeMismatch("mT", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
+        return self.transpose(-2, -1)
+
+    def t(self) -> Self:
+        """Transpose a matrix; rank 1 and rank 0 stay as they are."""
+        if self.rank > 2:
+            raise ShapeMismatch("t", (self.shape,), "a matrix has 2 dims; use mT to swap the last two, or T for all")
+        return self.T
+
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
         """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
         return self._view(self._layout.narrow(dim, start, length, step))
 
-    def squeeze(self, dim: int | None = None) -> Self:
+    def squeeze(self, dim: int | None = None, **unknown: Never) -> Self:
         """Drop `dim`, which must be of size 1, or all dims of size 1."""
+        refuse_keywords("squeeze", unknown)
         if dim is not None:
             return self._view(self._layout.squeeze(dim))
         layout = self._layout
