@@ -1,9 +1,12 @@
-"""What importing the package costs."""
+"""What importing the package costs, and what it shows."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+
+import tallow
+from tallow import backends
 
 HEAVY = ("hip", "cuda.bindings", "ml_dtypes", "safetensors", "scipy", "nvmath", "tempfile")
 
@@ -16,3 +19,18 @@ def test_the_import_loads_no_library_but_numpy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_the_package_shows_its_public_names_alone() -> None:
+    assert dir(tallow) == sorted(tallow.__all__)
+    modules = {name for name in vars(tallow) if isinstance(getattr(tallow, name), type(sys))}
+    assert not modules & set(dir(tallow)), "modules are no part of the surface"
+    for name in tallow.__all__:
+        assert hasattr(tallow, name)
+
+
+def test_the_classes_of_every_backend_are_at_the_top() -> None:
+    for backend in {cell.backend for cell in tallow.support()}:
+        for name in (f"{backend.capitalize()}Device", f"{backend.capitalize()}Storage"):
+            assert getattr(tallow, name) is getattr(backends, name)
+            assert name in tallow.__all__

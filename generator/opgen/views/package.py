@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from opgen.matrix import cells
 from opgen.model import Package, Spec
 from opgen.views.method import class_name
-from opgen.views.python import docstring
+from opgen.views.python import docstring, import_lines
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class PackageView:
     description: str  # for TOML, as are the requirements
     requires: str
     extras: tuple[ExtraView, ...]
+    backends: str  # the import of their classes
     ops: str
     custom_ops: str
     exports: tuple[str, ...]
@@ -69,6 +70,7 @@ _EXPORTS = (
     "TallowError",
     "Tensor",
     "UnsupportedDType",
+    "__version__",
     "cat",
     "load_safetensors",
     "save_safetensors",
@@ -98,6 +100,7 @@ def package(spec: Spec, _: str | None) -> PackageView:
         if parameter.name == "op"
     ]
     ops = [class_name(kind) for kind in spec.functors]
+    backends = [f"{backend.class_prefix}{suffix}" for backend in spec.backends for suffix in ("Device", "Storage")]
     every = cells(spec)
     rows = []
     for backend in spec.backends:
@@ -110,9 +113,10 @@ def package(spec: Spec, _: str | None) -> PackageView:
         description=_toml(spec.package.summary),
         requires=", ".join(map(_toml, spec.package.requires)),
         extras=extras,
+        backends=import_lines({".backends": backends}),
         ops=", ".join(ops),
         custom_ops=", ".join(custom),
-        exports=tuple(sorted([*_EXPORTS, *ops, *custom])),
+        exports=tuple(sorted([*_EXPORTS, *backends, *ops, *custom])),
         support=tuple(rows),
     )
 
