@@ -1,6 +1,6 @@
-"""How tensors are printed: a short form for debugging, and a pretty one in the style of PyTorch's.
+"""How tensors are printed: `repr` gives their exact elements, `str` a table in the style of PyTorch's.
 
-Both are those of Candle (candle-core/src/display.rs).
+The latter is that of Candle (candle-core/src/display.rs).
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from .shape import integer
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-
-# Vectors with fewer elements are shown in the debug form itself.
-_SHORT = 10
 
 
 class _Options(NamedTuple):
@@ -42,11 +39,11 @@ def set_print_options(
     line_width: int = 80,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set how `str` shows tensors; what is not given goes back to its default.
+    """Set how tensors are shown; what is not given goes back to its default.
 
-    `precision` is the number of digits after the point. A tensor of more than `threshold` elements is shown by the
-    first and the last `edge_items` places of each dim. `line_width` is in characters. `sci_mode` writes numbers with
-    exponents or never does; None decides by their sizes.
+    A tensor of more than `threshold` elements is shown by the first and the last `edge_items` places of each dim.
+    `line_width` is in characters. For `str` alone, `precision` is the number of digits after the point, and `sci_mode`
+    writes numbers with exponents or never does; None decides by their sizes.
     """
     global _options
     for name, number, least in (
@@ -61,45 +58,70 @@ def set_print_options(
 
 
 def debug(tensor: Tensor) -> str:
-    """Describe a tensor in one line: `Tensor[dims 2, 3; f32, label]`, or the elements in place of the dims if few."""
-    shape = tensor.shape
-    if not shape or (len(shape) == 1 and shape[0] < _SHORT):
-        content = ", ".join(map(_shortest, _printable(tensor.numpy()).reshape(-1)))
-    else:
-        content = f"dims {', '.join(map(str, shape))}"
-    return f"Tensor[{content}; {tensor.dtype.value}{tensor.device.display}]"
+    """Show the elements of a tensor with the fewest digits, of a large one those at its edges, then dtype and device.
+
+    The brackets are those of the outermost dim: `Tensor[1, 2; f32, label]`. Where not all elements are shown, the dims
+    are: `Tensor[0, 1, 2, ..., 7, 8, 9; dims 1234; i64]`.
+    """
+    options = _options
+    cut = _cut_dims(tensor, options)
+    facts = f"{tensor.dtype.value}{tensor.device.display}"
+    if cut or tensor.elem_count == 0:
+        facts = f"dims {', '.join(map(str, tensor.shape))}; {facts}"
+    if tensor.elem_count == 0:
+        return f"Tensor[{facts}]"
+    values = _edges(tensor, cut, options.edge_items)
+    # Columns are lined up where there are several rows.
+    width = max(len(_shortest(value)) for value in values.flat) if values.ndim > 1 else 0
+    return f"Tensor{_rows(values, cut, options, _shortest, width, 'Tensor')[:-1]}; {facts}]"
 
 
 def pretty(tensor: Tensor) -> str:
     """Show the elements of a tensor, of a large one those at its edges, and below them shape, dtype and device."""
-    return f"{_body(tensor, _options)}\nTensor[{list(tensor.shape)}, {tensor.dtype.value}{tensor.device.display}]"
+    options = _options
+    cut = _cut_dims(tensor, options)
+    values = _edges(tensor, cut, options.edge_items)
+    text = _formatter(values, options)
+    width = max((len(text(value)) for value in values.flat), default=1)
+    facts = f"{list(tensor.shape)}, {tensor.dtype.value}{tensor.device.display}"
+    return f"{_rows(values, cut, options, text, width)}\nTensor[{facts}]"
 
 
-def _body(tensor: Tensor, options: _Options) -> str:
-    edge = options.edge_items
-    is_long = tensor.elem_count > options.threshold
-    cut = [dim for dim, size in enumerate(tensor.shape) if is_long and size > 2 * edge]
+def _cut_dims(tensor: Tensor, options: _Options) -> list[int]:
+    """Return the dims whose middle is not shown."""
+    if tensor.elem_count <= options.threshold:
+        return []
+    return [dim for dim, size in enumerate(tensor.shape) if size > 2 * options.edge_items]
+
+
+def _edges(tensor: Tensor, cut: list[int], edge: int) -> Array:
+    """Return the elements that are shown."""
     shown = tensor
     for dim in cut:
         size = tensor.shape[dim]
         places = np.r_[0:edge, size - edge : size]
         shown = shown.index_select(type(tensor).from_numpy(places, tensor.device), dim)
-    values = _printable(shown.numpy())
-    text = _formatter(values, options)
-    width = max((len(text(value)) for value in values.flat), default=1)
-    if not shown.shape:
+    return _printable(shown.numpy())
+
+
+def _rows(
+    values: Array, cut: list[int], options: _Options, text: Callable[[Any], str], width: int, prefix: str = ""
+) -> str:
+    """Lay out the elements in brackets, each `width` wide; the text goes on after a prefix."""
+    if not values.ndim:
         return f"[{text(values[()])}]"
     # NumPy leaves out the middle of a dim with more than 2 * edge places: one more will do.
     for dim in cut:
-        values = np.insert(values, edge, 0, axis=dim)
+        values = np.insert(values, options.edge_items, 0, axis=dim)
     per_line = max(1, options.line_width // (width + 2))
     is_cut_row = values.ndim - 1 in cut
     body = np.array2string(
         values,
         separator=", ",
+        prefix=prefix,
         formatter={"all": lambda value: text(value).rjust(width)},
         threshold=0 if cut else sys.maxsize,
-        edgeitems=edge,
+        edgeitems=options.edge_items,
         # NumPy takes the brackets on both sides off the width of a line.
         max_line_width=sys.maxsize if is_cut_row else 2 * values.ndim + per_line * (width + 2) - 2,
     )
@@ -138,7 +160,11 @@ def _not_finite(value: Any) -> str:
 
 
 def _shortest(value: Any) -> str:
-    """Write a number with the fewest digits that tell it from its neighbours."""
+    """Write a number with the fewest digits that tell it from its neighbours, and an exponent where Python does."""
     if isinstance(value, np.integer):
         return str(value)
-    return np.format_float_positional(value, trim="-") if np.isfinite(value) else _not_finite(value)
+    if not np.isfinite(value):
+        return _not_finite(value)
+    if value == 0 or 1e-4 <= abs(value) < 1e16:
+        return np.format_float_positional(value, trim="-")
+    return np.format_float_scientific(value, trim="-", exp_digits=1)

@@ -91,15 +91,45 @@ def test_options(device: Device) -> None:
     ("data", "dtype", "expected"),
     [
         (3.5, DType.F32, "3.5; f32"),
-        (1e20, DType.F64, "100000000000000000000; f64"),
+        (1e20, DType.F64, "1e+20; f64"),
+        ([1e15, 1.5e-7, 1e-4], DType.F64, "1000000000000000, 1.5e-7, 0.0001; f64"),
         (0.1, DType.F32, "0.1; f32"),
         (float("nan"), DType.F32, "NaN; f32"),
         ([1, 2, 255], DType.U8, "1, 2, 255; u8"),
         ([1.0, -0.5], DType.BF16, "1, -0.5; bf16"),
         ([0] * 9, DType.I64, "0, 0, 0, 0, 0, 0, 0, 0, 0; i64"),
-        ([0] * 10, DType.I64, "dims 10; i64"),
-        ([[1.0, 2.0, 3.0]] * 2, DType.F16, "dims 2, 3; f16"),
+        (range(40), DType.I64, "{}, 18, 19, 20,\n       {}, 37, 38,\n       39; i64"),
+        ([[1.0, -2.5, 3.0]] * 2, DType.F16, "[   1, -2.5,    3],\n       [   1, -2.5,    3]; f16"),
+        ([[[1], [20]], [[3], [4]]], DType.U8, "[[ 1],\n        [20]],\n       [[ 3],\n        [ 4]]; u8"),
+        ([], DType.F32, "dims 0; f32"),
+        ([[], []], DType.F32, "dims 2, 0; f32"),
     ],
 )
 def test_debug(device: Device, data: object, dtype: DType, expected: str) -> None:
+    expected = expected.format(", ".join(map(str, range(18))), ", ".join(map(str, range(21, 37))))
     assert repr(Tensor(data, dtype, device)) == f"Tensor[{expected}{device.display}]"
+
+
+def test_debug_shows_large_tensors_by_their_edges_and_dims(device: Device) -> None:
+    facts = f"i64{device.display}]"
+    vector = Tensor.arange(1001, device=device)
+    assert repr(vector) == f"Tensor[0, 1, 2, ..., 998, 999, 1000; dims 1001; {facts}"
+    assert "..." not in repr(vector[:1000])
+    assert repr(vector[:1000].reshape(500, 2).broadcast_as(2, 500, 2)) == (
+        "Tensor[[[  0,   1],\n        [  2,   3],\n        [  4,   5],\n        ...\n"
+        "        [994, 995],\n        [996, 997],\n        [998, 999]],\n"
+        "       [[  0,   1],\n        [  2,   3],\n        [  4,   5],\n        ...\n"
+        f"        [994, 995],\n        [996, 997],\n        [998, 999]]; dims 2, 500, 2; {facts}"
+    )
+    tallow.set_print_options(threshold=3, edge_items=1)
+    assert repr(vector[:4]) == f"Tensor[0, ..., 3; dims 4; {facts}"
+
+
+def test_a_format_is_one_of_the_only_element(device: Device) -> None:
+    loss = Tensor(0.12345, device=device)
+    assert f"{loss:.2f} {loss:8.1e}|{Tensor([[7]], device=device):>3d}" == "0.12  1.2e-01|  7"
+    assert f"{loss}" == str(loss)
+    with pytest.raises(InvalidArgument, match=r"^format: .*shape \(2,\) does not have one element"):
+        f"{Tensor([1.0, 2.0], device=device):.2f}"
+    with pytest.raises(InvalidArgument, match=r"^format: .*'d' .*float"):
+        f"{loss:d}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..display import debug, pretty
+from ..error import InvalidArgument, TallowError
 from .create import CreationMethods
 from .custom import CustomMethods
 from .indexing import IndexMethods
@@ -15,7 +16,9 @@ class Tensor(CreationMethods, IndexMethods, LinearMethods, NetworkMethods, Custo
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
     only methods whose name ends in `_`, and a user's in-place ops, write. Operands broadcast by NumPy's rules and have
-    one dtype and one device. `==` compares element by element, and tensors hash by identity.
+    one dtype and one device; integers of different dtypes compare by value. `==` compares element by element, and
+    tensors hash by identity. Wherever a dtype is expected, its name and NumPy's types and dtypes do too: DType.F16,
+    "f16", "float16" and np.float16 mean one thing.
     """
 
     __slots__ = ()
@@ -25,3 +28,15 @@ class Tensor(CreationMethods, IndexMethods, LinearMethods, NetworkMethods, Custo
 
     def __str__(self) -> str:
         return pretty(self)
+
+    def __format__(self, spec: str) -> str:
+        """Format the only element as a number; without a format, as `str` does."""
+        if not spec:
+            return str(self)
+        try:
+            return format(self.item(), spec)
+        except TallowError as error:
+            error.rename("format")
+            raise
+        except ValueError as error:
+            raise InvalidArgument("format", f"{error}; use a format of Python's numbers") from None
