@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, DType, InvalidArgument, Tensor, UnsupportedDType
+from tallow import BackendUnavailable, Device, DType, InvalidArgument, Tensor, UnsupportedDType
 
 from .arrays import INTEGERS, numbers, same
 
@@ -207,9 +208,44 @@ def test_dlpack_without_a_way() -> None:
         Tensor.from_dlpack(np.zeros(2, np.int8))
 
 
-def test_copies_are_deep() -> None:
-    tensor = Tensor([1.0, 2.0])
+def test_copies_are_deep(device: Device) -> None:
+    tensor = Tensor([1.0, 2.0], device=device)
     shallow, deep = copy.copy(tensor), copy.deepcopy(tensor)
     tensor.fill_(3)
     assert shallow.tolist() == [3.0, 3.0]
     assert deep.tolist() == [1.0, 2.0]
+    assert deep.device == device
+    assert copy.deepcopy(tensor[:1]).storage.length == 1
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("dtype", DType)
+def test_a_pickled_tensor_returns_to_its_device(device: Device, dtype: DType, protocol: int) -> None:
+    array = numbers((2, 3), dtype)
+    for tensor in (Tensor(array, device=device), Tensor(array, device=device).T, Tensor(array, device=device)[0, 1]):
+        again = pickle.loads(pickle.dumps(tensor, protocol))
+        assert again.device == device
+        same(again, tensor.numpy())
+        again.fill_(1)
+    storage = Tensor(array, device=device).storage
+    again = pickle.loads(pickle.dumps(storage, protocol))
+    assert again.device == device
+    assert again.dtype is dtype
+    assert again.to_numpy().tolist() == storage.to_numpy().tolist()
+    assert pickle.loads(pickle.dumps(device, protocol)) == device
+
+
+def test_a_pickled_view_takes_its_own_elements_along(device: Device) -> None:
+    tensor = Tensor.zeros((1000, 1000), device=device)
+    again = pickle.loads(pickle.dumps(tensor[3, :5]))
+    assert again.storage.length == 5
+    assert len(pickle.dumps(tensor[3, :5])) < 1000
+
+
+@pytest.mark.parametrize("label", ["metal", "rocm:99", "abacus:0", "cpu:1"])
+def test_unpickling_where_the_device_is_missing(monkeypatch: pytest.MonkeyPatch, label: str) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Device, "label", label)
+        pickled = pickle.dumps(Tensor([1.0]))
+    with pytest.raises(BackendUnavailable, match=f"unpickle where {label} is, or move what is pickled to the CPU"):
+        pickle.loads(pickled)

@@ -6,6 +6,9 @@ from opgen.model import Backend, Spec
 from opgen.views.method import MethodView, device_method
 from opgen.views.python import docstring, import_lines, quoted, tuple_of
 
+_STANDARD_IMPORTS = """from collections.abc import Callable, Sequence
+from typing import Final, Self, assert_never"""
+
 
 @dataclass(frozen=True)
 class DeviceBackendView:
@@ -55,7 +58,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     groups = {group.upper() for group in spec.groups if f" {group.upper()}," in text}
     imports = import_lines(
         {
-            ".": {"check"},
+            ".": {"check", "pickling"},
             ".backends": {"AnyDevice", *(backend.device for backend in backends)},
             ".dtype": {"Array", "DType", *groups},
             ".error": {"InvalidArgument", "UnsupportedDType"},
@@ -66,7 +69,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     preference = {backend.name: backend.preference for backend in spec.backends}
     return DeviceView(
         doc=docstring(f"A device of some backend: `inner` is that backend's own. {spec.device_doc}", 4),
-        imports=imports,
+        imports=f"{_STANDARD_IMPORTS}\n\n{imports}",
         backends=backends,
         order=tuple_of([backend.device for backend in sorted(backends, key=lambda b: -preference[b.name])]),
         example=next((f"{backend.name}:1" for backend in spec.backends if _is_numbered(backend)), backends[0].name),

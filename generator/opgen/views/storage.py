@@ -126,6 +126,7 @@ def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     classes = {"AnyStorage", *backend_classes(spec, "Storage")}
     imports = import_lines(
         {
+            "..": {"device as device_module"},
             "..backends": classes,
             "..dtype": {"Array", "DType"},
             "..error": {"DeviceMismatch", "DTypeMismatch", "UnsupportedDType"},

@@ -115,6 +115,19 @@ class InteropMethods(ArithmeticMethods):
             return self
         return self._new(target.storage_owned(self.numpy()), Layout.contiguous(self.shape))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the elements of the tensor alone, and its device, to which they return: a view takes no others along.
+
+        Unpickling is a `BackendUnavailable` error where the device is not there.
+        """
+        return type(self).from_numpy, (self.numpy(), self.device)
+
+    def __copy__(self) -> Self:
+        return self._new(self._storage, self._layout)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.dlpack
 
