@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -237,6 +238,13 @@ def test_help_of_a_command_shows_how_it_is_called(command: str) -> None:
 
 def test_version() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout == f"opgen, version {__version__}\n"
+
+
+def test_opgen_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "opgen", "--version"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"opgen, version {__version__}\n"
+    )
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
