@@ -257,6 +257,36 @@ gc.collect()
     assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
 
 
+def test_a_driver_that_gets_no_stream_leaves_nothing(on_cuda):
+    printed = on_cuda(
+        """
+fail("cuStreamCreate", 2)
+with pytest.raises(CudaError, match=r"cuStreamCreate \\(cuda:0\\): CUDA_ERROR_OUT_OF_MEMORY"):
+    Driver(0)
+""",
+        CUDA_HOST_REPORT="1",
+    )
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+
+
+def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(on_cuda):
+    printed = on_cuda(
+        """
+driver = Driver(0)
+first, second = driver.allocate(100), driver.allocate(100)
+for address in (first, second):
+    fail("cuMemFree_v2", 1)
+    with pytest.raises(CudaError, match="cuMemFree"):
+        driver.free(address)
+driver.free(first)
+del driver
+gc.collect()
+""",
+        CUDA_HOST_REPORT="1",
+    )
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+
+
 def test_a_forked_child_takes_nothing_away(on_cuda):
     printed = on_cuda(
         """

@@ -115,6 +115,28 @@ def test_a_file_that_is_replaced_keeps_its_mode(path: Path, umask: int) -> None:
         assert mode(path) == kept
 
 
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_file_that_is_replaced_keeps_its_owner_or_at_least_its_group(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_allowed: bool
+) -> None:
+    asked = []
+
+    def chown(file: int, owner: int, group: int) -> None:
+        asked.append((owner, group))
+        # Nobody else can have opened it so far.
+        assert stat.S_IMODE(os.fstat(file).st_mode) == 0o600
+        if owner != -1 and not is_allowed:
+            raise PermissionError
+
+    save_safetensors(ONE, path)
+    kept = mode(path)
+    monkeypatch.setattr(os, "chown", chown)
+    save_safetensors(ONE, path)
+    whole = path.stat().st_uid, path.stat().st_gid
+    assert asked == [whole] if is_allowed else [whole, (-1, path.stat().st_gid)]
+    assert mode(path) == kept
+
+
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     target, link = tmp_path / "data" / "target", tmp_path / "link"

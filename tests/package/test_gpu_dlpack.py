@@ -88,6 +88,20 @@ def test_the_memory_lives_as_long_as_somebody_holds_it(device: Device) -> None:
     assert live(device) == before
 
 
+def test_memory_is_given_back_though_the_device_is_lost(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise RuntimeError("the device is lost")
+
+    before = live(device)
+    taken = Tensor.from_dlpack(Tensor.from_numpy(NUMBERS, device))
+    assert live(device) > before
+    with monkeypatch.context() as patch:
+        patch.setattr(device.inner.driver, "synchronize", fails)
+        del taken
+        gc.collect()
+    assert live(device) == before
+
+
 def test_a_capsule_that_nobody_takes_gives_the_memory_back(device: Device) -> None:
     before = live(device)
     capsule = Tensor.from_numpy(NUMBERS, device).__dlpack__()

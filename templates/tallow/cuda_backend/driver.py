@@ -141,9 +141,13 @@ class _Held:
         self.addresses: set[int] = set()
         self.modules: list[CudaModule] = []
         self.events: list[Any] = []
-        with context.activated():
-            created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        try:
+            with context.activated():
+                created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
             self.stream = check("cuStreamCreate", created, context.label)
+        except BaseException:
+            context.release()
+            raise
 
     def release(self) -> None:
         """Wait for the stream and give everything back, all of it even where the device is lost."""

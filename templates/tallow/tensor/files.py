@@ -44,7 +44,7 @@ def save_safetensors(
     A file is written beside the target and then put in its place, so that no reader ever sees half of it. The new file
     has the mode and, where that is allowed, the owner of the one that it replaces, else what any new file has. Of a
     link, the file that it names is replaced. What fails leaves the old file as it was, and nothing else; a process that
-    is killed may leave one file beside it whose name begins with `.tallow-`.
+    is killed may leave one file beside it whose name begins with `.tallow-`. A pipe or a device is written to as it is.
 
     `InvalidArgument` for what is no tensor or no text, or a name that no reader takes; `FileError` where the file
     cannot be written.
@@ -168,10 +168,13 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         with Path(name).open("wb") as stream:
             yield stream
         return
-    with replacing(Path(name).resolve()) as stream:
+    # Until it has its owner, group and mode, nobody else may open what takes the place of a file.
+    with replacing(Path(name).resolve(), 0o666 if old is None else 0o600) as stream:
         if old is not None and hasattr(os, "fchmod"):
-            with suppress(PermissionError):
-                os.chown(stream.fileno(), old.st_uid, old.st_gid)
+            for owner in (old.st_uid, -1):  # the group alone may be given to one that the user is in
+                with suppress(PermissionError):
+                    os.chown(stream.fileno(), owner, old.st_gid)
+                    break
             os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode))
         yield stream
 

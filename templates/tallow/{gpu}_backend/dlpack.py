@@ -147,9 +147,11 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
 
     def give_back() -> None:
         # The other library cannot know what is still enqueued here.
-        device.driver.synchronize()
-        if managed.deleter:
-            managed.deleter(address)
+        try:
+            device.driver.synchronize()
+        finally:
+            if managed.deleter:
+                managed.deleter(address)
 
     reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, layout.strides, strict=True))
     count = reach if math.prod(shape) else 0
