@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from opgen.arguments import KNOWN_TYPES, border
 from opgen.model import FUNCTOR_KINDS, Backend, Lowering, Method, Names, Spec
 from opgen.problem import Location, Problem, did_you_mean, nearest
 
@@ -100,6 +101,10 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
     if method.kind is not None and "op" not in arguments:
         message = f"method '{method.name}' chooses between ops but has no parameter 'op'; add it to the signature"
         problems.append(Problem(method.location, message))
+    for parameter in method.signature.parameters:
+        if border(parameter.type) is None:
+            message = f"unknown type '{parameter.type}' of parameter '{parameter.name}' of '{method.name}'"
+            problems.append(Problem(method.location, message + did_you_mean(parameter.type, KNOWN_TYPES)))
     are_known = method.dtypes is None or _check_dtypes(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
         if operand.name != "self" and operand.name not in arguments:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .argument import integer
 from .error import InvalidArgument
-from .shape import integer
 
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 
@@ -24,9 +24,11 @@ class _Params:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            size, least = integer(self.op, name, getattr(self, name)), 1 if name in _AT_LEAST_1 else 0
-            if size < least:
-                raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
+            given, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
+            if type(given) is not int:
+                object.__setattr__(self, name, integer(self.op, name, given))
+            if getattr(self, name) < least:
+                raise InvalidArgument(self.op, f"{name} is {least} or more, not {given}")
         for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):
             self._check_result(size, kernel)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .argument import integer
 from .dtype import Array
 from .error import InvalidArgument
-from .shape import integer
 
 if TYPE_CHECKING:
     from .tensor import Tensor

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import index, mul
+from operator import mul
 from typing import Final
 
+from .argument import integer, integers
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
-from .shape import Shape, integer
+from .shape import Shape
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)
@@ -29,11 +30,10 @@ class Layout:
     _end: int | None = field(repr=False, compare=False)
     _is_contiguous: bool | None = field(repr=False, compare=False)
 
-    # Written out, because the one that dataclass makes takes a call more and half as long again.
     def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
-        self.shape = shape = shape if isinstance(shape, Shape) else Shape(shape)
-        self.strides = strides = tuple(strides)
-        self.start_offset = start_offset
+        self.shape = shape = Shape(shape)
+        self.strides = strides = integers("layout", "strides", strides)
+        self.start_offset = integer("layout", "start_offset", start_offset)
         self._end = None
         self._is_contiguous = None
         if len(strides) != len(shape):
@@ -42,9 +42,23 @@ class Layout:
             raise InvalidArgument("layout", f"strides are 0 or more, not {strides}")
 
     @staticmethod
+    def _trusted(shape: Shape, strides: tuple[int, ...], start_offset: int) -> Layout:
+        """Put together what comes from another layout, which makes checking it again a waste."""
+        layout = object.__new__(Layout)
+        layout.shape = shape  # type: ignore[misc]
+        layout.strides = strides  # type: ignore[misc]
+        layout.start_offset = start_offset  # type: ignore[misc]
+        layout._end = None
+        layout._is_contiguous = None
+        return layout
+
+    @staticmethod
     def contiguous(shape: Iterable[int], start_offset: int = 0) -> Layout:
         """Lay out elements that follow each other in row-major order."""
-        return _contiguous(shape if isinstance(shape, Shape) else Shape(shape), start_offset)
+        return _contiguous(
+            shape if isinstance(shape, Shape) else Shape(shape),
+            start_offset if type(start_offset) is int else integer("layout", "start_offset", start_offset),
+        )
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -113,26 +127,24 @@ class Layout:
         sizes, steps = list(shape), list(strides)
         sizes[first], sizes[second] = sizes[second], sizes[first]
         steps[first], steps[second] = steps[second], steps[first]
-        return Layout(Shape.trusted(sizes), tuple(steps), self.start_offset)
+        return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset)
 
     def permute(self, dims: Sequence[int]) -> Layout:
         """Return the layout whose dim i is dim `dims[i]` of this one; `dims` names every dim once."""
         shape, strides = self.shape, self.strides
+        dims = integers("permute", "dims", dims)
         order = [shape.dim("permute", dim) for dim in dims]
         if len(order) != len(shape) or len(set(order)) != len(shape):
-            raise InvalidArgument("permute", f"dims {tuple(dims)} do not name each of the {len(shape)} dims once")
-        sizes = Shape.trusted([shape[dim] for dim in order])
-        return Layout(sizes, tuple([strides[dim] for dim in order]), self.start_offset)
+            raise InvalidArgument("permute", f"dims {dims} do not name each of the {len(shape)} dims once")
+        sizes = Shape._trusted([shape[dim] for dim in order])
+        return Layout._trusted(sizes, tuple([strides[dim] for dim in order]), self.start_offset)
 
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Layout:
         """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
         shape, strides = self.shape, self.strides
         dim = shape.dim("narrow", dim)
-        try:
-            start, length, step = index(start), index(length), index(step)
-        except TypeError:
-            reason = f"start, length and step are integers, not {start!r}, {length!r} and {step!r}"
-            raise InvalidArgument("narrow", reason) from None
+        start, length = integer("narrow", "start", start), integer("narrow", "length", length)
+        step = integer("narrow", "step", step)
         size = shape[dim]
         last = start + (length - 1) * step if length else start - 1
         if start < 0 or length < 0 or step < 1 or last >= size:
@@ -141,7 +153,7 @@ class Layout:
         sizes, steps = list(shape), list(strides)
         sizes[dim] = length
         steps[dim] *= step
-        return Layout(Shape.trusted(sizes), tuple(steps), self.start_offset + start * strides[dim])
+        return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset + start * strides[dim])
 
     def broadcast_as(self, shape: Iterable[int]) -> Layout:
         """Stretch to `shape` by NumPy's rules: stride 0 along each dim that is new or was of size 1."""
@@ -155,7 +167,8 @@ class Layout:
         if shape[dim] != 1:
             raise InvalidArgument("squeeze", f"dim {dim} of shape {shape} is not of size 1; index or reduce it instead")
         rest = slice(dim + 1, None)
-        return Layout(Shape.trusted(shape[:dim] + shape[rest]), strides[:dim] + strides[rest], self.start_offset)
+        sizes = Shape._trusted(shape[:dim] + shape[rest])
+        return Layout._trusted(sizes, strides[:dim] + strides[rest], self.start_offset)
 
     def unsqueeze(self, dim: int) -> Layout:
         """Insert a new dim of size 1 that becomes dim `dim`; -1 puts it last."""
@@ -166,7 +179,7 @@ class Layout:
         dim %= rank + 1
         sizes = (*shape[:dim], 1, *shape[dim:])
         step = strides[dim] * shape[dim] if dim < rank else 1
-        return Layout(Shape(sizes), (*strides[:dim], step, *strides[dim:]), self.start_offset)
+        return Layout._trusted(Shape(sizes), (*strides[:dim], step, *strides[dim:]), self.start_offset)
 
     def reshape(self, shape: Iterable[int]) -> Layout | None:
         """Lay out the same elements, in row-major order, in another shape; None where that takes a copy."""
@@ -188,7 +201,7 @@ class Layout:
                 filled *= target[position]
             if filled != size:
                 return None
-        return Layout(target, tuple(strides), self.start_offset)
+        return Layout._trusted(target, tuple(strides), self.start_offset)
 
     def collapsed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the fewest dims and strides that reach the same elements in the same order; see `collapse`."""
@@ -206,7 +219,7 @@ def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _contiguous(shape: Shape, start_offset: int) -> Layout:
-    layout = Layout(shape, shape.contiguous_strides(), start_offset)
+    layout = Layout._trusted(shape, shape.contiguous_strides(), start_offset)
     layout._is_contiguous = True
     return layout
 
@@ -223,7 +236,7 @@ def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, targe
     if len(steps) != len(target):
         reason = "the first does not broadcast to the second: only dims of size 1 stretch, and new ones go in front"
         raise ShapeMismatch("broadcast_as", (source, target), reason)
-    return Layout(target, steps, start_offset)
+    return Layout._trusted(target, tuple(steps), start_offset)
 
 
 def collapse(layouts: Sequence[Layout]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:

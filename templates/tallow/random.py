@@ -27,7 +27,6 @@ and u2 in [0, 1): mean + std * sqrt(-2 ln u1) * (cos(2 pi u2), sin(2 pi u2)), ro
 from __future__ import annotations
 
 import math
-import operator
 import threading
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -79,15 +78,11 @@ class RandomState:
         return self._next_block
 
     def set_seed(self, seed: int) -> None:
-        """Begin the stream of `seed` from its first block; `InvalidArgument` if it is no integer in [0, 2**64)."""
-        try:
-            number = operator.index(seed)
-        except TypeError:
-            number = -1
-        if not 0 <= number < _WORD_64:
-            raise InvalidArgument("set_seed", f"a seed is an integer from 0 to 2**64 - 1, not {seed!r}")
+        """Begin the stream of `seed` from its first block; `InvalidArgument` if it is not in [0, 2**64)."""
+        if not 0 <= seed < _WORD_64:
+            raise InvalidArgument("set_seed", f"a seed is an integer from 0 to 2**64 - 1, not {seed}")
         with self._lock:
-            self._seed = number
+            self._seed = seed
             self._next_block = 0
 
     def reserve(self, elements: int, dtype: DType) -> tuple[int, int]:

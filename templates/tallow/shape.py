@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Self, SupportsIndex
+from typing import Self
 
+from .argument import integer, integers
 from .error import InvalidArgument, ShapeMismatch
 from .limits import MAX_RANK
-
-
-def integer(op: str, name: str, value: SupportsIndex) -> int:
-    """Return an integer, Python's or another library's, as Python's; `InvalidArgument` if it is none."""
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise InvalidArgument(op, f"{name} is an integer, not {value!r}") from None
 
 
 class Shape(tuple[int, ...]):
@@ -29,10 +21,7 @@ class Shape(tuple[int, ...]):
         """Check and wrap the sizes of the dims; `InvalidArgument` for any that can't be one."""
         if isinstance(dims, cls):
             return dims
-        try:
-            shape = tuple.__new__(cls, map(operator.index, dims))
-        except TypeError:
-            raise InvalidArgument("shape", f"a shape is a sequence of integers, not {dims!r}") from None
+        shape = tuple.__new__(cls, integers("shape", "a shape", dims))
         if shape and min(shape) < 0:
             raise InvalidArgument("shape", f"the sizes of dims are 0 or more, not {shape}")
         if len(shape) > MAX_RANK:
@@ -40,7 +29,7 @@ class Shape(tuple[int, ...]):
         return shape
 
     @classmethod
-    def trusted(cls, dims: Iterable[int]) -> Self:
+    def _trusted(cls, dims: Iterable[int]) -> Self:
         """Wrap sizes that come from another shape, which makes checking them again a waste."""
         return tuple.__new__(cls, dims)
 
@@ -97,4 +86,4 @@ def _broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
         elif size not in (1, dims[position]):
             reason = f"sizes {dims[position]} and {size} do not broadcast, since neither is 1; reshape one"
             raise ShapeMismatch(op, (lhs, rhs), reason)
-    return Shape.trusted(dims)
+    return Shape._trusted(dims)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tallow import DType, InvalidArgument
+from tallow import Device, DType, InvalidArgument
 from tallow.random import INITIAL_SEED, RandomState, uniform_range
 
 from .arrays import FLOATS
@@ -121,21 +121,20 @@ def test_the_blocks_of_a_call_that_failed_are_handed_out_again() -> None:
 
 
 @pytest.mark.parametrize("seed", [1.5, 2.0, np.float32(3), "4", None])
-def test_a_seed_that_is_no_integer(seed: object) -> None:
-    state = RandomState()
-    with pytest.raises(
-        InvalidArgument, match=re.escape(f"set_seed: a seed is an integer from 0 to 2**64 - 1, not {seed!r}")
-    ):
-        state.set_seed(seed)
-    assert state.seed == INITIAL_SEED
+def test_a_seed_that_is_no_integer(device: Device, seed: object) -> None:
+    before = device.get_current_seed()
+    with pytest.raises(InvalidArgument, match=re.escape(f"set_seed: seed is an integer, not {seed!r}")):
+        device.set_seed(seed)  # type: ignore[arg-type]
+    assert device.get_current_seed() == before
 
 
-def test_any_integer_is_a_seed() -> None:
-    state = RandomState()
+def test_any_integer_is_a_seed(device: Device) -> None:
+    before = device.get_current_seed()
     for seed in (np.uint64(2**64 - 1), np.int8(7), True):
-        state.set_seed(seed)
-        assert type(state.seed) is int
-        assert state.seed == int(seed)
+        device.set_seed(seed)  # type: ignore[arg-type]
+        assert type(device.get_current_seed()) is int
+        assert device.get_current_seed() == int(seed)
+    device.set_seed(before)
 
 
 def test_threads_get_different_blocks() -> None:

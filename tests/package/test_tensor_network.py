@@ -193,7 +193,7 @@ def test_upsampling(device: Device) -> None:
         tensor.upsample_nearest2d(-1, 6)
     with pytest.raises(InvalidArgument, match="size is an integer"):
         tensor[0].upsample_nearest1d(6.0)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="new size is an integer or a pair"):
+    with pytest.raises(InvalidArgument, match="width is an integer"):
         tensor.upsample_bilinear2d(4, 6.0)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="scale_h is finite and above 0"):
         tensor.upsample_bilinear2d(4, 6, scale_h=0.0)

@@ -46,7 +46,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
             name=backend.name,
             device=f"{backend.class_prefix}Device",
             parameter=", ordinal: int = 0" if _is_numbered(backend) else "",
-            ordinal="ordinal" if _is_numbered(backend) else "0",
+            ordinal='argument.integer("device", "ordinal", ordinal)' if _is_numbered(backend) else "0",
             label=quoted(backend.label),
             display=quoted(backend.display),
             dlpack=backend.dlpack,
@@ -58,7 +58,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     groups = {group.upper() for group in spec.groups if f" {group.upper()}," in text}
     imports = import_lines(
         {
-            ".": {"check", "pickling"},
+            ".": {"argument", "check", "pickling"},
             ".backends": {"AnyDevice", *(backend.device for backend in backends)},
             ".dtype": {"Array", "DType", *groups},
             ".error": {"InvalidArgument", "UnsupportedDType"},

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from opgen.arguments import border
 from opgen.matrix import Cell, method_cells
 from opgen.model import Backend, Method, Names, Spec
 from opgen.signature import Signature
@@ -119,7 +120,7 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     signature = method.signature
     label = quoted(method.name)
     dtype = "dtype" if "dtype" in signature.arguments else "DType.from_numpy(array.dtype)"
-    checks = []
+    checks = _borders(method, label)
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
         dtypes = dtype_set(method.dtypes, _BODY + 4, len(","))
         items = [label, "dtype", dtypes, "self.backend", quoted(method.unsupported or "")]
@@ -195,12 +196,34 @@ def _check_call(name: str, label: str, arguments: tuple[str, ...]) -> str:
     return wrapped(f"check.{name}(", [label, *arguments], ")", _BODY)
 
 
-def _checks(spec: Spec, method: Method, label: str) -> list[str]:
+def _borders(method: Method, label: str) -> list[str]:
+    """The statements that make each argument what the signature says, or refuse it."""
     lines = []
+    # The op goes first: errors of the others name it.
+    for parameter in sorted(method.signature.parameters, key=lambda parameter: parameter.name != "op"):
+        name, made = parameter.name, border(parameter.type)
+        if name == "op" and custom_class(method) is not None:
+            lines.append(f"require_op(op, {parameter.type}, backend_name(self))")
+            continue
+        if made is None:
+            continue
+        items = [quoted(method.name) if name == "op" else label, quoted(name), name]
+        if made.converter is not None:
+            items += [] if made.count is None else [str(made.count)]
+            head = f"None if {name} is None else " if made.is_optional else ""
+            lines.append(wrapped(f"{name} = {head}argument.{made.converter}(", items, ")", _BODY))
+        elif made.kind == "Shape":
+            lines.append(f"{name} = Shape({name})")
+        elif made.kind is not None:
+            error = wrapped("raise argument.wrong_type(", [*items, quoted(made.kind)], ")", _BODY + 4)
+            kind = "StorageBase" if made.kind == "Storage" else made.kind
+            lines.append(f"if not isinstance({name}, {kind}):\n{' ' * (_BODY + 4)}{error}")
+    return lines
+
+
+def _checks(spec: Spec, method: Method, label: str) -> list[str]:
+    lines = _borders(method, label)
     others = [operand.name for operand in method.operands if operand.name != "self"]
-    kind = custom_class(method)
-    if kind is not None:
-        lines.append(f"require_op(op, {kind}, backend_name(self))")
     if others:
         lines.append(wrapped("require_same_device(", [label, "self", *others], ")", _BODY))
     for operand in method.operands:

@@ -109,6 +109,11 @@ def import_lines(modules: Mapping[str, Iterable[str]]) -> str:
 
 
 def _import_line(module: str, names: list[str]) -> str:
+    renamed = [name for name in names if " as " in name]
+    if renamed and len(names) > 1:
+        # A name that is imported under another one has a line of its own.
+        plain = [name for name in names if name not in renamed]
+        return "\n".join([_import_line(module, part) for part in (plain, *([name] for name in renamed)) if part])
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= LINE_LENGTH:
         return line

@@ -88,7 +88,7 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str
     never = ["assert_never"] if any("assert_never" in method.otherwise.body for method in methods) else []
     own = ["Self"] if any("Self" in method.definition for method in methods) else []
     typing = f"from typing import {', '.join(own + never)}\n\n" if own + never else ""
-    packages = {"check"} if re.search(r"(?m)^ *check\.", text) else set()
+    packages = set(re.findall(r"(?m)\b(argument|check)\.\w+\(", text))
     packages |= {"device as device_module"} if "device_module." in text else set()
     if packages:
         modules[".."] = packages

@@ -100,7 +100,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
             reason = "a mean is floating point; convert with to_dtype first"
             raise UnsupportedDType("mean", dtype, self.device.backend, reason)
         dims = self._reduced_dims("mean", dim)
-        count = Shape.trusted([self.shape[position] for position in dims]).elem_count
+        count = Shape._trusted([self.shape[position] for position in dims]).elem_count
         try:
             total = self.to_dtype(dtype.compute).sum(dims, keepdim)
         except TallowError as error:

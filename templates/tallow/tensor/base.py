@@ -124,7 +124,7 @@ class TensorBase:
         dims = self._reduced_dims(op.value, dim)
         storage = self._storage.reduce_op(op, self._layout, dims)
         sizes = [1 if i in dims else size for i, size in enumerate(self.shape) if keepdim or i not in dims]
-        return self._new(storage, Layout.contiguous(Shape.trusted(sizes)))
+        return self._new(storage, Layout.contiguous(Shape._trusted(sizes)))
 
     def _reduced_dims(self, op: str, dim: int | Sequence[int] | None) -> tuple[int, ...]:
         shape = self.shape

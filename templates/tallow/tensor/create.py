@@ -9,6 +9,7 @@ from typing import Never, Self
 
 import numpy as np
 
+from .. import argument
 from ..device import Device
 from ..dtype import Array, DType
 from ..dtype_like import DTypeLike, as_dtype
@@ -18,7 +19,7 @@ from ..shape import Shape
 from ..storage import Storage
 from .base import device_of
 from .interop import InteropMethods
-from .number import exact_integers, python_float, python_number, require_range
+from .number import exact_integers, require_range
 
 
 class CreationMethods(InteropMethods):
@@ -63,7 +64,7 @@ class CreationMethods(InteropMethods):
     ) -> Self:
         """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32."""
         sizes = _shape("full", shape, more)
-        value = python_number("full", value)
+        value = argument.number("full", "value", value)
         if dtype is None:
             dtype = DType.I64 if isinstance(value, int) else DType.F32
         return cls._full("full", sizes, value, dtype, device)
@@ -96,7 +97,8 @@ class CreationMethods(InteropMethods):
         of the vector is one that its integer dtype lacks.
         """
         first, end = (0, start) if stop is None else (start, stop)
-        first, end, step = (python_number("arange", number) for number in (first, end, step))
+        first, end = argument.number("arange", "start", first), argument.number("arange", "stop", end)
+        step = argument.number("arange", "step", step)
         if step == 0:
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
         if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
@@ -104,7 +106,7 @@ class CreationMethods(InteropMethods):
             array = _integers(first, end, step, target if target.is_integer else DType.I64)
         else:
             target = DType.F32 if dtype is None else as_dtype("arange", dtype)
-            array = _floats(*(python_float("arange", number) for number in (first, end, step)))
+            array = _floats(float(first), float(end), float(step))
             if target.is_integer:
                 array = exact_integers("arange", array, target)
         return cls.from_numpy(array).to_dtype(target).to(device_of(device))

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from types import EllipsisType
 from typing import Self, SupportsIndex
 
+from ..argument import integer
 from ..error import InvalidArgument, InvalidIndex
 from ..layout import Layout
-from ..shape import Shape, integer
+from ..shape import Shape
 from .base import require_tensors
 from .views import ViewMethods
 
@@ -67,7 +68,7 @@ class IndexMethods(ViewMethods):
         require_tensors("index_select", indexes)
         dim = self.shape.dim("index_select", dim)
         storage = self._storage.index_select(indexes._storage, self._layout, indexes._layout, dim)
-        return self._new(storage, Layout.contiguous(Shape.trusted(_replaced(self.shape, dim, indexes.elem_count))))
+        return self._new(storage, Layout.contiguous(Shape._trusted(_replaced(self.shape, dim, indexes.elem_count))))
 
     def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.

@@ -32,7 +32,7 @@ class LinearMethods(TensorBase):
         if k != k_of_rhs:
             reason = f"the rows of the first have {k} elements, the columns of the second {k_of_rhs}; transpose one"
             raise ShapeMismatch("matmul", shapes, reason)
-        batch = Shape.broadcast("matmul", Shape.trusted(lhs.shape[:-2]), Shape.trusted(rhs.shape[:-2]))
+        batch = Shape.broadcast("matmul", Shape._trusted(lhs.shape[:-2]), Shape._trusted(rhs.shape[:-2]))
         rows = batch.elem_count * m
         # Many matrices times one are the rows of one taller matrix.
         tall = lhs.reshape((rows, k)) if rhs.rank == 2 and lhs.rank > 2 else None

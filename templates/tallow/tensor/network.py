@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from operator import index
 from typing import Self
 
+from ..argument import integer, integers
 from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
-from ..shape import integer
 from .base import require_tensors
 from .joining import cat
 from .views import ViewMethods
@@ -42,6 +41,7 @@ class NetworkMethods(ViewMethods):
             storage = source._storage.conv1d(source._layout, weights._storage, weights._layout, params)
             return self._new(storage, Layout.contiguous(params.out_dims))
 
+        groups = integer("conv1d", "the number of groups", groups)
         self._check_channels("conv1d", kernel, 3, groups, transposed=False)
         return self._by_group(kernel, groups, one_group)
 
@@ -75,6 +75,7 @@ class NetworkMethods(ViewMethods):
             storage = source._storage.conv_transpose1d(source._layout, weights._storage, weights._layout, params)
             return self._new(storage, Layout.contiguous(params.out_dims))
 
+        groups = integer("conv_transpose1d", "the number of groups", groups)
         self._check_channels("conv_transpose1d", kernel, 3, groups, transposed=True)
         return self._by_group(kernel, groups, one_group)
 
@@ -101,6 +102,7 @@ class NetworkMethods(ViewMethods):
             storage = source._storage.conv2d(source._layout, weights._storage, weights._layout, params)
             return self._new(storage, Layout.contiguous(params.out_dims))
 
+        groups = integer("conv2d", "the number of groups", groups)
         self._check_channels("conv2d", kernel, 4, groups, transposed=False)
         return self._by_group(kernel, groups, one_group)
 
@@ -136,6 +138,7 @@ class NetworkMethods(ViewMethods):
             storage = source._storage.conv_transpose2d(source._layout, weights._storage, weights._layout, params)
             return self._new(storage, Layout.contiguous(params.out_dims))
 
+        groups = integer("conv_transpose2d", "the number of groups", groups)
         self._check_channels("conv_transpose2d", kernel, 4, groups, transposed=True)
         return self._by_group(kernel, groups, one_group)
 
@@ -144,7 +147,7 @@ class NetworkMethods(ViewMethods):
         shapes = self.shape, kernel.shape
         if self.rank != rank or kernel.rank != rank:
             raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
-        if integer(op, "the number of groups", groups) < 1:
+        if groups < 1:
             raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
         c_in, (kernels, channels) = self.shape[1], kernel.shape[:2]
         if transposed:
@@ -192,13 +195,11 @@ class NetworkMethods(ViewMethods):
 
     def upsample_nearest1d(self, size: int) -> Self:
         """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
-        size = integer("upsample_nearest1d", "size", size)
         storage = self._storage.upsample_nearest1d(self._layout, size)
         return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
 
     def upsample_nearest2d(self, height: int, width: int) -> Self:
         """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does."""
-        height, width = _pair("upsample_nearest2d", "the new size", (height, width))
         storage = self._storage.upsample_nearest2d(self._layout, height, width)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
@@ -215,15 +216,12 @@ class NetworkMethods(ViewMethods):
         scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
         sizes count. Floating-point dtypes only.
         """
-        height, width = _pair("upsample_bilinear2d", "the new size", (height, width))
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
 
 def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
     """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
-    try:
-        height, width = map(index, size) if isinstance(size, Iterable) else (index(size), index(size))
-    except (TypeError, ValueError):
-        raise InvalidArgument(op, f"{name} is an integer or a pair of integers, not {size!r}") from None
+    given = size if isinstance(size, Iterable) else (size, size)
+    height, width = integers(op, name, given, 2, "an integer or a pair of integers")
     return height, width

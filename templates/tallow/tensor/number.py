@@ -9,11 +9,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import argument
 from ..device import Device
 from ..dtype import Array, DType
 from ..error import InvalidArgument
 from ..op import BinaryOp
 
+_EXPECTED = "a Tensor or a Python number"
 # From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.
 _INEXACT = np.float64(2**53)
 
@@ -27,28 +29,9 @@ def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT) -> floa
     `InvalidArgument` if it is no number, or one that an integer dtype does not have; `mend` says how to get a wider or
     a floating-point dtype.
     """
-    value = python_number(op, value, "an operand is a Tensor or a Python number")
     if dtype.is_integer:
-        return _integer(op, value, dtype, mend)
-    return python_float(op, value)
-
-
-def python_number(op: str, value: object, what: str = "an argument is a Python number") -> int | float:
-    """Return a number as Python has it, one of NumPy's too; `InvalidArgument` if it is none."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, int | float):
-        raise InvalidArgument(op, f"{what}, not a {type(value).__name__}; make it one first")
-    return value
-
-
-def python_float(op: str, value: float) -> float:
-    """Return a number as a float; `InvalidArgument` if it is an int beyond the range of floats."""
-    try:
-        return float(value)
-    except OverflowError:
-        reason = "the integer is beyond the range of floating point; use float('inf') if that is meant"
-        raise InvalidArgument(op, reason) from None
+        return _integer(op, argument.number(op, "an operand", value, _EXPECTED), dtype, mend)
+    return argument.real(op, "an operand", value, _EXPECTED)
 
 
 def _integer(op: str, number: float, dtype: DType, mend: str) -> int:

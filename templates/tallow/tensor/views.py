@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import index
 from typing import Any, Never, Self
 
+from ..argument import integers
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
@@ -25,7 +25,7 @@ class ViewMethods(TensorBase):
 
         A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
         """
-        target = self._completed(_integers("reshape", shape))
+        target = self._completed(_integers("reshape", "shape", shape))
         layout = self._layout.reshape(target)
         return self._view(layout) if layout is not None else self._new(self.copy()._storage, Layout.contiguous(target))
 
@@ -48,7 +48,7 @@ class ViewMethods(TensorBase):
         if first > last:
             reason = f"start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}; swap them"
             raise InvalidArgument("flatten", reason)
-        merged = Shape.trusted(shape[first : last + 1]).elem_count
+        merged = Shape._trusted(shape[first : last + 1]).elem_count
         return self.reshape((*shape[:first], merged, *shape[last + 1 :]))
 
     def transpose(self, dim1: int, dim2: int) -> Self:
@@ -57,7 +57,7 @@ class ViewMethods(TensorBase):
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
         """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
-        return self._view(self._layout.permute(_integers("permute", dims)))
+        return self._view(self._layout.permute(_integers("permute", "dims", dims)))
 
     @property
     def T(self) -> Self:  # noqa: N802
@@ -98,7 +98,7 @@ class ViewMethods(TensorBase):
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
         """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
-        return self._view(self._layout.broadcast_as(_integers("broadcast_as", shape)))
+        return self._view(self._layout.broadcast_as(_integers("broadcast_as", "shape", shape)))
 
     def contiguous(self) -> Self:
         """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""
@@ -111,9 +111,7 @@ class ViewMethods(TensorBase):
         return self._like(storage)
 
 
-def _integers(op: str, items: tuple[Any, ...]) -> tuple[int, ...]:
+def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:
     """Return the integers that a call named, one by one or in one sequence."""
-    try:
-        return tuple(map(index, items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items))
-    except TypeError:
-        raise InvalidArgument(op, f"the integers stand one by one or in one sequence, not as {items}") from None
+    given = items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items
+    return integers(op, name, given, expected="integers one by one or in one sequence")

@@ -45,7 +45,7 @@ def _arranged(dims: tuple[int, ...], strides: tuple[int, ...]) -> tuple[bool, in
         return None
     if max(*dims, leading) > LARGEST_COUNT:
         return None
-    _, (steps,) = collapse((Layout(Shape.trusted(batch), strides[:-2]),))
+    _, (steps,) = collapse((Layout(Shape._trusted(batch), strides[:-2]),))
     if len(steps) > 1:
         return None
     return transposed, leading, steps[0] if steps else rows * columns

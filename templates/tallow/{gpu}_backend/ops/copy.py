@@ -37,7 +37,7 @@ class _Plan(NamedTuple):
 
 def row_major(shape: Dims) -> Dims:
     """The strides of contiguous elements."""
-    return Shape.trusted(shape).contiguous_strides()
+    return Shape._trusted(shape).contiguous_strides()
 
 
 def fresh(source: Operand) -> GpuStorage:

@@ -74,7 +74,7 @@ def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Dims:
 
 def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:
     """The fewest dims, and strides of each operand, that reach the same elements in the same order."""
-    shape = Shape.trusted(dims)
+    shape = Shape._trusted(dims)
     return collapse([Layout(shape, operand) for operand in strides])
 
 

@@ -58,7 +58,7 @@ class Operand(NamedTuple):
 
     def relaid(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
         """The same storage from the same first element on, with other dims."""
-        return Operand(self.storage, Layout(Shape.trusted(shape), strides, self.layout.start_offset))
+        return Operand(self.storage, Layout(Shape._trusted(shape), strides, self.layout.start_offset))
 
 
 def dense(storage: GpuStorage, shape: tuple[int, ...]) -> Operand:

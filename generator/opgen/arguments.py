@@ -1,0 +1,49 @@
+"""The types that a parameter of a method may have, and how the dispatch makes its argument one of them.
+
+What is no integer, number or flag of Python's own becomes one here, at the border, before anything is checked, computed
+or cached with it; what is an object of another class is refused.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from opgen.model import FUNCTOR_KINDS
+
+_OPTIONAL: Final = " | None"
+# The function of the emitted package's `argument` module that converts to a type.
+_CONVERTERS: Final = {"Array": "array", "bool": "boolean", "float": "real", "int": "integer", "int | float": "number"}
+_TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
+_CLASSES: Final = ("DType", "Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in FUNCTOR_KINDS))
+_NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
+# Numbers in a list have no type of their own before there is an array of them, which the method makes.
+_UNCHANGED: Final = ("Sequence[float]",)
+
+KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), "tuple[int, int]", "tuple[int, ...]", *_UNCHANGED)
+"""The types that can be listed; the others are tuples of more integers, and classes of users' ops and parameters."""
+
+
+@dataclass(frozen=True)
+class Border:
+    """What is done with an argument of one type. One of the first two is given, or neither."""
+
+    converter: str | None  # the function that makes the argument what it should be
+    kind: str | None  # the class of which it must be an object
+    count: int | None = None  # of the integers that are converted
+    is_optional: bool = False  # None stays None
+
+
+def border(type_text: str) -> Border | None:
+    """What is done with an argument of a type; None for a type that no parameter has."""
+    name = type_text.removesuffix(_OPTIONAL)
+    is_optional = name != type_text
+    if name in _CONVERTERS:
+        return Border(_CONVERTERS[name], None, is_optional=is_optional)
+    if is_optional:
+        return None
+    if name in _UNCHANGED:
+        return Border(None, None)
+    if _TUPLE.fullmatch(name):
+        return Border("integers", None, None if "..." in name else name.count("int"))
+    is_class = name == "Shape" or name in _CLASSES or _NUMBERED_CLASS.fullmatch(name)
+    return Border(None, name) if is_class else None

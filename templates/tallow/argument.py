@@ -1,0 +1,114 @@
+"""What callers pass, as Python's own values: integers, numbers and flags of any library become int, float and bool.
+
+The dispatch calls these functions for every argument, by its type in the spec, and so do the constructors of shapes,
+layouts and parameters. What is then computed with, cached or packed for a kernel can't wrap as NumPy's integers do, and
+no float or bool stands for the integer that it equals. The first two arguments are the op and the name of the argument.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar, overload
+
+import numpy as np
+
+from .error import InvalidArgument
+
+# Beyond this nothing is counted in integers, and an error could not even print them.
+_MOST: Final = 1 << 256
+
+Integers = TypeVar("Integers", bound=tuple[int, ...])
+
+
+def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
+    """Return the error for an argument that is not of the type `expected`."""
+    return InvalidArgument(op, f"{name} is of type {expected}, not {type(value).__name__}")
+
+
+def integer(op: str, name: str, value: Any) -> int:
+    """Return an integer as Python's int."""
+    try:
+        found: int = value if type(value) is int else int(operator.index(value))
+    except TypeError:
+        raise InvalidArgument(op, f"{name} is an integer, not {_shown(value)}") from None
+    if -_MOST < found < _MOST:
+        return found
+    raise InvalidArgument(op, f"{name} is an integer of at most 256 bits, not of {found.bit_length()}")
+
+
+@overload
+def integers(
+    op: str, name: str, values: Integers, count: int | None = None, expected: str | None = None
+) -> Integers: ...
+
+
+@overload
+def integers(
+    op: str, name: str, values: Iterable[Any], count: int | None = None, expected: str | None = None
+) -> tuple[int, ...]: ...
+
+
+def integers(
+    op: str, name: str, values: Iterable[Any], count: int | None = None, expected: str | None = None
+) -> tuple[int, ...]:
+    """Return a sequence of integers, `count` of them if it is given, as a tuple of Python's."""
+    try:
+        found = tuple(values)
+        for value in found:
+            # Nearly all are Python's own, for which a call each would take longer than all the rest.
+            if type(value) is not int or not -_MOST < value < _MOST:
+                found = tuple([integer(op, name, value) for value in found])
+                break
+    except (InvalidArgument, TypeError):
+        found = None
+    if found is None or (count is not None and len(found) != count):
+        expected = expected or f"a sequence of {'' if count is None else f'{count} '}integers"
+        raise InvalidArgument(op, f"{name} is {expected}, not {_shown(values)}")
+    return found
+
+
+def number(op: str, name: str, value: Any, expected: str = "a Python number") -> int | float:
+    """Return a number as Python's int or float; an int is one that floats reach."""
+    if type(value) is float:
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float | np.longdouble):
+        return float(value)
+    if not isinstance(value, int):
+        raise InvalidArgument(op, f"{name} is {expected}, not a {type(value).__name__}; make it one first")
+    try:
+        float(value)
+    except OverflowError:
+        reason = f"{name} is an integer beyond the range of floating point; use a smaller one, or float('inf')"
+        raise InvalidArgument(op, reason) from None
+    return int(value)
+
+
+def real(op: str, name: str, value: Any, expected: str = "a Python number") -> float:
+    """Return a number as Python's float."""
+    return value if type(value) is float else float(number(op, name, value, expected))
+
+
+def boolean(op: str, name: str, value: Any) -> bool:
+    """Return a flag as Python's bool."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise InvalidArgument(op, f"{name} is True or False, not {_shown(value)}")
+
+
+def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:
+    """Return an array of NumPy's; a scalar of NumPy's as one of rank 0."""
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    raise wrong_type(op, name, value, "numpy.ndarray")
+
+
+def _shown(value: object) -> str:
+    """What an error shows of an argument: the text of a short one, of any other the type."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"
