@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from opgen.cpp import flaw
 from opgen.fields import Fields
 from opgen.kernels import build_family, build_widths
 from opgen.libraries import build_library
@@ -204,7 +205,7 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
         doc=fields.text("doc"),
         dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
         numpy=_numpy_expression(fields, kind),
-        hip=_expression(fields, "hip"),
+        hip=_hip_expression(fields, kind),
         edges=fields.text("edges"),
         result=result,
         empty_is_error=empty_is_error,
@@ -216,29 +217,44 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
 
 def _expression(fields: Fields, key: str) -> Expression:
     value = fields.required(key)
-    if value is None:
-        return Expression("", "")
-    if isinstance(value.content, dict):
+    place = fields.place(key)
+    if value is not None and isinstance(value.content, dict):
         parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
-        expression = Expression(parts.text("integer"), parts.text("float"))
+        expression = Expression(parts.text("integer"), parts.text("float"), place)
         parts.finish()
         return expression
     text = fields.line(value, key) or ""
-    return Expression(text, text)
+    return Expression(text, text, place)
+
+
+def _check_function(fields: Fields, key: str, text: str, place: Location) -> None:
+    if text and not text.isidentifier():
+        fields.problem(place, f"'{key}' of {fields.what} must be the name of a function, not '{text}'")
+
+
+def _hip_expression(fields: Fields, kind: str) -> Expression:
+    """An expression of C++; of a reduction, the name of a function object."""
+    expression = _expression(fields, "hip")
+    for text in expression.texts:
+        if kind == "reduce":
+            _check_function(fields, "hip", text, expression.location)
+        elif (reason := flaw(text)) is not None:
+            message = f"'{text}' is no expression of C++: {reason}; write one over the operands"
+            fields.problem(expression.location, message)
+    return expression
 
 
 def _numpy_expression(fields: Fields, kind: str) -> Expression:
     """An expression of Python; of a reduction, the name of a function."""
     expression = _expression(fields, "numpy")
-    place = fields.place("numpy")
-    for text in dict.fromkeys((expression.integer, expression.float)):
-        if kind == "reduce" and text and not text.isidentifier():
-            fields.problem(place, f"'numpy' of {fields.what} must be the name of a function, not '{text}'")
+    for text in expression.texts:
+        if kind == "reduce":
+            _check_function(fields, "numpy", text, expression.location)
         try:
             ast.parse(text or "0", mode="eval")
         except SyntaxError as error:
             message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
-            fields.problem(place, message)
+            fields.problem(expression.location, message)
     return expression
 
 
@@ -361,6 +377,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         extra=extra,
         requires=tuple(text for text, _ in fields.texts("requires")),
         modules=modules,
+        libraries=fields.texts_by_name("libraries"),
         code_objects=build_code_objects(compiled, document.stem, problems) if compiled is not None else None,
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),
@@ -434,6 +451,7 @@ def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
     lowering = Lowering(
         via=" or ".join(reversed(vias)) if unsupported is None else None,
         kernel=texts["kernel"],
+        library=texts["library"],
         unsupported=unsupported,
         dtypes=_names(fields, dtypes, "dtypes") if dtypes is not None else None,
         # The key's place: an alias has the place of its anchor.

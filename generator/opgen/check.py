@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, border
+from opgen.kernels import KernelFamily
 from opgen.model import FUNCTOR_KINDS, Backend, Lowering, Method, Names, Spec
 from opgen.problem import Location, Problem, did_you_mean, nearest
 
@@ -24,9 +25,48 @@ def check(spec: Spec, problems: list[Problem]) -> Spec:
             if functor.result is not None and functor.result not in _dtype_names(spec):
                 message = f"unknown dtype '{functor.result}'{did_you_mean(functor.result, _dtype_names(spec))}"
                 problems.append(Problem(functor.location, message))
+    for family in spec.kernels:
+        _check_kernels(spec, family, problems)
     for backend in spec.backends:
         _check_backend(spec, backend, problems)
-    return replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
+    spec = replace(spec, backends=tuple(_extended(spec, backend, problems) for backend in spec.backends))
+    _check_libraries(spec, problems)
+    return spec
+
+
+def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) -> None:
+    if family.functors is not None and family.functors not in spec.functors:
+        message = f"unknown functor kind '{family.functors}'{did_you_mean(family.functors, spec.functors)}"
+        problems.append(Problem(family.functors_location, message))
+    elements = [*_dtype_names(spec), *spec.widths]
+    for kernel in family.kernels:
+        for axis, texts in kernel.over.items():
+            place = kernel.over_locations[axis]
+            if not texts:
+                problems.append(Problem(place, f"'{axis}' of kernel '{kernel.name}' is empty; write what it holds"))
+            if texts == ("op",) and axis != "op":
+                if "op" not in kernel.over:
+                    message = (
+                        f"'{axis}' of kernel '{kernel.name}' is that of its op, which it lacks; add 'op' to 'over'"
+                    )
+                    problems.append(Problem(place, message))
+                continue
+            known = list(spec.functors) if axis == "op" else [*elements, *(spec.groups if len(texts) == 1 else ())]
+            for text in texts:
+                if text not in known:
+                    message = f"kernel '{kernel.name}' ranges over unknown '{text}'{did_you_mean(text, known)}"
+                    problems.append(Problem(place, message))
+
+
+def _check_libraries(spec: Spec, problems: list[Problem]) -> None:
+    for backend in spec.backends:
+        cells = [*backend.storage.items(), *backend.device.items()] if backend.runtime is not None else []
+        for method, by_op in cells:
+            for lowering in (lowering for lowerings in by_op.values() for lowering in lowerings):
+                if lowering.library is not None and lowering.library not in backend.libraries:
+                    message = f"'{method}' of backend '{backend.name}' names an unknown library, '{lowering.library}'"
+                    hint = did_you_mean(lowering.library, backend.libraries, "add it to 'libraries'")
+                    problems.append(Problem(lowering.location, message + hint))
 
 
 def _check_rank(spec: Spec, problems: list[Problem]) -> None:

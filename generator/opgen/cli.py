@@ -8,17 +8,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from opgen import __version__
-from opgen.compile import CompileError, Result, choose_compilers, code_objects, compile_objects, remove_orphans
 from opgen.matrix import Cell, cells
 from opgen.model import Spec
-from opgen.problem import SpecError, did_you_mean
+from opgen.problem import Refusal, SpecError, did_you_mean
 from opgen.project import read_project, read_spec
 from opgen.resources import table
-from opgen.write import WriteError, locked, write
+from opgen.write import locked, write
+
+if TYPE_CHECKING:
+    from opgen.compile import Result
 
 _MARKER = Path("spec/package.yaml")
 _OUTPUT = "generated"
@@ -39,7 +42,7 @@ class _Command(click.Group):
             click.secho(
                 f"{count} mistake{'s' if count > 1 else ''} in {places}; nothing was written", fg="red", err=True
             )
-        except (WriteError, CompileError) as error:
+        except Refusal as error:
             click.secho(str(error), fg="red", err=True)
         raise SystemExit(1)
 
@@ -244,8 +247,13 @@ def compile_kernels(
         raise SystemExit(1)
 
 
-def _compile(root: Path, targets: Sequence[str], families: Sequence[str], jobs: int) -> tuple[list[Result], list[str]]:
+def _compile(
+    root: Path, targets: Sequence[str], families: Sequence[str], jobs: int
+) -> "tuple[list[Result], list[str]]":
     """What became of the code objects that are asked for, and what to install for those that have no compiler."""
+    # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
+    from opgen.compile import choose_compilers, code_objects, compile_objects, remove_orphans
+
     spec = read_spec(root)
     kernels = root / _OUTPUT / spec.package.name / "kernels"
     every = code_objects(spec, kernels, kernels / "code")

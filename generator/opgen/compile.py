@@ -11,6 +11,7 @@ from pathlib import Path
 
 from opgen.compilers import Compiler, choose
 from opgen.model import Spec
+from opgen.problem import Refusal
 from opgen.process import run
 from opgen.resources import Usage, read_report, without_report
 from opgen.write import write_atomically
@@ -19,7 +20,7 @@ _INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
 _CODE, _RECORD = ".co", ".json"
 
 
-class CompileError(Exception):
+class CompileError(Refusal):
     """Nothing can be compiled; the message says what to do."""
 
 

@@ -195,6 +195,12 @@ class Fields:
         value = self.optional(key)
         return () if value is None else self.text_list(value, key)
 
+    def texts_by_name(self, key: str) -> dict[str, str]:
+        """A mapping from names to texts; empty where the key is not written."""
+        value = self.optional(key)
+        named = {} if value is None else self._named(value, key)
+        return {name: self.line(inner, name) or "" for name, inner in named.items()}
+
     def text_list(self, value: Value, key: str) -> tuple[tuple[str, Location], ...]:
         """The texts in a list with their places."""
         found = []

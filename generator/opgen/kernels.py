@@ -75,6 +75,8 @@ class Kernel:
     call: str
     grid: str
     location: Location
+    call_location: Location
+    over_locations: Mapping[str, Location]
 
 
 @dataclass(frozen=True)
@@ -83,11 +85,18 @@ class KernelFamily:
 
     name: str
     doc: str
-    headers: tuple[str, ...]
+    headers: Mapping[str, Location]
     functors: str | None
+    functors_location: Location
     structs: tuple[Struct, ...]
     kernels: tuple[Kernel, ...]
     path: Path
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of functors that its kernels are given."""
+        ranged = {kind for kernel in self.kernels for kind in kernel.over.get("op", ())}
+        return ranged if self.functors is None else ranged | {self.functors}
 
 
 def build_family(document: Document, problems: list[Problem]) -> KernelFamily:
@@ -100,8 +109,9 @@ def build_family(document: Document, problems: list[Problem]) -> KernelFamily:
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),
-        headers=tuple(text for text, _ in fields.texts("headers")),
+        headers=dict(fields.texts("headers")),
         functors=fields.text_or_none("functors"),
+        functors_location=fields.place("functors"),
         structs=structs,
         kernels=tuple(_kernel(element, structs, problems) for element in fields.elements("kernels")),
         path=document.path,
@@ -127,15 +137,25 @@ def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) 
     fields = Fields(value, "a kernel", problems)
     name = fields.matching("name", _KERNEL_NAME, "exp_{dtype}")
     call = fields.text("call")
-    over = {}
+    over, places = {}, {}
     for axis, inner in _pairs(fields.required("over")):
+        places[axis] = inner.location
         if isinstance(inner.content, list):
             over[axis] = tuple(str(element.content) for element in inner.content)
         else:
             over[axis] = (str(inner.content),)
     for key, text in (("name", name), ("call", call)):
         fields.check_placeholders(key, text, fields.place(key), list(over))
-    kernel = Kernel(name, over, fields.text("arguments"), call, fields.text("grid"), value.location)
+    kernel = Kernel(
+        name=name,
+        over=over,
+        arguments=fields.text("arguments"),
+        call=call,
+        grid=fields.text("grid"),
+        location=value.location,
+        call_location=fields.place("call"),
+        over_locations=places,
+    )
     known = [struct.name for struct in structs]
     if kernel.arguments not in known:
         hint = did_you_mean(kernel.arguments, known)

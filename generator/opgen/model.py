@@ -10,7 +10,9 @@ from opgen.problem import Location
 from opgen.signature import Call, Signature
 from opgen.toolchains import CodeObjects
 
-FUNCTOR_KINDS = ("unary", "binary", "cmp", "reduce")
+# What the expressions of each kind of functors call their operands; those of a reduction are names of functions.
+FUNCTOR_OPERANDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ()}
+FUNCTOR_KINDS = tuple(FUNCTOR_OPERANDS)
 LOWERING_KINDS = ("numpy", "kernel", "library", "runtime", "custom", "attribute")
 
 
@@ -60,6 +62,12 @@ class Expression:
 
     integer: str
     float: str
+    location: Location
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is written: one expression, or two."""
+        return (self.integer, self.float) if self.is_split else (self.float,)
 
     @property
     def is_split(self) -> bool:
@@ -145,6 +153,7 @@ class Lowering:
 
     via: str | None  # `kernel affine`, `library hipblas or kernel matmul`; None where unsupported
     kernel: str | None  # the family of kernels among these
+    library: str | None  # the library among these
     unsupported: str | None
     dtypes: Names | None  # None for device methods without a dtype
     location: Location
@@ -164,6 +173,7 @@ class Backend:
     extra: str | None  # the optional dependencies that it needs
     requires: tuple[str, ...]
     modules: tuple[str, ...]  # importable when these dependencies are installed
+    libraries: Mapping[str, str]  # the module of the runtime that calls each of the vendor's libraries
     code_objects: CodeObjects | None  # what its kernels are compiled for ahead of time
     label: str
     display: str

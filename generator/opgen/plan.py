@@ -1,6 +1,6 @@
 """Stage 4: the manifest. Every output file, the template that it comes from and the view that the template gets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -41,7 +41,30 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
             if first is not output:
                 message = f"generated/{output.path} comes from templates/{first.template} too; rename one of the two"
                 problems.append(Problem(place(template), f"{message}, or what it is made for in spec/"))
+    _check_runtimes(spec, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
+
+
+def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
+    """Note the modules that a backend needs and no template makes."""
+    # A file with a mistake of its own may not say what it means to.
+    torn = {problem.location.path for problem in problems}
+    for backend in spec.backends:
+        if backend.runtime is None or backend.path in torn:
+            continue
+        folder = PurePosixPath(spec.package.name, backend.runtime)
+        if folder / "__init__.py" not in outputs:
+            known = [path.parent.name for path in outputs if path.name == "__init__.py"]
+            message = f"no template makes generated/{folder}/__init__.py, the runtime of backend '{backend.name}'"
+            hint = did_you_mean(backend.runtime, known, "write it, or why the runtime is 'missing'")
+            problems.append(Problem(backend.place("runtime"), message + hint))
+            continue
+        for library, module in backend.libraries.items():
+            if folder / f"{module}.py" not in outputs:
+                known = [path.stem for path in outputs if path.parent == folder]
+                message = f"library '{library}' is called by an unknown module, '{module}'"
+                hint = did_you_mean(module, known, f"write templates/{folder}/{module}.py")
+                problems.append(Problem(backend.place("libraries"), message + hint))
 
 
 def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> Iterator[Output]:

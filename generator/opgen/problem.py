@@ -40,6 +40,10 @@ class SpecError(Exception):
         super().__init__("\n".join(map(str, self.problems)))
 
 
+class Refusal(Exception):
+    """What was asked for cannot be done; the message says why, and what to do."""
+
+
 def one_line(text: str) -> str:
     """`text` with escapes in place of line ends and all else that a terminal does not print."""
     if text.isprintable():
@@ -52,10 +56,12 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(choices), n=1)), None)
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """The end of a message about an unknown word: the nearest known one, or else all of them."""
+def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:
+    """The end of a message about an unknown word: the nearest known one, or else `mend`, or else all of them."""
     known = list(choices)
     near = nearest(word, known)
     if near is not None:
         return f"; did you mean '{near}'?"
+    if mend:
+        return f"; {mend}"
     return f"; known are {', '.join(known)}" if known else "; remove it"

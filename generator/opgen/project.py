@@ -6,10 +6,12 @@ from pathlib import Path
 
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
+from opgen.emitted import check_emitted
 from opgen.loader import load
 from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, SpecError
+from opgen.references import check_references
 from opgen.render import render
 from opgen.templates import Templates, check_templates
 from opgen.write import Change, changes
@@ -25,7 +27,11 @@ class Project:
 
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the templates say."""
-        return changes(render(self.outputs, self.templates), output)
+        texts = render(self.outputs, self.templates)
+        found = changes(texts, output)
+        # What has not changed was looked at when it was written.
+        check_emitted(self.outputs, texts, [change.path for change in found], self.templates)
+        return found
 
 
 def read_project(root: Path) -> Project:
@@ -40,6 +46,7 @@ def read_project(root: Path) -> Project:
     if is_whole:
         spec = check(spec, problems)
         check_templates(spec, templates, problems)
+        check_references(spec, templates, problems)
         outputs = plan(spec, templates, problems)
     problems += templates.problems
     if problems:

@@ -1,6 +1,7 @@
 """Stage 5: templates and views to text."""
 
 import hashlib
+import re
 import traceback
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -30,14 +31,7 @@ _FRAME = "templates/"
 
 def render(outputs: Iterable[Output], templates: Templates) -> dict[PurePosixPath, str]:
     """The text of every output by its path."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: _source(templates, name)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the output is source code, not HTML
-    )
+    environment = _environment(templates)
     texts = {}
     problems: list[Problem] = []
     for output in outputs:
@@ -53,6 +47,17 @@ def render(outputs: Iterable[Output], templates: Templates) -> dict[PurePosixPat
     if problems or templates.problems:
         raise SpecError([*problems, *templates.problems])
     return texts
+
+
+def _environment(templates: Templates) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _source(templates, name)),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is source code, not HTML
+    )
 
 
 def _source(templates: Templates, name: str) -> tuple[str, str, None] | None:
@@ -89,6 +94,23 @@ def _mistake(error: Exception, output: Output) -> Problem:
     else:
         reason = f"{type(error).__name__}: {error}"
     return Problem(where, f"{reason}; mend the template or its view")
+
+
+def line_of_template(output: Output, templates: Templates, line: int) -> int:
+    """The line of an output's template that a line below its banner comes from; 1 where that cannot be told."""
+    if output.view is None:
+        return line
+    # It is rendered anew with its lines numbered: all but those of tags, which leave nothing behind.
+    numbered = "".join(
+        text if text.lstrip().startswith("{%") else f"\0{number}\0{text}"
+        for number, text in enumerate((templates.text(output.template) or "").splitlines(keepends=True), 1)
+    )
+    try:
+        body = _environment(templates).from_string(numbered).render(view=output.view())
+    except jinja2.TemplateError:  # a tag over several lines
+        return 1
+    numbers = re.findall(r"\0(\d+)\0", "\n".join(body.split("\n")[:line]))
+    return int(numbers[-1]) if numbers else 1
 
 
 def _banner(output: Output, kind: str, body: str) -> str:

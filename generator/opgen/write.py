@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from opgen.problem import Refusal
 from opgen.render import digest, is_edited, is_generated
 
 if sys.platform != "win32":
@@ -19,7 +20,7 @@ _TEMPORARY = ".opgen-"
 _SKIPPED = ("__pycache__", "build", "code")
 
 
-class WriteError(Exception):
+class WriteError(Refusal):
     """The output tree cannot be written to."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
-from opgen.model import Expression, Spec
+from opgen.model import FUNCTOR_OPERANDS, Expression, Spec
 from opgen.views.python import comment
 
 # Threads of a block, for every kernel.
@@ -56,7 +56,7 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     """The HIP source of the family named `member`."""
     family = next(family for family in spec.kernels if family.name == member)
     functors = spec.functors[family.functors].functors if family.functors else ()
-    parameters = "T x, T y" if family.functors in ("binary", "cmp") else "T x"
+    parameters = ", ".join(f"T {operand}" for operand in FUNCTOR_OPERANDS.get(family.functors or "", ()))
     return FamilyView(
         doc=family.doc,
         includes="\n".join(f'#include "{header}"' for header in family.headers),

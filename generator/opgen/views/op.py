@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from opgen.model import FUNCTOR_KINDS, Functor, FunctorKind, Spec
+from opgen.model import FUNCTOR_KINDS, FUNCTOR_OPERANDS, Functor, FunctorKind, Spec
 from opgen.signature import Signature
 from opgen.views.method import class_name, dtype_set
 from opgen.views.python import docstring, quoted, wrapped
@@ -119,23 +119,23 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     tables = []
     for kind in sorted(spec.functors.values(), key=lambda kind: FUNCTOR_KINDS.index(kind.name)):
         is_reduce = kind.name == "reduce"
-        operands = 1 if kind.name in ("unary", "reduce") else 2
+        operands = FUNCTOR_OPERANDS[kind.name] or ("x",)
         rows = []
         for functor in kind.functors:
             name = functor.numpy.float if is_reduce else f"{kind.name}_{functor.name}"
             rows.append(f"{class_name(kind.name)}.{functor.name.upper()}: {name}")
             if not is_reduce:
                 functions.append(_function(name, functor, operands))
-        types = f"Mapping[{class_name(kind.name)}, Callable[[{', '.join(['Array'] * operands)}], Array]]"
+        types = f"Mapping[{class_name(kind.name)}, Callable[[{', '.join(['Array'] * len(operands))}], Array]]"
         tables.append(TableView(f"{kind.name.upper()}: Final[{types}]", tuple(rows)))
     reductions = sorted(functor.numpy.float for functor in spec.functors["reduce"].functors)
     return FunctorsView(wrapped("from .reduce import ", reductions, "", 0), tuple(functions), tuple(tables))
 
 
-def _function(name: str, functor: Functor, operands: int) -> FunctionView:
+def _function(name: str, functor: Functor, operands: tuple[str, ...]) -> FunctionView:
     return FunctionView(
         name=name,
-        parameters=", ".join(["x: Array", "y: Array"][:operands]),
+        parameters=", ".join(f"{operand}: Array" for operand in operands),
         doc=docstring(f"{functor.doc[:1].upper()}{functor.doc[1:]}.", 4),
         integer=functor.numpy.integer if functor.numpy.is_split else None,
         expression=functor.numpy.float,

@@ -1,0 +1,86 @@
+"""Stage 5, last part: what is about to be written is Python that imports only what is there."""
+
+import ast
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from opgen.plan import Output
+from opgen.problem import Problem, SpecError
+from opgen.render import line_of_template
+from opgen.templates import Templates, place
+
+_IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
+_BANNER_LINES = 1
+
+
+def check_emitted(
+    outputs: Sequence[Output],
+    texts: Mapping[PurePosixPath, str],
+    changed: Iterable[PurePosixPath],
+    templates: Templates,
+) -> None:
+    """SpecError where a text of `changed` is no Python, or one of `texts` imports a module that is not among them."""
+    made_by = {output.path: output for output in outputs}
+    problems: list[Problem] = []
+    for path in changed:
+        if path.suffix == ".py" and path in texts:
+            problems += _syntax(made_by[path], texts[path], templates)
+    folders = {folder for path in texts if path.suffix == ".py" for folder in path.parents}
+    for path, text in texts.items():
+        if path.suffix == ".py":
+            problems += _imports(made_by[path], text, texts, folders, templates)
+    if problems:
+        raise SpecError(problems)
+
+
+def _syntax(output: Output, text: str, templates: Templates) -> Iterator[Problem]:
+    body = text.split("\n", _BANNER_LINES)[-1]
+    try:
+        ast.parse(body)
+    except SyntaxError as error:
+        line, reason = error.lineno or 1, error.msg
+    except (ValueError, RecursionError) as error:
+        line, reason = 1, str(error)
+    else:
+        return
+    where = place(output.template, line_of_template(output, templates, line))
+    message = f"line {line + _BANNER_LINES} of generated/{output.path} is no Python ({reason}); mend the template"
+    yield Problem(where, message if output.view is None else f"{message} or its view")
+
+
+def _imports(
+    output: Output,
+    text: str,
+    texts: Mapping[PurePosixPath, str],
+    folders: Container[PurePosixPath],
+    templates: Templates,
+) -> Iterator[Problem]:
+    for match in _IMPORT.finditer(text):
+        module = output.path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
+        for missing in _missing(module, match[3], texts, folders):
+            line = text.count("\n", 0, match.start()) + 1 - _BANNER_LINES
+            where = place(output.template, line_of_template(output, templates, line))
+            message = f"it imports {missing.name}, but no template makes generated/{missing}.py"
+            yield Problem(where, f"{message}; write templates/{missing}.py or remove the import")
+
+
+def _missing(
+    module: PurePosixPath, names: str, texts: Mapping[PurePosixPath, str], folders: Container[PurePosixPath]
+) -> Iterator[PurePosixPath]:
+    """The modules that `from module import names` needs and no text is."""
+    if _file(module) in texts:
+        return
+    if module not in folders:
+        yield module
+        return
+    # What is no module may be a name that the package defines.
+    defined = texts.get(module / "__init__.py", "")
+    for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
+        inner = module / name
+        if _file(inner) not in texts and inner not in folders and not re.search(rf"\b{name}\b", defined):
+            yield inner
+
+
+def _file(module: PurePosixPath) -> PurePosixPath:
+    return module.with_name(f"{module.name}.py")

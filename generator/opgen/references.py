@@ -1,0 +1,167 @@
+"""Stage 3, last part: what expressions name, found in the kernels' headers, in NumPy and in the templates."""
+
+import ast
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from types import ModuleType
+
+from opgen.cpp import defined_in, names_in
+from opgen.kernels import KernelFamily
+from opgen.model import FUNCTOR_OPERANDS, FunctorKind, Spec
+from opgen.problem import Location, Problem, did_you_mean
+from opgen.templates import Templates
+
+_NUMPY_MODULE = "numpy"
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+_PLACEHOLDER = re.compile(r"{\w+}")
+# Where the expressions over arrays go, and the modules that they see there: NumPy, and those beside that template.
+_FUNCTORS, _NUMPY, _NUMERICS, _REDUCTIONS = "functors.py.j2", "np", "numerics", "reduce"
+
+
+def check_references(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
+    """Note the names that nothing answers to, at which a compiler or a call would fail."""
+    _check_kernels(spec, templates, problems)
+    functors = next((path for path in templates.paths if path.name == _FUNCTORS), None)
+    beside = {name: _functions(templates, functors, name) for name in (_NUMERICS, _REDUCTIONS)}
+    for dtype in spec.dtypes:
+        module, _, name = dtype.numpy.rpartition(".")
+        if module == _NUMPY_MODULE and not hasattr(numpy := _numpy(), name):
+            mend = "write a type of NumPy"
+            _note(dtype.location, f"'numpy' of dtype '{dtype.name}'", name, dir(numpy), mend, problems)
+    for kind in spec.functors.values():
+        if kind.name in FUNCTOR_OPERANDS:
+            _check_arrays(kind, FUNCTOR_OPERANDS[kind.name], beside, problems)
+
+
+def _note(location: Location, what: str, name: str, known: Iterable[str], mend: str, problems: list[Problem]) -> None:
+    problems.append(Problem(location, f"unknown name '{name}' in {what}{did_you_mean(name, known, mend)}"))
+
+
+def _numpy() -> ModuleType:
+    # Imported late, since not every command needs it.
+    return importlib.import_module(_NUMPY_MODULE)
+
+
+def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
+    folder = PurePosixPath(spec.package.name, "kernels")
+    headers = {path.name: path for path in templates.paths if path.parent == folder and path.suffix == ".hpp"}
+    defined: dict[str, set[str]] = {}
+    for family in spec.kernels:
+        missing = [header for header in family.headers if header not in headers]
+        for header in missing:
+            hint = did_you_mean(header, headers, f"write a header to templates/{folder}")
+            problems.append(Problem(family.headers[header], f"unknown header '{header}'{hint}"))
+        if not missing:
+            _check_family(spec, family, _reached(family, headers, templates, defined), problems)
+
+
+def _reached(
+    family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates, defined: dict[str, set[str]]
+) -> set[str]:
+    """What a family's headers define, and those that they include; `defined` keeps what each of them does."""
+    waiting = list(family.headers)
+    seen: set[str] = set()
+    while waiting:
+        header = waiting.pop()
+        if header in headers and header not in seen:
+            seen.add(header)
+            text = templates.text(headers[header]) or ""
+            waiting += _INCLUDE.findall(text)
+            if header not in defined:
+                defined[header] = defined_in(text)
+    return {name for header in seen for name in defined[header]}
+
+
+def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: list[Problem]) -> None:
+    mend = f"define it in a header of {family.path.as_posix()}"
+    for kind in family.kinds:
+        operands = FUNCTOR_OPERANDS.get(kind, ())
+        for functor in spec.functors[kind].functors if kind in spec.functors else ():
+            for name in dict.fromkeys(name for text in functor.hip.texts for name in names_in(text)):
+                if name not in known and name not in operands:
+                    where = functor.hip.location
+                    _note(where, f"'hip' of op '{functor.name}'", name, {*known, *operands}, mend, problems)
+    for kernel in family.kernels:
+        for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
+            if name not in known:
+                _note(kernel.call_location, f"'call' of kernel '{kernel.name}'", name, known, mend, problems)
+
+
+def _functions(templates: Templates, beside: PurePosixPath | None, module: str) -> list[str] | None:
+    """The functions that a module beside a template defines; None where it is missing, or no Python yet."""
+    text = templates.text(beside.with_name(f"{module}.py")) if beside is not None else None
+    if text is None:
+        return None
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return None
+    return [node.name for node in body if isinstance(node, ast.FunctionDef)]
+
+
+def _check_arrays(
+    kind: FunctorKind, operands: Iterable[str], beside: Mapping[str, list[str] | None], problems: list[Problem]
+) -> None:
+    # A reduction's expression is a name alone, of a function.
+    is_reduce = kind.name == "reduce"
+    mend = f"define it in {_REDUCTIONS}.py" if is_reduce else "write one of the operands, or a name of NumPy"
+    for functor in kind.functors:
+        for name in dict.fromkeys(name for text in functor.numpy.texts for name in _outer_names(text)):
+            known = _reductions(beside, name) if is_reduce else _resolved(name, operands, beside)
+            if known is not None:
+                what = f"'numpy' of op '{functor.name}'"
+                _note(functor.numpy.location, what, ".".join(name), known, mend, problems)
+
+
+def _outer_names(expression: str) -> Iterator[tuple[str, ...]]:
+    """The names, with their attributes, that an expression of Python takes from its surroundings."""
+    try:
+        tree = ast.parse(expression, mode="eval")
+    except SyntaxError:
+        return
+    nodes = list(ast.walk(tree))
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    parts = {node.value for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        name = _dotted(node)
+        if name and node not in parts and name[0] not in own:
+            yield name
+
+
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=value, attr=name):
+            base = _dotted(value)
+            return (*base, name) if base else ()
+    return ()
+
+
+def _reductions(beside: Mapping[str, list[str] | None], name: tuple[str, ...]) -> Iterable[str] | None:
+    known = beside[_REDUCTIONS]
+    return None if known is None or name[0] in known else known
+
+
+def _resolved(
+    name: tuple[str, ...], operands: Iterable[str], beside: Mapping[str, list[str] | None]
+) -> Iterable[str] | None:
+    """None where something answers to `name`; else the names that are known in its place."""
+    first, *rest = name
+    if first in operands:
+        return None
+    if first == _NUMERICS:
+        known = beside[_NUMERICS]
+        return None if known is None or not rest or rest[0] in known else [f"{first}.{other}" for other in known]
+    value: object = _numpy()
+    if first != _NUMPY:
+        return [*operands, *([f"{_NUMPY}.{first}"] if hasattr(value, first) else [])]
+    prefix = first
+    for attribute in rest:
+        if not hasattr(value, attribute):
+            return [f"{prefix}.{other}" for other in dir(value)]
+        value, prefix = getattr(value, attribute), f"{prefix}.{attribute}"
+    return None
