@@ -1,7 +1,7 @@
 """The types that a parameter of a method may have, and how the dispatch makes its argument one of them.
 
 What is no integer, number or flag of Python's own becomes one here, at the border, before anything is checked, computed
-or cached with it; what is an object of another class is refused.
+or cached with it, and what names a dtype becomes that dtype; what is an object of another class is refused.
 """
 
 import re
@@ -12,9 +12,18 @@ from opgen.model import FUNCTOR_KINDS
 
 _OPTIONAL: Final = " | None"
 # The function of the emitted package's `argument` module that converts to a type.
-_CONVERTERS: Final = {"Array": "array", "bool": "boolean", "float": "real", "int": "integer", "int | float": "number"}
+_CONVERTERS: Final = {
+    "Array": "array",
+    "bool": "boolean",
+    "DType": "dtype",
+    "float": "real",
+    "int": "integer",
+    "int | float": "number",
+}
+# What the dispatch takes for a type, where a type checker would not let it pass for that type.
+_ACCEPTED: Final = {"DType": "DTypeLike"}
 _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
-_CLASSES: Final = ("DType", "Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in FUNCTOR_KINDS))
+_CLASSES: Final = ("Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in FUNCTOR_KINDS))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
 _UNCHANGED: Final = ("Sequence[float]",)
@@ -31,6 +40,12 @@ class Border:
     kind: str | None  # the class of which it must be an object
     count: int | None = None  # of the integers that are converted
     is_optional: bool = False  # None stays None
+
+
+def accepted(type_text: str) -> str:
+    """The type that the dispatch takes for an argument of a type."""
+    name = type_text.removesuffix(_OPTIONAL)
+    return _ACCEPTED.get(name, name) + type_text.removeprefix(name)
 
 
 def border(type_text: str) -> Border | None:

@@ -2,18 +2,23 @@
 
 The dispatch calls these functions for every argument, by its type in the spec, and so do the constructors of shapes,
 layouts and parameters. What is then computed with, cached or packed for a kernel can't wrap as NumPy's integers do, and
-no float or bool stands for the integer that it equals. The first two arguments are the op and the name of the argument.
+no float or bool stands for the integer that it equals. What names a dtype becomes that dtype. The first two arguments
+are the op and the name of the argument.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import numpy as np
 
+from .dtype import DType
 from .error import InvalidArgument
+
+# A dtype, its name, or NumPy's type, dtype or name of it.
+DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
 
 # Beyond this nothing is counted in integers, and an error could not even print them.
 _MOST: Final = 1 << 256
@@ -96,6 +101,23 @@ def boolean(op: str, name: str, value: Any) -> bool:
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InvalidArgument(op, f"{name} is True or False, not {_shown(value)}")
+
+
+def dtype(op: str, name: str, value: DTypeLike) -> DType:
+    """Return the dtype that is meant by its name or by one of NumPy's types."""
+    if isinstance(value, DType):
+        return value
+    meant: object = value
+    if isinstance(meant, type) and issubclass(meant, np.generic):
+        meant = np.dtype(meant)
+    if isinstance(meant, np.dtype) and meant.isnative:
+        meant = meant.name
+    found = DType.named(meant) if isinstance(meant, str) else None
+    if found is None:
+        known = ", ".join(known.value for known in DType)
+        reason = f"{name} is a DType, its name or NumPy's type of it, not {_shown(value)}"
+        raise InvalidArgument(op, f"{reason}; use one of {known}")
+    return found
 
 
 def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:

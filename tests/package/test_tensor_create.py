@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, DType, InvalidArgument, InvalidLayout, Layout, OutOfMemory, Tensor, UnsupportedDType
+from tallow import Device, DType, InvalidArgument, InvalidLayout, Layout, OutOfMemory, Shape, Tensor, UnsupportedDType
 
 from .arrays import FLOATS, same
 
@@ -161,6 +161,23 @@ def test_dtypes_by_name(device: Device, dtype: DType) -> None:
     assert tensor.to_dtype(dtype.value) is tensor
 
 
+@pytest.mark.parametrize("dtype", DType)
+def test_storages_and_devices_take_dtypes_by_name(device: Device, dtype: DType) -> None:
+    shape = Shape((2,))
+    for name in (dtype.value, dtype.numpy.name, dtype.numpy, dtype.numpy.type):
+        assert device.zeros(shape, name).dtype is dtype
+        assert device.alloc_uninit(shape, name).dtype is dtype
+        storage = device.storage_from_slice([1, 2], name)
+        assert storage.dtype is dtype
+        assert device.storage_from_slice([1, 2], DType.I64).to_dtype(Layout.contiguous(shape), name).dtype is dtype
+        if dtype.is_float:
+            assert device.rand_uniform_f64(0, 1, shape, name).dtype is dtype
+            assert device.rand_normal_f64(0, 1, shape, name).dtype is dtype
+    for call in (lambda: device.zeros(shape, "f17"), lambda: storage.to_dtype(Layout.contiguous(shape), "f17")):
+        with pytest.raises(InvalidArgument, match=r"^(zeros|to_dtype): dtype is a DType, .* not 'f17'"):
+            call()
+
+
 @pytest.mark.parametrize(
     "dtype", ["f17", "F32", "<f4", "f8", "", "int8", np.int8, np.dtype(">f4"), np.bool_, float, int, 4, None, ["f32"]]
 )
@@ -177,7 +194,9 @@ def test_what_is_no_dtype(dtype: Any) -> None:
         calls["full"] = lambda: Tensor.full(2, 1, dtype=dtype)
         calls["arange"] = lambda: Tensor.arange(2, dtype=dtype)
     for name, call in calls.items():
-        with pytest.raises(InvalidArgument, match=f"^{name}: .* is no dtype; use one of u8, u32, .*, f8e4m3"):
+        with pytest.raises(
+            InvalidArgument, match=f"^{name}: dtype is a DType, its name .*; use one of u8, u32, .*, f8e4m3"
+        ):
             call()
 
 

@@ -54,13 +54,15 @@ def device(spec: Spec, _: str | None) -> DeviceView:
         for backend in spec.backends
     )
     methods = tuple(device_method(spec, method) for method in spec.device_methods)
-    text = "\n".join(method.opening for method in methods)
-    groups = {group.upper() for group in spec.groups if f" {group.upper()}," in text}
+    text = "\n".join(line for method in methods for line in (method.opening, *(b.body for b in method.branches)))
+    dtypes = {group.upper() for group in spec.groups if f" {group.upper()}," in text}
+    dtypes |= {"DType"} if "DType." in text else set()
     imports = import_lines(
         {
             ".": {"argument", "check", "pickling"},
             ".backends": {"AnyDevice", *(backend.device for backend in backends)},
-            ".dtype": {"Array", "DType", *groups},
+            ".argument": {"DTypeLike"},
+            ".dtype": {"Array", *dtypes},
             ".error": {"InvalidArgument", "UnsupportedDType"},
             ".shape": {"Shape"},
             ".storage": {"Storage"},

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from opgen.arguments import border
+from opgen.arguments import accepted, border
 from opgen.matrix import Cell, method_cells
 from opgen.model import Backend, Method, Names, Spec
 from opgen.signature import Signature
@@ -62,10 +62,12 @@ def _own(type_text: str) -> str:
     return re.sub(r"\bStorage\b", "Self", type_text).replace("Device", '"device_module.Device"')
 
 
-def definition(signature: Signature, *, own: bool, indent: int = 4) -> str:
-    """The `def` line of a method; with `own`, Storage is written as Self."""
+def definition(signature: Signature, *, own: bool, is_border: bool = False, indent: int = 4) -> str:
+    """The `def` line of a method; with `own`, Storage is written as Self, at the border types as what is accepted."""
     rewrite = _own if own else str
-    parameters = ["self", *(f"{p.name}: {rewrite(p.type)}" for p in signature.parameters)]
+    types = [accepted(p.type) if is_border else p.type for p in signature.parameters]
+    named = zip(signature.arguments, types, strict=True)
+    parameters = ["self", *(f"{name}: {rewrite(type_text)}" for name, type_text in named)]
     return wrapped(f"def {signature.name}(", parameters, f") -> {rewrite(signature.returns)}:", indent)
 
 
@@ -104,7 +106,7 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
     subject = ", ".join(f"{name}.inner" for name in stored)
     mismatch = Branch("_", wrapped("raise device_mismatch(", [label, *stored], ")", _BRANCH))
     return MethodView(
-        definition=("@property\n    " if is_property else "") + definition(signature, own=True),
+        definition=("@property\n    " if is_property else "") + definition(signature, own=True, is_border=True),
         opening=_opening(spec, method, [] if is_property else _checks(spec, method, label)),
         subject=subject if len(stored) == 1 else f"({subject})",
         branches=tuple(
@@ -128,7 +130,7 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     checks += [_check_call(item.call.name, label, item.call.arguments) for item in method.checks]
     call = f"inner.{method.name}({', '.join(signature.arguments)})"
     return MethodView(
-        definition=definition(signature, own=False),
+        definition=definition(signature, own=False, is_border=True),
         opening=_opening(spec, method, checks),
         subject="self.inner",
         branches=tuple(

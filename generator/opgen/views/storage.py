@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from opgen.model import Backend, Family, Spec
-from opgen.views.method import MethodView, class_name, storage_method, types_in
+from opgen.views.method import MethodView, class_name, storage_method
 from opgen.views.python import docstring, import_lines, wrapped
 
 # Where the types that signatures mention live in the emitted package.
@@ -13,6 +13,7 @@ _TYPE_MODULES = {
     "InplaceOp": "..custom_op",
     "Params": "..conv",
     "DType": "..dtype",
+    "DTypeLike": "..argument",
     "Layout": "..layout",
     "Shape": "..shape",
     "Op": "..op",
@@ -66,11 +67,11 @@ def _imports(spec: Spec, family: Family, methods: tuple[MethodView, ...]) -> str
         line for method in methods for line in (method.opening, *(branch.body for branch in method.branches))
     )
     modules: dict[str, set[str]] = {"..backends": set(backend_classes(spec, "Storage"))}
+    for name in re.findall(r"[A-Z]\w*", "".join(method.definition for method in methods)):
+        module = _module_of(name)
+        if module is not None:
+            modules.setdefault(module, set()).add(name)
     for method in family.methods:
-        for name in types_in(method.signature):
-            module = _module_of(name)
-            if module is not None:
-                modules.setdefault(module, set()).add(name)
         if method.kind is not None and f"{class_name(method.kind)}." in text:
             modules.setdefault("..op", set()).add(class_name(method.kind))
     if "UnsupportedDType(" in text:

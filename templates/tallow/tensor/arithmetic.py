@@ -13,6 +13,7 @@ from typing import Never, Self
 
 import numpy as np
 
+from .. import argument
 from ..error import InvalidArgument, TallowError, UnsupportedDType
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp
@@ -138,6 +139,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self._filled("zero_", 0)
 
     def _filled(self, op: str, value: float, mend: str = CONVERT) -> Self:
+        value = argument.number(op, "value", value)
         self._storage.const_set(as_number(op, value, self.dtype, mend), self._layout)
         return self
 

@@ -8,9 +8,10 @@ from typing import Never, Self
 
 import numpy as np
 
+from .. import argument
+from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
-from ..dtype_like import DTypeLike, as_dtype
 from ..error import InvalidArgument
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
@@ -114,7 +115,7 @@ class TensorBase:
         Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
         nearest even, and f8e4m3 saturates at 448.
         """
-        target = as_dtype("to_dtype", dtype)
+        target = argument.dtype("to_dtype", "dtype", dtype)
         return self if target is self.dtype else self._like(self._storage.to_dtype(self._layout, target))
 
     def _reduce(

@@ -10,9 +10,9 @@ from typing import Never, Self
 import numpy as np
 
 from .. import argument
+from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import Array, DType
-from ..dtype_like import DTypeLike, as_dtype
 from ..error import InvalidArgument, OutOfMemory, TallowError
 from ..layout import Layout
 from ..shape import Shape
@@ -40,7 +40,7 @@ class CreationMethods(InteropMethods):
     ) -> Self:
         """Make a tensor of zeros."""
         sizes = _shape("zeros", shape, more)
-        return cls._new(device_of(device).zeros(sizes, as_dtype("zeros", dtype)), Layout.contiguous(sizes))
+        return cls._new(device_of(device).zeros(sizes, dtype), Layout.contiguous(sizes))
 
     @classmethod
     def ones(
@@ -71,7 +71,7 @@ class CreationMethods(InteropMethods):
 
     @classmethod
     def _full(cls, op: str, shape: Shape, value: float, dtype: DTypeLike, device: Device | str | None) -> Self:
-        storage = device_of(device).alloc_uninit(shape, as_dtype(op, dtype))
+        storage = device_of(device).alloc_uninit(shape, argument.dtype(op, "dtype", dtype))
         return cls._new(storage, Layout.contiguous(shape))._filled(op, value, "use a {} dtype")
 
     def zeros_like(self) -> Self:
@@ -102,10 +102,10 @@ class CreationMethods(InteropMethods):
         if step == 0:
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
         if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
-            target = DType.I64 if dtype is None else as_dtype("arange", dtype)
+            target = DType.I64 if dtype is None else argument.dtype("arange", "dtype", dtype)
             array = _integers(first, end, step, target if target.is_integer else DType.I64)
         else:
-            target = DType.F32 if dtype is None else as_dtype("arange", dtype)
+            target = DType.F32 if dtype is None else argument.dtype("arange", "dtype", dtype)
             array = _floats(float(first), float(end), float(step))
             if target.is_integer:
                 array = exact_integers("arange", array, target)
@@ -128,7 +128,7 @@ class CreationMethods(InteropMethods):
         sizes = _shape("rand", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_uniform_f64(lo, up, sizes, as_dtype("rand", dtype))
+            storage = target.rand_uniform_f64(lo, up, sizes, dtype)
         except TallowError as error:
             error.rename("rand")
             raise
@@ -151,7 +151,7 @@ class CreationMethods(InteropMethods):
         sizes = _shape("randn", shape, more)
         target = device_of(device)
         try:
-            storage = target.rand_normal_f64(mean, std, sizes, as_dtype("randn", dtype))
+            storage = target.rand_normal_f64(mean, std, sizes, dtype)
         except TallowError as error:
             error.rename("randn")
             raise

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import Self, SupportsIndex
 
 from ..argument import integer
-from ..error import InvalidArgument, InvalidIndex
+from ..error import InvalidArgument, InvalidIndex, TallowError
 from ..layout import Layout
 from ..shape import Shape
+from ..storage import Storage
 from .base import require_tensors
 from .views import ViewMethods
 
@@ -76,15 +77,11 @@ class IndexMethods(ViewMethods):
         Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
         Of several writes to one element the last in row-major order wins.
         """
-        return self.copy().scatter_(indexes, source, dim)
+        return self.copy()._scattered("scatter", Storage.scatter_set, indexes, source, dim)
 
     def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
-        require_tensors("scatter_set", indexes, source)
-        dim = self.shape.dim("scatter_set", dim)
-        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
-        self._storage.scatter_set(self._layout, *operands, dim)
-        return self
+        return self._scattered("scatter_", Storage.scatter_set, indexes, source, dim)
 
     def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
@@ -92,14 +89,21 @@ class IndexMethods(ViewMethods):
         The shapes are those of `scatter`. Sums are in row-major order of the source, in the compute dtype, rounded
         once.
         """
-        return self.copy().scatter_add_(indexes, source, dim)
+        return self.copy()._scattered("scatter_add", Storage.scatter_add, indexes, source, dim)
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
-        require_tensors("scatter_add", indexes, source)
-        dim = self.shape.dim("scatter_add", dim)
+        return self._scattered("scatter_add_", Storage.scatter_add, indexes, source, dim)
+
+    def _scattered(self, op: str, scatter: Callable[..., None], indexes: Self, source: Self, dim: int) -> Self:
+        require_tensors(op, indexes, source)
+        dim = self.shape.dim(op, dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
-        self._storage.scatter_add(self._layout, *operands, dim)
+        try:
+            scatter(self._storage, self._layout, *operands, dim)
+        except TallowError as error:
+            error.rename(op)
+            raise
         return self
 
     def index_add(self, indexes: Self, source: Self, dim: int) -> Self:

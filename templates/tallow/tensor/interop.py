@@ -7,9 +7,10 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .. import argument
+from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import Array
-from ..dtype_like import DTypeLike, as_dtype
 from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..storage import Storage
@@ -40,12 +41,12 @@ class InteropMethods(ArithmeticMethods):
         array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
         `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
         """
-        target = None if dtype is None else as_dtype("tensor", dtype)
+        target = None if dtype is None else argument.dtype("tensor", "dtype", dtype)
         if isinstance(data, np.ndarray | np.generic | TensorBase):
             array = np.asarray(data)
         else:
             array, target = from_lists(data, target)
-        tensor = self.from_numpy(array)
+        tensor = self._of_array("tensor", array, Device.cpu())
         tensor = (tensor if target is None else tensor.to_dtype(target)).to(device_of(device))
         self._storage, self._layout = tensor._storage, tensor._layout
 
@@ -55,8 +56,16 @@ class InteropMethods(ArithmeticMethods):
 
         `InvalidArgument` for a dtype that no tensor has.
         """
-        array = _known(np.asarray(array))
-        return cls._new(device_of(device).storage(array), Layout.contiguous(array.shape))
+        return cls._of_array("from_numpy", np.asarray(array), device_of(device))
+
+    @classmethod
+    def _of_array(cls, op: str, array: Array, device: Device) -> Self:
+        array = _known(array)
+        try:
+            return cls._new(device.storage(array), Layout.contiguous(array.shape))
+        except TallowError as error:
+            error.rename(op)
+            raise
 
     def numpy(self) -> Array:
         """Copy the elements to an array of the same shape and dtype; bf16 and f8e4m3 are those of ml_dtypes."""
