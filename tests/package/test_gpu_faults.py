@@ -138,8 +138,9 @@ def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
     dims = [count, *[1] * 7]
     multipliers = [2**32 * (2**shift - count) // count + 1, *[1] * 7]
     strides = [1, *[0] * 15]
+    call = gpu.index_errors.next_call()
     arguments = GATHER.pack(
-        *addresses, 10, 1, INDEX_OPS[op], 4, count, 1, *dims, *multipliers, shift, *[0] * 7, *strides
+        *addresses, 10, call, INDEX_OPS[op], 4, 1, count, 1, *dims, *multipliers, shift, *[0] * 7, *strides
     )
     gpu.kernels.launch("index", "gather_b32", 1, arguments)
     gpu.index_errors.expect()

@@ -1,5 +1,6 @@
 """What the ops of the GPU backends launch: which kernels, on how many blocks, with which arguments. No GPU needed."""
 
+import itertools
 import math
 from itertools import product
 from types import SimpleNamespace
@@ -41,7 +42,8 @@ class Recorder:
             zero=lambda *arguments: self.zeroed.append(arguments),
             fill_bytes=lambda *arguments: self.filled.append(arguments),
         )
-        self.index_errors = SimpleNamespace(address=64, expect=self._expect)
+        calls = itertools.count(1)
+        self.index_errors = SimpleNamespace(address=64, next_call=lambda: next(calls), expect=self._expect)
         self.blas = blas
         self.images = images
         self._next = 1 << 20
@@ -349,9 +351,19 @@ def test_rows_are_gathered_in_wide_elements(device):
     x.index_select(indexes, layout((10, 64)), layout((10,)), 0)
     x.index_select(indexes, layout((10, 64), (65, 1)), layout((10,)), 0)
     assert device.names == ["gather_b128", "gather_b16"]
-    _, _, _, errors, size, row_stride, op, kind, count, *_ = arguments.GATHER.unpack(device.launches[0][3])
-    assert (errors, size, row_stride, op, kind, count) == (64, 10, 8, 4, 4, 80)
+    _, _, _, errors, size, call, op, kind, row_stride, count, *_ = arguments.GATHER.unpack(device.launches[0][3])
+    assert (errors, size, call, op, kind, row_stride, count) == (64, 10, 1, 4, 4, 8, 80)
     assert device.looks == 2
+
+
+def test_indexes_into_nothing_are_looked_at(device):
+    x, indexes = device.empty(DType.F32, 0), device.empty(DType.I64, 10)
+    x.index_select(indexes, layout((4, 0)), layout((10,)), 0)
+    x.index_add(layout((4, 0)), indexes, layout((10,)), x, layout((10, 0)), 0)
+    assert device.names == ["index_check"] * 2
+    x.index_select(indexes, layout((4, 0)), layout((0,)), 0)
+    x.index_add(layout((4, 0)), indexes, layout((0,)), x, layout((0, 0)), 0)
+    assert device.looks == len(device.launches) == 2
 
 
 PASSES = ["sort_count", "sort_scan", "sort_scatter"]
@@ -379,15 +391,41 @@ def test_added_elements_are_sorted_or_walked_by_threads_or_waves(device, shape, 
     x, indexes = device.empty(DType.F32, math.prod(shape)), device.empty(DType.U32, math.prod(shape))
     x.scatter_add(layout(shape), indexes, layout(shape), device.empty(DType.F32, x.length), layout(shape), dim)
     assert device.names[-1] == f"scatter_add_f32_{name}"
-    assert len(device.names) == 1 or name == "sorted"
-    assert device.looks == 1
+    if name == "sorted":
+        assert device.looks == 1
+        return
+    # Of few indexes every block looks at all, which saves a launch.
+    assert device.names[:-1] == ["index_check"] * (x.length > 1024)
+    assert device.looks == len(device.names)
+    is_unchecked, lines, length = arguments.SCATTER_LINES.unpack(device.launches[-1][3])[11:14]
+    assert (is_unchecked, lines * length) == (x.length <= 1024, x.length)
+
+
+def test_an_index_that_positions_share_is_looked_at_once(device):
+    device.driver.multiprocessors = 132
+    x, indexes, source = (device.empty(dtype, 1 << 20) for dtype in (DType.F32, DType.I64, DType.F32))
+    shape, shared = layout((1024, 1024)), layout((1024, 1024), (1, 0))
+    x.scatter_add(shape, indexes, shared, source, shape, 0)
+    assert device.names[0] == "index_check"
+    assert arguments.INDEX_CHECK.unpack(device.launches[0][3])[6:9] == (1024, 1, 1024)
+
+
+def test_all_indexes_are_looked_at_before_anything_is_written(device):
+    """Where the elements are more than one launch numbers."""
+    x, indexes, source = (device.empty(dtype, 1 << 32) for dtype in (DType.U8, DType.U8, DType.U8))
+    shape = layout((3, 1 << 30))
+    x.scatter_set(shape, indexes, shape, source, shape, 0)
+    assert device.names == ["index_check"] * 2 + ["scatter_mark", "scatter_set_b8"] * 3
+    assert {arguments.INDEX_CHECK.unpack(packed)[3] for *_, packed in device.launches[:2]} == {1}
+    assert {arguments.SCATTER.unpack(packed)[6] for *_, packed in device.launches[2:]} == {1}
 
 
 def test_sums_of_short_floats_are_kept_in_long_ones(device):
     half, indexes = device.empty(DType.F16, 1 << 16), device.empty(DType.U32, 1 << 16)
     square = layout((256, 256))
     half.scatter_add(square, indexes, square, device.empty(DType.F16, 1 << 16), square, 1)
-    assert device.names == ["cast_f16_f32_contiguous", "scatter_add_f16_waves", "cast_f32_f16_contiguous"]
+    casts = ["cast_f16_f32_contiguous", "cast_f32_f16_contiguous"]
+    assert device.names == ["index_check", casts[0], "scatter_add_f16_waves", casts[1]]
 
 
 def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
@@ -395,13 +433,13 @@ def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
     indexes, source = device.empty(DType.I64, 1 << 26), device.empty(DType.F32, 1 << 26)
     x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
     x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
-    assert device.names == ["scatter_add_f32_waves"] * 2
+    assert device.names == ["index_check", "scatter_add_f32_waves"] * 2
     # 8 waves a block: of 4 multiprocessors 32 each have room, of which 8 stay near where a line has 64 KiB.
-    assert [blocks for _, _, blocks, _ in device.launches] == [16, 16]
+    assert [blocks for _, _, blocks, _ in device.launches[1::2]] == [16, 16]
     device.driver.multiprocessors = 64
     x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
     x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
-    assert [blocks for _, _, blocks, _ in device.launches[2:]] == [64, 256]
+    assert [blocks for _, _, blocks, _ in device.launches[5::2]] == [64, 256]
 
 
 def test_few_keys_are_sorted_by_one_block(device):
@@ -410,11 +448,11 @@ def test_few_keys_are_sorted_by_one_block(device):
     assert device.names == ["sort_keys", "index_add_f32"]
     assert not device.filled
     fields = arguments.SORT_KEYS.unpack(device.launches[0][3])
-    assert (fields[5], fields[9:12]) == (300, (300, 9, 4096))
+    assert (fields[5], fields[9:13]) == (300, (1, 300, 9, 4096))
     x.index_add(layout((1 << 15, 8)), indexes, layout((4096,)), source, layout((4096, 8)), 0)
     assert device.names[2:] == ["sort_keys", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1 << 17)
-    assert arguments.SORT_KEYS.unpack(device.launches[2][3])[9:12] == (0, 16, 4096)
+    assert arguments.SORT_KEYS.unpack(device.launches[2][3])[10:13] == (0, 16, 4096)
     x.index_add(layout((300, 8)), indexes, layout((4097,)), source, layout((4097, 8)), 0)
     assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)
@@ -506,18 +544,42 @@ def test_every_way_adds_one_row_to_all(gpu, way):
 
 @pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
 @pytest.mark.parametrize("index", [50, -1, 1 << 32])
-def test_every_way_notes_an_index_out_of_range(gpu, way, index):
-    operand, ones = backend.part("ops.operand").Operand, np.ones((3, 150), np.float32)
-    indexes = np.arange(450).reshape(3, 150) % 50
-    indexes[1, 77] = index
-    target = gpu.storage(np.zeros((3, 50), np.float32))
-    operands = (operand(gpu.storage(array), layout((3, 150))) for array in (indexes, ones))
-    adders()[way](operand(target, layout((3, 50))), *operands, 1)
+@pytest.mark.parametrize("length", [3, 150, 2000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_every_way_writes_nothing_where_an_index_is_out_of_range(gpu, way, index, length, dtype):
+    operand, ones = backend.part("ops.operand").Operand, np.ones((3, length), dtype)
+    indexes = np.arange(3 * length).reshape(3, length) % 50
+    good, bad = gpu.storage(indexes), indexes.copy()
+    bad[2, length // 2] = index
+    target, source = gpu.storage(np.ones((3, 50), dtype)), operand(gpu.storage(ones), layout((3, length)))
+
+    def add(places):
+        adders()[way](operand(target, layout((3, 50))), operand(places, layout((3, length))), source, 1)
+
+    add(gpu.storage(bad))
     with pytest.raises(InvalidIndex, match=f"scatter_add: index {index} is out of range; use one from 0 to 49"):
         gpu.synchronize()
-    expected = np.full((3, 50), 3, np.float32)
-    expected[1, 27] = 2
-    np.testing.assert_array_equal(target.to_numpy().reshape(3, 50), expected)
+    assert target.to_numpy().tolist() == [1] * 150
+    # Only the call that had the index is refused.
+    add(gpu.storage(bad))
+    add(good)
+    with pytest.raises(InvalidIndex):
+        gpu.synchronize()
+    counts = [np.bincount(line, minlength=50) for line in indexes]
+    np.testing.assert_array_equal(target.to_numpy(), 1 + np.concatenate(counts))
+
+
+def test_a_scatter_of_several_parts_writes_nothing_where_an_index_is_out_of_range(gpu, monkeypatch):
+    index = backend.part("ops.index")
+    monkeypatch.setattr(index, "parts", lambda *arguments: parts(*arguments, limit=16))
+    indexes = np.arange(50) % 10
+    indexes[49] = 10
+    operands = gpu.storage(indexes), layout((50,)), gpu.storage(np.ones(50, np.int32)), layout((50,)), 0
+    target = gpu.storage(np.zeros(10, np.int32))
+    target.scatter_set(layout((10,)), *operands)
+    with pytest.raises(InvalidIndex, match="scatter_set: index 10 is"):
+        gpu.synchronize()
+    assert target.to_numpy().tolist() == [0] * 10
 
 
 def test_counts_of_many_blocks_are_summed(gpu):

@@ -7,14 +7,16 @@
 
 namespace tallow {
 
-// The first index out of range since the host last looked. `state` is 0 while there is none.
+// The first index out of range since the host last looked. `state` is 0 while there is none. `refused` is the number of
+// the last call that had one; the host gives no number twice.
 struct IndexError {
     uint32_t state;
     uint32_t op;
     int64_t index;
     int64_t size;
+    uint64_t refused;
 };
-static_assert(sizeof(IndexError) == 24, "the host reads it back");
+static_assert(sizeof(IndexError) == 32, "the host reads it back");
 
 constexpr int64_t no_row = -1;
 
@@ -30,8 +32,15 @@ TALLOW_INLINE int64_t checked_row(const Arguments& arguments, int64_t index, int
             error->index = index;
             error->size = static_cast<int64_t>(arguments.size);
         }
+        error->refused = arguments.call;
     }
     return no_row;
+}
+
+// Whether an index of the call was met that is out of range, so that nothing is written. Every lane of the wave must
+// take part: of a vote compilers know that all lanes get one answer, which costs the loops behind it no registers.
+template <typename Arguments> TALLOW_INLINE bool is_refused(const Arguments& arguments) {
+    return ballot(pointer_to<const IndexError>(arguments.errors)->refused == arguments.call) != 0;
 }
 
 // The dtype of the indexes is the same for a whole launch, so that the switch costs no divergence.
@@ -143,6 +152,37 @@ TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t place, ui
     }
 }
 
+// Those from place `begin` on of a run of `Length`; operand 0 is the indexes.
+template <uint32_t Length, uint32_t N, uint32_t Operands, typename Arguments>
+TALLOW_INLINE void load_indexes_of_run(const Arguments& arguments, const Run<Operands>& run, uint32_t begin,
+                                       uint64_t (&loaded)[N]) {
+    const uint64_t step = arguments.strides[0];
+    if (run.template is_in_one_row<Length>()) {
+        load_index_run(arguments, run.offsets[0] + begin * step, step, loaded);
+    } else {
+        uint64_t places[N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            places[i] = run.place(0, begin + i, step);
+        load_indexes(arguments, places, loaded);
+    }
+}
+
+// Looks at every index, of which operand 0 is all there is, and leaves to the record what it meets.
+template <typename Arguments> struct IndexChecker {
+    const Arguments& arguments;
+    template <uint32_t N> TALLOW_INLINE void visit(uint32_t, const Run<1>& run) const {
+        uint64_t loaded[N];
+        load_indexes_of_run<N>(arguments, run, 0, loaded);
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i)
+            loaded_row(arguments, loaded[i]);
+    }
+};
+template <typename Arguments> TALLOW_INLINE void check_indexes(const Arguments& arguments) {
+    visit_runs<4, 1>(arguments, IndexChecker<Arguments>{arguments});
+}
+
 // Operand 0 is the indexes, operand 1 the source, whose stride along the chosen dim is row_stride instead. Several
 // indexes are loaded before any of their elements is.
 template <typename T, typename Arguments> struct GatherMaker {
@@ -150,20 +190,11 @@ template <typename T, typename Arguments> struct GatherMaker {
     template <uint32_t N> TALLOW_INLINE Pack<T, N> make(const Run<2>& run) const {
         constexpr uint32_t ahead = N < 4 ? N : 4;
         const T* const source = pointer_to<const T>(arguments.source);
-        const uint64_t step = arguments.strides[0];
         Pack<T, N> pack;
 #pragma unroll
         for (uint32_t begin = 0; begin < N; begin += ahead) {
             uint64_t loaded[ahead];
-            if (run.template is_in_one_row<N>()) {
-                load_index_run(arguments, run.offsets[0] + begin * step, step, loaded);
-            } else {
-                uint64_t places[ahead];
-#pragma unroll
-                for (uint32_t i = 0; i < ahead; ++i)
-                    places[i] = run.place(0, begin + i, step);
-                load_indexes(arguments, places, loaded);
-            }
+            load_indexes_of_run<N>(arguments, run, begin, loaded);
             int64_t rows[ahead];
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i)
@@ -216,6 +247,8 @@ template <typename Arguments> TALLOW_INLINE void mark_winners(const Arguments& a
     for_each_scattered(arguments, MarkWinner{pointer_to<uint32_t>(arguments.winners)});
 }
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_set(const Arguments& arguments) {
+    if (is_refused(arguments))
+        return;
     for_each_scattered(arguments,
                        WriteWinner<T>{pointer_to<const uint32_t>(arguments.winners),
                                       pointer_to<T>(arguments.destination), pointer_to<const T>(arguments.source)});
@@ -244,8 +277,35 @@ TALLOW_INLINE Stretch<T, N> load_stretch(const Arguments& arguments, const uint6
     return stretch;
 }
 
+// Whether the lines are left as they are. Few indexes every block looks at by itself, which takes less time than a
+// launch before.
+template <typename Arguments> TALLOW_INLINE bool are_lines_refused(const Arguments& arguments) {
+    constexpr uint32_t each = 4;
+    if (arguments.is_unchecked) {
+        uint64_t places[each];
+        uint64_t loaded[each];
+#pragma unroll
+        for (uint32_t i = 0; i < each; ++i) {
+            const uint32_t last = arguments.lines * arguments.length - 1;
+            const uint32_t element = thread_index() + i * block_size < last ? thread_index() + i * block_size : last;
+            const uint32_t line = element / arguments.length;
+            uint64_t offsets[1];
+            locate(arguments, line, offsets);
+            places[i] = offsets[0] + (element - line * arguments.length) * arguments.index_stride;
+        }
+        load_indexes(arguments, places, loaded);
+#pragma unroll
+        for (uint32_t i = 0; i < each; ++i)
+            loaded_row(arguments, loaded[i]);
+        synchronize_block();
+    }
+    return is_refused(arguments);
+}
+
 // A thread walks the positions of one line along the chosen dim. The destination is in the compute dtype.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(const Arguments& arguments) {
+    if (are_lines_refused(arguments))
+        return;
     using Value = compute_type<T>;
     constexpr uint32_t ahead = 4;
     const uint32_t threads = grid_blocks() * block_size;
@@ -292,6 +352,8 @@ template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value
 // A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are under way while
 // these are added. There are fewer than 2**32 - 1 rows; the destination is in the compute dtype.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(const Arguments& arguments) {
+    if (are_lines_refused(arguments))
+        return;
     using Value = compute_type<T>;
     constexpr uint32_t ahead = sizeof(Value) < 8 ? 4 : 2;
     constexpr uint32_t length = ahead * wave_size;
@@ -381,6 +443,8 @@ template <typename Arguments> TALLOW_INLINE void make_sorted_keys(const Argument
 
 // The thread at the first of equal keys adds up all of them, in the order of their positions, and rounds once.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_sorted(const Arguments& arguments) {
+    if (is_refused(arguments))
+        return;
     const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
     const uint32_t* const positions = pointer_to<const uint32_t>(arguments.positions);
     const T* const source = pointer_to<const T>(arguments.source);

@@ -50,26 +50,36 @@ TALLOW_INLINE Run<Operands> locate_run(const Arguments& arguments, uint32_t firs
     return run;
 }
 
-template <uint32_t N, bool Whole, uint32_t Operands, typename T, typename Arguments, typename Maker>
-TALLOW_INLINE void produce_runs(const Arguments& arguments, const Maker& maker) {
+// Calls visitor.visit<N>(first, run) for the elements from `first` on, N at a time.
+template <uint32_t N, bool Whole, uint32_t Operands, typename Arguments, typename Visitor>
+TALLOW_INLINE void visit_runs_of(const Arguments& arguments, const Visitor& visitor) {
     const uint32_t step = grid_blocks() * block_size * N;
-    for (uint32_t first = (block_index() * block_size + thread_index()) * N; first < arguments.count; first += step) {
-        const Run<Operands> run = locate_run<N, Whole, Operands>(arguments, first);
-        store_guarded(pointer_to<T>(arguments.result), first, arguments.count, maker.template make<N>(run));
-    }
+    for (uint32_t first = (block_index() * block_size + thread_index()) * N; first < arguments.count; first += step)
+        visitor.template visit<N>(first, locate_run<N, Whole, Operands>(arguments, first));
+}
+// The same with `Length` at a time, or where rows are shorter than that, one.
+template <uint32_t Length, uint32_t Operands, typename Arguments, typename Visitor>
+TALLOW_INLINE void visit_runs(const Arguments& arguments, const Visitor& visitor) {
+    if (arguments.dims[0] % Length == 0)
+        visit_runs_of<Length, true, Operands>(arguments, visitor);
+    else if (arguments.dims[0] > Length)
+        visit_runs_of<Length, false, Operands>(arguments, visitor);
+    else
+        visit_runs_of<1, true, Operands>(arguments, visitor);
 }
 
-// The same with maker.make<N>(run), which makes N elements. A thread makes a pack of them, or where rows are shorter
-// than a pack one element.
+// result[i] and those behind it = maker.make<N>(run).
+template <typename T, typename Arguments, typename Maker> struct RunStore {
+    const Arguments& arguments;
+    const Maker& maker;
+    template <uint32_t N, uint32_t Operands> TALLOW_INLINE void visit(uint32_t first, const Run<Operands>& run) const {
+        store_guarded(pointer_to<T>(arguments.result), first, arguments.count, maker.template make<N>(run));
+    }
+};
 template <uint32_t Operands, typename T, typename Arguments, typename Maker>
 TALLOW_INLINE void produce_packs(const Arguments& arguments, const Maker& maker) {
     constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
-    if (arguments.dims[0] % length == 0)
-        produce_runs<length, true, Operands, T>(arguments, maker);
-    else if (arguments.dims[0] > length)
-        produce_runs<length, false, Operands, T>(arguments, maker);
-    else
-        produce_runs<1, true, Operands, T>(arguments, maker);
+    visit_runs<length, Operands>(arguments, RunStore<T, Arguments, Maker>{arguments, maker});
 }
 
 } // namespace tallow

@@ -4,6 +4,7 @@ Each thread has a record of its own, so that an error reaches the thread whose c
 did not raise is raised by the next synchronising call of any thread.
 """
 
+import itertools
 import struct
 import threading
 from typing import TYPE_CHECKING, Final
@@ -20,8 +21,9 @@ INDEX_OPS: Final = {
 }
 """The number by which kernels know an op."""
 
-# IndexError of kernels/index.hpp: state, op, index, size. The state is 0 while there is none.
-_RECORD: Final = struct.Struct("=IIqq")
+# IndexError of kernels/index.hpp: state, op, index, size, refused. The state is 0 while there is none.
+_RECORD: Final = struct.Struct("=IIqqQ")
+_STATE_BYTES: Final = 4
 _NAMES: Final = tuple(INDEX_OPS)
 # So many records are allocated at once.
 _PAGE: Final = 128
@@ -68,11 +70,16 @@ class IndexErrors:
         self._free = self._new_page()
         self._left: list[_Record] = []
         self._own = _OfThread(self)
+        self._calls = itertools.count(1)
 
     @property
     def address(self) -> int:
         """The record of this thread: it goes into the arguments of every kernel that reads indexes."""
         return self._own.record.address
+
+    def next_call(self) -> int:
+        """A number that no call has had."""
+        return next(self._calls)
 
     def expect(self) -> None:
         """Say that a kernel that may write the record was launched, so that the next `check` looks at it."""
@@ -114,9 +121,9 @@ class IndexErrors:
             # Before the look, since a finaliser may launch a kernel during it.
             record.expected = False
             self._driver.copy_to_host(found, record.address)
-            state, op, index, size = _RECORD.unpack(found.tobytes())
+            state, op, index, size, _ = _RECORD.unpack(found.tobytes())
             if state:
-                self._driver.zero(record.address, _RECORD.size)
+                self._driver.zero(record.address, _STATE_BYTES)
         except BaseException:
             record.expected = True
             raise

@@ -125,6 +125,9 @@ def index_select(bench: Bench) -> None:
             return tensor.storage.index_select(indexes.storage, tensor.layout, indexes.layout, 0)
 
         check_bad_indexes(bench, index_name, (6,), 5, call)
+        # They are looked at even where there is nothing to choose.
+        nothing = bench.place(values.modest(bench.generator, bench.name, (5, 0)))
+        check_bad_indexes(bench, index_name, (6,), 5, lambda indexes, tensor=nothing: call(indexes, tensor))
 
 
 def scatter_set(bench: Bench) -> None:
@@ -162,6 +165,7 @@ def _scatter(bench: Bench, draw: Callable[[np.random.Generator, str, tuple[int, 
             return getattr(tensor.storage, bench.cell.method)(*operands)
 
         check_bad_indexes(bench, index_name, (4, 6), 5, call)
+        bench.assert_untouched(tensor, bench.where(f"{index_name} indexes that are bad write nothing"))
 
 
 def index_add(bench: Bench) -> None:
@@ -185,6 +189,10 @@ def index_add(bench: Bench) -> None:
             return tensor.storage.index_add(*operands)
 
         check_bad_indexes(bench, index_name, (6,), 5, call)
+        bench.assert_untouched(tensor, bench.where(f"{index_name} indexes that are bad write nothing"))
+        # They are looked at even where there is nothing to add.
+        empty = [bench.place(values.modest(bench.generator, bench.name, (rows, 0))) for rows in (5, 6)]
+        check_bad_indexes(bench, index_name, (6,), 5, lambda indexes, operands=empty: call(indexes, *operands))
 
 
 def check_bad_indexes(

@@ -21,28 +21,58 @@ if TYPE_CHECKING:
 
 # The number by which kernels know a dtype of indexes.
 _KINDS: Final = {dtype: kind for kind, dtype in enumerate((DType.U8, DType.U32, DType.I16, DType.I32, DType.I64))}
+# A block looks at so many indexes at once.
+FEW: Final = 4 * BLOCK
 # Of an entry in the table of winners, a u32.
 _WINNER_BYTES: Final = 4
 
 
 class Rows(NamedTuple):
-    """What indexes choose from: `size` rows, `stride` elements apart."""
+    """What the indexes of one call choose from: `size` rows."""
 
-    op: str
     indexes: Operand
+    errors: int
+    """Where an index out of range is recorded."""
     size: int
-    stride: int
+    call: int
+    """A number that no other call has."""
+    op: int
+    kind: int
 
-    def fields(self, stride: int) -> tuple[int, ...]:
-        """The arguments errors, size, row_stride, op and index_kind, the stride in the elements of the kernel."""
-        errors = self.indexes.device.index_errors.address
-        return errors, self.size, stride, INDEX_OPS[self.op], _KINDS[self.indexes.dtype]
+    @classmethod
+    def of(cls, op: str, indexes: Operand, size: int) -> Rows:
+        """Those of a new call."""
+        errors = indexes.device.index_errors
+        return cls(indexes, errors.address, size, errors.next_call(), INDEX_OPS[op], _KINDS[indexes.dtype])
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """The arguments errors, size, call, op and index_kind."""
+        return self[1:]
 
 
 def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
     """Enqueue a kernel that reads indexes."""
     device.kernels.launch("index", kernel, blocks, packed)
     device.index_errors.expect()
+
+
+def check(rows: Rows) -> None:
+    """Enqueue a look at every index: what comes after it in the call writes nothing where one is out of range."""
+    indexes = rows.indexes
+    for blocks, _, (offset,), geometry in _looks(indexes.shape, indexes.strides):
+        packed = arguments.INDEX_CHECK.pack(indexes.address + offset * indexes.itemsize, *rows.fields, *geometry)
+        launch(indexes.device, "index_check", blocks, packed)
+
+
+@lru_cache(maxsize=4096)
+def _looks(shape: Dims, strides: Dims) -> tuple[Part, ...]:
+    if 0 in shape:
+        return ()
+    # An index that several positions share is looked at once.
+    steps = [(size, stride) for size, stride in zip(shape, strides, strict=True) if stride]
+    sizes, strides = zip(*steps, strict=True) if steps else ((), ())
+    return parts(FEW, sizes, (strides,))
 
 
 def without(strides: Dims, dim: int) -> Dims:
@@ -69,12 +99,13 @@ def gather(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
 def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int) -> GpuStorage:
     layout = Layout.contiguous(shape)
     result = x.device.empty(x.dtype, layout.elem_count)
+    rows, stride = Rows.of(op, indexes, x.shape[dim]), x.strides[dim]
     if result.length == 0:
+        check(rows)
         return result
-    rows = Rows(op, indexes, x.shape[dim], x.strides[dim])
-    alignment = copy.alignment_of(x.address | rows.stride * x.itemsize)
+    alignment = copy.alignment_of(x.address | stride * x.itemsize)
     plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment)
-    fields = rows.fields(rows.stride * x.itemsize // plan.width)
+    fields = *rows.fields, stride * x.itemsize // plan.width
     for blocks, first, (index_offset, offset), geometry in plan.parts:
         packed = arguments.GATHER.pack(
             result.memory.address + first * plan.width,
@@ -108,10 +139,13 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         return
     indexes, source = apart(x, indexes), apart(x, source)
     device, itemsize = x.device, x.itemsize
-    rows = Rows("scatter_set", indexes, x.shape[dim], x.strides[dim])
+    rows = Rows.of("scatter_set", indexes, x.shape[dim])
     winners = device.allocate((x.layout.end - x.layout.start_offset) * _WINNER_BYTES if x.layout.end else 0)
-    strides = indexes.strides, without(x.strides, dim), source.strides
-    for blocks, _, offsets, geometry in parts(BLOCK, indexes.shape, strides):
+    launches = parts(BLOCK, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
+    if len(launches) > 1:
+        # One launch marks the winners of its part only, and none may write before all indexes were looked at.
+        check(rows)
+    for blocks, _, offsets, geometry in launches:
         if winners.nbytes:
             device.driver.zero(winners.address, winners.nbytes)
         packed = arguments.SCATTER.pack(
@@ -119,7 +153,8 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
             source.address + offsets[2] * itemsize,
             indexes.address + offsets[0] * indexes.itemsize,
             winners.address + offsets[1] * _WINNER_BYTES,
-            *rows.fields(rows.stride),
+            *rows.fields,
+            x.strides[dim],
             *geometry,
         )
         launch(device, "scatter_mark", blocks, packed)

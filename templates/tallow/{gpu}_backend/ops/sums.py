@@ -52,6 +52,9 @@ _BLOCK_SORT_KEY: Final = 2e-3
 # What comes before and after the passes, where keys are made and positions are read in another order.
 _SORTED: Final = 10.0
 _SORTED_KEY: Final = 4e-5
+# A look at all indexes before, and of each of them.
+_CHECK: Final = 2.0
+_CHECK_INDEX: Final = 2e-6
 # Two casts, and of each element of the target.
 _WIDEN: Final = 5.0
 _WIDEN_ELEMENT: Final = 4e-6
@@ -104,6 +107,8 @@ def _best_way(
     elif not is_dense:
         waves *= _APART
     way, cost = (_Way.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Way.THREADS, threads)
+    if count > index.FEW:
+        cost += _CHECK + _CHECK_INDEX * count
     if dtype is not dtype.compute:
         cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
     is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
@@ -126,19 +131,23 @@ def _sort_cost(count: int, reach: int) -> float:
 def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
     """A copy of `x` with row i of `source` along `dim` added to row indexes[i], in the compute dtype."""
     count = indexes.layout.elem_count
+    rows = Rows.of("index_add", indexes, x.shape[dim])
     if count == 0 or x.layout.elem_count == 0:
-        if source.layout.elem_count:
-            # Nothing to add to: the indexes are still looked at.
-            _sorted_rows(Rows("index_add", indexes, x.shape[dim], 1))
+        index.check(rows)
         return copy.fresh(x)
     if max(count, x.shape[dim]) >= LIMIT:
         result = dense(copy.fresh(x), x.shape)
         _add_by_lines(_Way.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
         return result.storage
-    return _add_rows(x, indexes, source, dim)
+    return _add_rows(x, rows, source, dim)
 
 
 def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    rows = Rows.of(op, indexes, x.shape[dim])
+    # Of few indexes the kernel looks at all before it writes.
+    are_few = indexes.layout.elem_count <= index.FEW
+    if not are_few:
+        index.check(rows)
     target = _widened(x)
     per_block, most_blocks = BLOCK, LIMIT
     if way is _Way.WAVES:
@@ -146,7 +155,6 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
         per_block = BLOCK // gpu[1]
         most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
     size = target.itemsize
-    rows = Rows(op, indexes, x.shape[dim], target.strides[dim])
     shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
     operands = indexes.strides, target.strides, source.strides
     strides = tuple([(*operand[:dim], *operand[dim + 1 :]) for operand in operands])
@@ -158,8 +166,8 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
                 target.address + offsets[1] * size,
                 source.address + place * source.itemsize,
                 indexes.address + index_place * indexes.itemsize,
-                *rows.fields(rows.stride),
-                *(*steps, lines, min(LIMIT, indexes.shape[dim] - start)),
+                *rows.fields,
+                *(target.strides[dim], *steps, are_few, lines, min(LIMIT, indexes.shape[dim] - start)),
                 *geometry,
             )
             name = f"scatter_add_{x.dtype.value}_{way.value}"
@@ -175,42 +183,43 @@ def _widened(x: Operand) -> Operand:
 
 
 def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
-    rows = Rows("scatter_add", indexes, x.shape[dim], x.strides[dim])
-    keys, positions = _sorted(rows, indexes.shape, (indexes.strides, without(x.strides, dim)), reach)
+    rows = Rows.of("scatter_add", indexes, x.shape[dim])
+    keys, positions = _sorted(rows, x.strides[dim], without(x.strides, dim), reach)
     (part,) = parts(BLOCK, source.shape, (source.strides,))
     addresses = x.address, source.address, keys.address, positions.address
-    packed = arguments.SCATTER_SORTED.pack(*addresses, *part.fields)
+    packed = arguments.SCATTER_SORTED.pack(*addresses, rows.errors, rows.call, *part.fields)
     x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Way.SORT.value}", part.blocks, packed)
 
 
 def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
     """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
     device, (count,) = rows.indexes.device, rows.indexes.shape
-    strides = rows.indexes.strides, (0,)
     starts = device.allocate(rows.size * _KEY_BYTES)
     if starts.nbytes and (count > _SORT_TILE or rows.size > _FEW_ROWS):
         device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
     if count <= _SORT_TILE:
-        keys, positions = _sorted_by_block(rows, (count,), strides, rows.size, starts)
+        keys, positions = _sorted_by_block(rows, 1, (0,), rows.size, starts)
     else:
-        keys, positions = _sorted(rows, (count,), strides, rows.size)
+        keys, positions = _sorted(rows, 1, (0,), rows.size)
         packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
         device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK), packed)
     return keys, positions, starts
 
 
-def _sorted(
-    rows: Rows, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], reach: int
-) -> tuple[Slice, Slice]:
-    """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position."""
-    device, count = rows.indexes.device, math.prod(shape)
+def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, Slice]:
+    """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position.
+
+    Rows are `stride` apart, and positions along the dims are as the strides `others` say.
+    """
+    indexes, device = rows.indexes, rows.indexes.device
+    count = indexes.layout.elem_count
     if count <= _SORT_TILE:
-        return _sorted_by_block(rows, shape, strides, reach, None)
+        return _sorted_by_block(rows, stride, others, reach, None)
     keys, positions, other_keys, other_positions = [device.allocate(count * _KEY_BYTES) for _ in range(4)]
     # The sort numbers all keys in 32 bits, so that their launch is one.
-    (part,) = parts(BLOCK, shape, strides)
-    fields = *rows.fields(rows.stride), *part.fields
-    packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, rows.indexes.address, *fields)
+    (part,) = parts(BLOCK, indexes.shape, (indexes.strides, others))
+    fields = *rows.fields, stride, *part.fields
+    packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, indexes.address, *fields)
     index.launch(device, "index_keys", part.blocks, packed)
     blocks = ceil_divide(count, _SORT_TILE)
     counts = device.allocate(_DIGITS * (blocks + 1) * _KEY_BYTES)
@@ -225,24 +234,22 @@ def _sorted(
     return keys, positions
 
 
-def _sorted_by_block(
-    rows: Rows, shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...], reach: int, starts: Slice | None
-) -> tuple[Slice, Slice]:
+def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: Slice | None) -> tuple[Slice, Slice]:
     """As `_sorted`, in one launch, which also notes where each key begins in `starts`, where there is one."""
-    device, count = rows.indexes.device, math.prod(shape)
-    keys, positions = [device.allocate(count * _KEY_BYTES) for _ in range(2)]
-    (part,) = parts(BLOCK, shape, strides)
-    addresses = keys.address, positions.address, starts.address if starts else 0, rows.indexes.address
+    indexes, device = rows.indexes, rows.indexes.device
+    keys, positions = [device.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
+    (part,) = parts(BLOCK, indexes.shape, (indexes.strides, others))
+    addresses = keys.address, positions.address, starts.address if starts else 0, indexes.address
     free = rows.size if starts and rows.size <= _FEW_ROWS else 0
-    fields = *rows.fields(rows.stride), free, reach.bit_length(), *part.fields
+    fields = *rows.fields, stride, free, reach.bit_length(), *part.fields
     index.launch(device, "sort_keys", 1, arguments.SORT_KEYS.pack(*addresses, *fields))
     return keys, positions
 
 
-def _add_rows(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
+def _add_rows(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
     device, dtype, itemsize = x.device, x.dtype, x.itemsize
-    size, count = x.shape[dim], indexes.shape[0]
-    keys, positions, starts = _sorted_rows(Rows("index_add", indexes, size, 1))
+    (count,) = rows.indexes.shape
+    keys, positions, starts = _sorted_rows(rows)
     result = device.empty(dtype, x.layout.elem_count)
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
     for blocks, first, offsets, geometry in parts(strided_block(itemsize), x.shape, strides):
