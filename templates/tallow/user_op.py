@@ -36,8 +36,8 @@ def require_op(op: object, kind: type[UserOp], backend: str) -> None:
     if not isinstance(op, kind):
         reason = f"the op is an object of a class that derives from {kind.__name__}, {_instead(op)}"
         raise InvalidArgument(kind.applied_by, reason)
-    function = getattr(getattr(op, f"{backend}_fwd"), "__func__", None)
-    if any(vars(base).get(f"{backend}_fwd") is function for base in _kinds(op)):
+    # Of `kind`, or of another class of its module that the op derives from.
+    if getattr(op, f"{backend}_fwd").__module__ == kind.__module__:
         raise unwritten(op, kind, backend)
 
 
@@ -74,15 +74,12 @@ def unwritten(op: UserOp, kind: type[UserOp], backend: str) -> InvalidArgument:
     return InvalidArgument(op.name, reason)
 
 
-def _kinds(op: object) -> list[type[UserOp]]:
-    return [base for base in type(op).__mro__ if issubclass(base, UserOp) and "applied_by" in vars(base)]
-
-
 def _instead(op: object) -> str:
     if isinstance(op, type):
         return f"not a class; make an object of it, {op.__name__}()"
-    for base in _kinds(op):
-        return f"not from {base.__name__} as {type(op).__name__} does; call {base.applied_by} with it"
+    if isinstance(op, UserOp):
+        base = next(base for base in type(op).__mro__ if "applied_by" in vars(base))
+        return f"not from {base.__name__} as {type(op).__name__} does; call {op.applied_by} with it"
     return f"not a {type(op).__name__}; derive one"
 
 
