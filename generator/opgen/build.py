@@ -3,44 +3,51 @@
 import ast
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from opgen.cells import build_cells
 from opgen.cpp import flaw
-from opgen.fields import Fields
+from opgen.fields import Fields, Names, build_names
 from opgen.kernels import build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
+    BOUNDS,
     FUNCTOR_KINDS,
-    LOWERING_KINDS,
+    FUNCTOR_OPERANDS,
     Backend,
+    BackendFamily,
     Check,
     DType,
     Expression,
     Family,
     Functor,
     FunctorKind,
-    Lowering,
+    Library,
     Method,
-    Names,
+    Monoid,
     Operand,
     Package,
+    Position,
     Spec,
 )
 from opgen.problem import Location, Problem, did_you_mean
-from opgen.signature import Call, Signature
+from opgen.signature import Call, Parameter, Signature
 from opgen.toolchains import build_code_objects
 
 _DTypes: TypeAlias = tuple[tuple[DType, ...], dict[str, tuple[str, ...]], frozenset[str]]
 Parsed = TypeVar("Parsed", Signature, Call)
 
-_LOWERING_MEND = f"write one of {', '.join(LOWERING_KINDS)}, or 'unsupported: reason'"
-_FOLDERS = {Path("spec", name): name for name in ("functors", "storage", "backends", "kernels", "libraries")}
+_FOLDERS = {
+    Path("spec", name): name for name in ("functors", "storage", "families", "backends", "kernels", "libraries")
+}
 _WIDTHS = Path("spec/kernels/widths.yaml")
 # What pip takes, as far as a package's own version and the Python that it needs go.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
+_LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
 _NUMPY_RANK = 64
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 _NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
@@ -66,20 +73,23 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
             problems.append(Problem(Location(path), "the file is missing; write it"))
     dtype_values, groups, torn_groups = _dtypes(dtypes, problems) if dtypes else ((), {}, frozenset())
     device_doc, device_methods = _device(device, problems) if device else ("", ())
-    functors = [_functor_kind(document, problems) for document in by_folder["functors"]]
+    functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
+    families = tuple(_family(document, problems) for document in by_folder["storage"])
+    most_parameters = {kind.name: kind.most_parameters for kind in functors.values()}
     kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
     return Spec(
         package=_package(package, problems) if package else _NO_PACKAGE,
         dtypes=dtype_values,
         groups=groups,
         torn_groups=torn_groups,
-        functors={kind.name: kind for kind in functors},
-        families=tuple(_family(document, problems) for document in by_folder["storage"]),
+        functors=functors,
+        families=_with_functors(families, functors),
         device_doc=device_doc,
         device_methods=device_methods,
+        backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
         backends=tuple(_backend(document, problems) for document in by_folder["backends"]),
-        kernels=tuple(build_family(document, problems) for document in kernels),
-        libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
+        kernels=tuple(build_family(document, most_parameters, problems) for document in kernels),
+        c_libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
         widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
     )
 
@@ -160,59 +170,116 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
     return dtype
 
 
-def _names(fields: Fields, value: Value | None, key: str) -> Names:
-    if value is None:
-        return Names((), (), listed=True)
-    if isinstance(value.content, str):
-        return Names((value.content,), (value.location,), listed=False)
-    if isinstance(value.content, list):
-        pairs = fields.text_list(value, key)
-        if not value.content:
-            fields.problem(value.location, f"'{key}' of {fields.what} is empty; write what it holds")
-        return Names(tuple(text for text, _ in pairs), tuple(place for _, place in pairs), listed=True)
-    fields.problem(value.location, f"'{key}' of {fields.what} must be a group or a list of dtypes")
-    return Names((), (), listed=True)
-
-
 def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
     kind = document.stem
     if kind not in FUNCTOR_KINDS:
         message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
         fields.problem(Location(document.path), message)
-    value = fields.required("kind")
-    text = fields.scalar(value, str, "kind")
-    if value is not None and text is not None and text != kind:
-        fields.problem(value.location, f"kind '{text}' stands in {document.path.name}; write 'kind: {kind}'")
     functors = tuple(_functor(name, value, kind, problems) for name, value in fields.mapping("ops").items())
-    result = FunctorKind(kind, fields.text("unsupported"), functors, document.path)
+    result = FunctorKind(kind, FUNCTOR_OPERANDS.get(kind, ()), fields.text("unsupported"), functors, document.path)
     fields.finish()
     return result
 
 
 def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Functor:
     fields = Fields(value, f"op '{name}'", problems)
-    result, empty_is_error = None, False
-    if kind == "reduce":
-        text = fields.text("result")
-        result = None if text == "same" else text
-        empty = fields.required("empty")
-        empty_is_error = empty is not None and empty.content == "error"
-        if empty is not None and not empty_is_error and not isinstance(empty.content, int | float):
-            fields.problem(empty.location, f"'empty' of op '{name}' must be a number or 'error'")
+    result = fields.text_or_none("result")
+    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields)
+    nothing = Expression("", "", fields.location)
     functor = Functor(
         name=name,
         doc=fields.text("doc"),
-        dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
-        numpy=_numpy_expression(fields, kind),
-        hip=_hip_expression(fields, kind),
+        dtypes=build_names(fields, fields.required("dtypes"), "dtypes"),
+        parameters=parameters,
+        numpy=nothing if kind == "reduce" else _numpy_expression(fields),
+        hip=nothing if kind == "reduce" else _hip_expression(fields),
+        brief=kind == "unary" and fields.flag("brief"),
         edges=fields.text("edges"),
         result=result,
-        empty_is_error=empty_is_error,
+        reduction=_reduction(fields) if kind == "reduce" else None,
         location=value.key_location,
     )
     fields.finish()
     return functor
+
+
+def _parameters(fields: Fields) -> dict[str, float | None]:
+    """The parameters of a functor: a name and its default, a number, or null where it has none."""
+    value = fields.optional("parameters")
+    if value is None:
+        return {}
+    found: dict[str, float | None] = {}
+    content = value.content if isinstance(value.content, dict) else {}
+    if not content:
+        fields.problem(value.location, f"'parameters' of {fields.what} must be a mapping of names to defaults or null")
+    for name, inner in content.items():
+        fields.check_name(name, inner.key_location)
+        default = inner.content
+        if default is not None and (not isinstance(default, int | float) or isinstance(default, bool)):
+            fields.problem(inner.location, f"the default of '{name}' must be a number or null, not {inner.type_name}")
+            default = None
+        found[name] = default if isinstance(default, int | float) else None
+    return found
+
+
+def _with_functors(families: tuple[Family, ...], kinds: Mapping[str, FunctorKind]) -> tuple[Family, ...]:
+    """The families of storage methods with those that are functors, each beside the method of its kind."""
+    methods = _functor_methods(kinds)
+    return tuple(
+        replace(
+            family,
+            methods=(
+                *family.methods,
+                *(m for m in methods if m.kind in [other.kind for other in family.methods if other.kind]),
+            ),
+        )
+        for family in families
+    )
+
+
+def _functor_methods(kinds: Mapping[str, FunctorKind]) -> tuple[Method, ...]:
+    """A storage method for each functor with parameters."""
+    found = []
+    for kind in kinds.values():
+        layouts = ("layout",) if len(kind.operands) == 1 else ("lhs_layout", "rhs_layout")
+        others = ("rhs",)[: len(kind.operands) - 1]
+        for functor in kind.methods:
+            parameters = [
+                *(Parameter(name, "Storage") for name in others),
+                *(Parameter(name, "Layout") for name in layouts),
+                *(Parameter(name, "int | float") for name in functor.parameters),
+            ]
+            names = functor.dtypes
+            same = Names(("same",), (functor.location,), listed=False)
+            operands = [
+                Operand(name, layout, names if position == 0 else same, functor.location)
+                for position, (name, layout) in enumerate(zip(("self", *others), layouts, strict=True))
+            ]
+            call = Call("same_shape", layouts)
+            front = [Parameter("other", "Tensor | float")][: len(others)]
+            front += [
+                Parameter(name, "float" if default is None else f"float = {default!r}")
+                for name, default in functor.parameters.items()
+            ]
+            found.append(
+                Method(
+                    name=functor.name,
+                    signature=Signature(functor.name, tuple(parameters), "Storage"),
+                    doc=f"{functor.doc[:1].upper()}{functor.doc[1:]}; {functor.edges}.",
+                    kind=kind.name,
+                    functor=functor.name,
+                    operands=tuple(operands),
+                    dtypes=None,
+                    unsupported=kind.unsupported,
+                    checks=(Check(call, functor.location),) if others else (),
+                    errors={"ShapeMismatch": functor.location} if others else {},
+                    tensor=Signature(functor.name, tuple(front), "Tensor"),
+                    is_broken=False,
+                    location=functor.location,
+                )
+            )
+    return tuple(found)
 
 
 def _expression(fields: Fields, key: str) -> Expression:
@@ -227,35 +294,61 @@ def _expression(fields: Fields, key: str) -> Expression:
     return Expression(text, text, place)
 
 
-def _check_function(fields: Fields, key: str, text: str, place: Location) -> None:
-    if text and not text.isidentifier():
-        fields.problem(place, f"'{key}' of {fields.what} must be the name of a function, not '{text}'")
-
-
-def _hip_expression(fields: Fields, kind: str) -> Expression:
-    """An expression of C++; of a reduction, the name of a function object."""
+def _hip_expression(fields: Fields) -> Expression:
     expression = _expression(fields, "hip")
     for text in expression.texts:
-        if kind == "reduce":
-            _check_function(fields, "hip", text, expression.location)
-        elif (reason := flaw(text)) is not None:
-            message = f"'{text}' is no expression of C++: {reason}; write one over the operands"
-            fields.problem(expression.location, message)
+        _check_cpp(fields, text, expression.location)
     return expression
 
 
-def _numpy_expression(fields: Fields, kind: str) -> Expression:
-    """An expression of Python; of a reduction, the name of a function."""
+def _check_cpp(fields: Fields, text: str, place: Location) -> None:
+    if (reason := flaw(text)) is not None:
+        fields.problem(place, f"'{text}' is no expression of C++: {reason}; write one over the operands")
+
+
+def _numpy_expression(fields: Fields) -> Expression:
     expression = _expression(fields, "numpy")
     for text in expression.texts:
-        if kind == "reduce":
-            _check_function(fields, "numpy", text, expression.location)
-        try:
-            ast.parse(text or "0", mode="eval")
-        except SyntaxError as error:
-            message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
-            fields.problem(expression.location, message)
+        _check_python(fields, text, expression.location)
     return expression
+
+
+def _check_python(fields: Fields, text: str, place: Location) -> None:
+    try:
+        ast.parse(text or "0", mode="eval")
+    except SyntaxError as error:
+        message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
+        fields.problem(place, message)
+
+
+def _reduction(fields: Fields) -> Monoid | Position:
+    of = fields.text_or_none("position")
+    if of is not None:
+        return Position(of, fields.text("numpy"))
+    identity = fields.required("identity")
+    text = "0" if identity is None else str(identity.content)
+    is_number = identity is not None and isinstance(identity.content, int | float)
+    if identity is not None and not is_number and text not in BOUNDS:
+        fields.problem(identity.location, f"'identity' of {fields.what} must be a number, 'highest' or 'lowest'")
+    element = fields.optional("element")
+    return Monoid(
+        identity=text,
+        element=None if element is None else _pair(fields, element, "element"),
+        combine=_pair(fields, fields.required("combine"), "combine"),
+        accumulate=fields.text_or_none("accumulate"),
+    )
+
+
+def _pair(fields: Fields, value: Value | None, key: str) -> tuple[str, str]:
+    """The texts for NumPy and for HIP below a key."""
+    if value is None:
+        return "", ""
+    parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
+    pair = parts.text("numpy"), parts.text("hip")
+    _check_python(fields, pair[0], parts.place("numpy"))
+    _check_cpp(fields, pair[1], parts.place("hip"))
+    parts.finish()
+    return pair
 
 
 def _family(document: Document, problems: list[Problem]) -> Family:
@@ -302,12 +395,13 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
         tensor = _parse(fields, fields.optional("tensor"), "tensor", Signature.parse)
     else:
         dtypes_value = fields.optional("dtypes")
-        dtypes = _names(fields, dtypes_value, "dtypes") if dtypes_value is not None else None
+        dtypes = build_names(fields, dtypes_value, "dtypes") if dtypes_value is not None else None
     method = Method(
         name=name,
         signature=signature or Signature(name, (), "None"),
         doc=fields.paragraphs("doc"),
         kind=kind,
+        functor=None,
         operands=operands or (),
         dtypes=dtypes,
         unsupported=fields.text_or_none("unsupported"),
@@ -342,50 +436,57 @@ def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:
     operand = Operand(
         name=name,
         layout=fields.text_or_none("layout"),
-        dtypes=_names(fields, fields.required("dtypes"), "dtypes"),
-        written=fields.flag("written"),
+        dtypes=build_names(fields, fields.required("dtypes"), "dtypes"),
         location=value.key_location,
     )
     fields.finish()
     return operand
 
 
+def _backend_family(document: Document, problems: list[Problem]) -> BackendFamily:
+    fields = Fields(document.root, f"family '{document.stem}'", problems)
+    family = BackendFamily(
+        name=document.stem,
+        doc=fields.text("doc"),
+        package=fields.name("package"),
+        cells=build_cells(fields, f"family '{document.stem}'"),
+        path=document.path,
+    )
+    fields.finish()
+    return family
+
+
 def _backend(document: Document, problems: list[Problem]) -> Backend:
-    fields = Fields(document.root, f"backend '{document.stem}'", problems)
+    what = f"backend '{document.stem}'"
+    fields = Fields(document.root, what, problems)
     runtime_value = fields.required("runtime")
-    runtime = templates = missing = None
+    package = missing = None
     if runtime_value is not None:
-        runtime, templates, missing = _runtime(runtime_value, f"'runtime' of backend '{document.stem}'", problems)
+        package, missing = _runtime(runtime_value, f"'runtime' of {what}", problems)
     extra = fields.name_or_none("extra")
     modules = tuple(text for text, _ in fields.texts("modules"))
-    if extra is None and (modules or (runtime is None and missing is not None)):
-        fields.problem(
-            fields.key_location,
-            f"backend '{document.stem}' lacks the key 'extra', which names what to install for it; add it",
-        )
+    if extra is None and (modules or (package is None and missing is not None)):
+        message = f"{what} lacks the key 'extra', which names what to install for it; add it"
+        fields.problem(fields.key_location, message)
     compiled = fields.optional("code_objects")
-    storage = fields.mapping("storage", may_be_empty=True)
-    device = fields.mapping("device", may_be_empty=True)
     backend = Backend(
         name=document.stem,
         doc=fields.text("doc"),
         class_prefix=fields.class_name("class_prefix"),
         extends=fields.text_or_none("extends"),
-        runtime=runtime,
-        templates=templates,
+        package=package,
         missing=missing,
         extra=extra,
         requires=tuple(text for text, _ in fields.texts("requires")),
         modules=modules,
-        libraries=fields.texts_by_name("libraries"),
+        libraries=_libraries(fields),
         code_objects=build_code_objects(compiled, document.stem, problems) if compiled is not None else None,
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),
         preference=fields.integer("preference"),
         dlpack=fields.integer("dlpack"),
-        storage={name: _lowerings(name, value, document.stem, problems) for name, value in storage.items()},
-        device={name: _lowerings(name, value, document.stem, problems) for name, value in device.items()},
-        locations=_key_locations(document.root, {"storage": storage, "device": device}),
+        cells=build_cells(fields, what),
+        locations=_key_locations(document.root),
         path=document.path,
     )
     for key in ("label", "display"):
@@ -394,72 +495,34 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
     return backend
 
 
-def _key_locations(root: Value, parts: Mapping[str, Mapping[str, Value]]) -> dict[str, Location]:
+def _libraries(fields: Fields) -> tuple[Library, ...]:
+    """The vendor's libraries: what cells call them, and the class of the backend's package that opens each."""
+    value = fields.optional("libraries")
+    content = value.content if value is not None and isinstance(value.content, dict) else {}
+    if value is not None and not content:
+        fields.problem(value.location, f"'libraries' of {fields.what} must be a mapping of names to 'module.Class'")
+    found = []
+    for name, inner in content.items():
+        fields.check_name(name, inner.key_location)
+        match = _LIBRARY_CLASS.fullmatch(str(inner.content))
+        if match is None:
+            fields.problem(inner.location, f"'{inner.content}' cannot open library '{name}'; write 'module.Class'")
+        else:
+            found.append(Library(name, match[1], match[2], inner.location))
+    return tuple(found)
+
+
+def _key_locations(root: Value) -> dict[str, Location]:
     keys = root.content if isinstance(root.content, dict) else {}
-    found = {key: value.key_location for key, value in keys.items()}
-    for part, methods in parts.items():
-        found.update({f"{part}.{name}": value.key_location for name, value in methods.items()})
-    return found
+    return {key: value.key_location for key, value in keys.items()}
 
 
-def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | None, str | None, str | None]:
-    """The subpackage of a backend's runtime and the family of its templates, or why there is none."""
+def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | None, str | None]:
+    """The subpackage of a backend's runtime, or why there is none."""
     parts = Fields(value, what, problems)
-    package, templates = parts.name_or_none("package"), parts.name_or_none("templates")
-    missing = parts.text_or_none("missing")
+    package, missing = parts.name_or_none("package"), parts.text_or_none("missing")
     before = len(problems)
     parts.finish()
     if len(problems) == before and isinstance(value.content, dict) and (package is None) == (missing is None):
         parts.problem(parts.key_location, f"{what} must have one key: its 'package', or why it is 'missing'")
-    return package, templates, missing
-
-
-def _lowerings(
-    method: str, value: Value, backend: str, problems: list[Problem]
-) -> dict[str | None, tuple[Lowering, ...]]:
-    """The lowerings of a method: of the method itself, or of each of its ops where it has ops."""
-    content = value.content
-    # A lowering is a mapping too, of texts and a list of texts; a mapping of lowerings is one of ops.
-    if isinstance(content, dict) and any(_holds_mapping(inner) for inner in content.values()):
-        return {op: _lowering_list(inner, f"'{method}.{op}'", backend, problems) for op, inner in content.items()}
-    return {None: _lowering_list(value, f"'{method}'", backend, problems)}
-
-
-def _holds_mapping(value: Value) -> bool:
-    elements = value.content if isinstance(value.content, list) else [value]
-    return any(isinstance(element.content, dict) for element in elements)
-
-
-def _lowering_list(value: Value, what: str, backend: str, problems: list[Problem]) -> tuple[Lowering, ...]:
-    """The lowerings of one op; none where one of them is wrong, so that `check` does not look for its cells."""
-    what = f"{what} of backend '{backend}'"
-    elements = value.content if isinstance(value.content, list) else [value]
-    before = len(problems)
-    lowerings = tuple(_lowering(element, what, problems) for element in elements)
-    if not elements:
-        problems.append(Problem(value.location, f"{what} is an empty list; {_LOWERING_MEND}"))
-    return lowerings if len(problems) == before else ()
-
-
-def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
-    before = len(problems)
-    fields = Fields(value, what, problems)
-    texts = {kind: fields.text_or_none(kind) for kind in LOWERING_KINDS}
-    vias = [f"{kind} {text}" for kind, text in texts.items() if text is not None]
-    unsupported = fields.text_or_none("unsupported")
-    dtypes = fields.optional("dtypes")
-    lowering = Lowering(
-        via=" or ".join(reversed(vias)) if unsupported is None else None,
-        kernel=texts["kernel"],
-        library=texts["library"],
-        unsupported=unsupported,
-        dtypes=_names(fields, dtypes, "dtypes") if dtypes is not None else None,
-        # The key's place: an alias has the place of its anchor.
-        location=value.key_location,
-    )
-    fields.finish()
-    if len(problems) == before and not vias and unsupported is None:
-        fields.problem(value.key_location, f"{what} does not say how it is done; {_LOWERING_MEND}")
-    if len(problems) == before and vias and unsupported is not None:
-        fields.problem(value.key_location, f"{what} is both done and unsupported; remove one of the two")
-    return lowering
+    return package, missing

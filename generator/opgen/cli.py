@@ -171,7 +171,9 @@ def matrix(root: Path, style: str) -> None:
     every = cells(spec)
     if style == "json":
         names = ("method", "op", "backend", "dtype", "status", "via", "reason")
-        rows = ",\n".join(json.dumps({name: getattr(cell, name) for name in names}) for cell in every)
+        rows = ",\n".join(
+            json.dumps({**{name: getattr(cell, name) for name in names}, "source": str(cell.source)}) for cell in every
+        )
         click.echo(f"[\n{rows}\n]")
         return
     head, body = _summary(spec, every)
@@ -201,8 +203,7 @@ def _entry(found: Sequence[Cell]) -> str:
         return "unsupported"
     count = "" if found[0].dtype is None else f"{len(lowered)}/{len(found)} "
     how = ", ".join(dict.fromkeys(cell.via or "" for cell in lowered))
-    absent = "" if lowered[0].status == "supported" else " (no runtime yet)"
-    return f"{count}{how}{absent}"
+    return f"{count}{how}"
 
 
 @main.command(name="compile")

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from opgen.plan import Output
@@ -11,21 +11,16 @@ from opgen.render import line_of_template
 from opgen.templates import Templates, place
 
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
-_BANNER_LINES = 1
 
 
-def check_emitted(
+def check_imports(
     outputs: Sequence[Output],
     texts: Mapping[PurePosixPath, str],
-    changed: Iterable[PurePosixPath],
     templates: Templates,
 ) -> None:
-    """SpecError where a text of `changed` is no Python, or one of `texts` imports a module that is not among them."""
+    """SpecError where one of `texts`, bodies of outputs, imports a module that is not among them."""
     made_by = {output.path: output for output in outputs}
     problems: list[Problem] = []
-    for path in changed:
-        if path.suffix == ".py" and path in texts:
-            problems += _syntax(made_by[path], texts[path], templates)
     folders = {folder for path in texts if path.suffix == ".py" for folder in path.parents}
     for path, text in texts.items():
         if path.suffix == ".py":
@@ -34,10 +29,19 @@ def check_emitted(
         raise SpecError(problems)
 
 
+def check_syntax(outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], templates: Templates) -> None:
+    """SpecError where one of `texts`, bodies of outputs, is no Python."""
+    problems: list[Problem] = []
+    for output in outputs:
+        if output.path.suffix == ".py":
+            problems += _syntax(output, texts[output.path], templates)
+    if problems:
+        raise SpecError(problems)
+
+
 def _syntax(output: Output, text: str, templates: Templates) -> Iterator[Problem]:
-    body = text.split("\n", _BANNER_LINES)[-1]
     try:
-        ast.parse(body)
+        ast.parse(text)
     except SyntaxError as error:
         line, reason = error.lineno or 1, error.msg
     except (ValueError, RecursionError) as error:
@@ -45,7 +49,7 @@ def _syntax(output: Output, text: str, templates: Templates) -> Iterator[Problem
     else:
         return
     where = place(output.template, line_of_template(output, templates, line))
-    message = f"line {line + _BANNER_LINES} of generated/{output.path} is no Python ({reason}); mend the template"
+    message = f"generated/{output.path} would be no Python ({reason}); mend the template"
     yield Problem(where, message if output.view is None else f"{message} or its view")
 
 
@@ -59,7 +63,7 @@ def _imports(
     for match in _IMPORT.finditer(text):
         module = output.path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
         for missing in _missing(module, match[3], texts, folders):
-            line = text.count("\n", 0, match.start()) + 1 - _BANNER_LINES
+            line = text.count("\n", 0, match.start()) + 1
             where = place(output.template, line_of_template(output, templates, line))
             message = f"it imports {missing.name}, but no template makes generated/{missing}.py"
             yield Problem(where, f"{message}; write templates/{missing}.py or remove the import")

@@ -3,6 +3,7 @@
 import keyword
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from opgen.loader import Scalar, Value
@@ -17,6 +18,15 @@ _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 ScalarType = TypeVar("ScalarType", str, int, bool)
 _TYPE_NAMES = {str: "text", int: "an integer", bool: "true or false"}
+
+
+@dataclass(frozen=True)
+class Names:
+    """Dtypes as the spec names them: one group's name, or a list. `check` resolves them."""
+
+    texts: tuple[str, ...]
+    locations: tuple[Location, ...]
+    listed: bool  # written as a list
 
 
 class Fields:
@@ -50,6 +60,11 @@ class Fields:
         """The value of `key`, or None where it is not written."""
         self._asked.append(key)
         return self._rest.pop(key, None)
+
+    def peek(self, key: str) -> str | None:
+        """The text of `key` before it is asked for; None where none is written."""
+        value = self._rest.get(key)
+        return value.content if value is not None and isinstance(value.content, str) else None
 
     def required(self, key: str) -> Value | None:
         """The value of `key`; `finish` notes that it is missing."""
@@ -239,3 +254,18 @@ class Fields:
         for key in self._missing:
             if self._is_mapping and key not in meant:
                 self.problem(self.key_location, f"{self.what} lacks the key '{key}'; add it")
+
+
+def build_names(fields: Fields, value: Value | None, key: str) -> Names:
+    """The dtypes that `value` names: a group's name, or a list."""
+    if value is None:
+        return Names((), (), listed=True)
+    if isinstance(value.content, str):
+        return Names((value.content,), (value.location,), listed=False)
+    if isinstance(value.content, list):
+        pairs = fields.text_list(value, key)
+        if not value.content:
+            fields.problem(value.location, f"'{key}' of {fields.what} is empty; write what it holds")
+        return Names(tuple(text for text, _ in pairs), tuple(place for _, place in pairs), listed=True)
+    fields.problem(value.location, f"'{key}' of {fields.what} must be a group or a list of dtypes")
+    return Names((), (), listed=True)

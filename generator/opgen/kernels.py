@@ -20,6 +20,8 @@ FIELD_TYPES = {
     "f32": ("float", "f", 4),
     "f64": ("double", "d", 8),
 }
+# As many u64 as a functor of the family has parameters at most: a field that there is not where it has none.
+_PARAMETERS = "parameters"
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\d+)\])?")
 _KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
 
@@ -73,7 +75,6 @@ class Kernel:
     over: Mapping[str, tuple[str, ...]]  # placeholder: a group, a functor kind, `op`, or a list
     arguments: str
     call: str
-    grid: str
     location: Location
     call_location: Location
     over_locations: Mapping[str, Location]
@@ -99,21 +100,22 @@ class KernelFamily:
         return ranged if self.functors is None else ranged | {self.functors}
 
 
-def build_family(document: Document, problems: list[Problem]) -> KernelFamily:
-    """The family that `document` holds."""
+def build_family(document: Document, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
+    """The family that `document` holds; a functor of a kind has so many `parameters` at most."""
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
-    structs = tuple(
-        Struct(name, tuple(_field(field, inner, problems) for field, inner in _pairs(value)))
-        for name, value in _pairs(fields.required("arguments"))
-    )
+    most = parameters.get(fields.peek("functors") or "", 0)
+    structs = []
+    for name, value in _pairs(fields.required("arguments")):
+        members = [_field(field, inner, most, problems) for field, inner in _pairs(value)]
+        structs.append(Struct(name, tuple(member for member in members if member.length != 0)))
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),
         headers=dict(fields.texts("headers")),
         functors=fields.text_or_none("functors"),
         functors_location=fields.place("functors"),
-        structs=structs,
-        kernels=tuple(_kernel(element, structs, problems) for element in fields.elements("kernels")),
+        structs=tuple(structs),
+        kernels=tuple(_kernel(element, tuple(structs), problems) for element in fields.elements("kernels")),
         path=document.path,
     )
     fields.finish()
@@ -124,7 +126,9 @@ def _pairs(value: Value | None) -> list[tuple[str, Value]]:
     return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
 
 
-def _field(name: str, value: Value, problems: list[Problem]) -> Field:
+def _field(name: str, value: Value, parameters: int, problems: list[Problem]) -> Field:
+    if value.content == _PARAMETERS:
+        return Field(name, "u64", parameters)
     match = _FIELD_TYPE.fullmatch(str(value.content))
     if match is None or match[1] not in FIELD_TYPES:
         hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
@@ -144,14 +148,15 @@ def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) 
             over[axis] = tuple(str(element.content) for element in inner.content)
         else:
             over[axis] = (str(inner.content),)
-    for key, text in (("name", name), ("call", call)):
-        fields.check_placeholders(key, text, fields.place(key), list(over))
+    fields.check_placeholders("name", name, fields.place("name"), list(over))
+    # What a functor gives is known where its op and dtype are.
+    results = ["result"] if {"op", "dtype"} <= set(over) else []
+    fields.check_placeholders("call", call, fields.place("call"), [*over, *results])
     kernel = Kernel(
         name=name,
         over=over,
         arguments=fields.text("arguments"),
         call=call,
-        grid=fields.text("grid"),
         location=value.location,
         call_location=fields.place("call"),
         over_locations=places,

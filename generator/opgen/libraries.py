@@ -22,7 +22,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Library:
+class CLibrary:
     """A file of spec/libraries."""
 
     name: str
@@ -30,7 +30,7 @@ class Library:
     functions: tuple[Function, ...]
 
 
-def build_library(document: Document, problems: list[Problem]) -> Library:
+def build_library(document: Document, problems: list[Problem]) -> CLibrary:
     """The library that `document` holds."""
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
     functions = []
@@ -51,4 +51,4 @@ def build_library(document: Document, problems: list[Problem]) -> Library:
                 problems.append(Problem(value.location, f"unknown type '{type}' in '{name}'{hint}"))
         functions.append(Function(name, arguments, match[2]))
     fields.finish()
-    return Library(document.stem, doc, tuple(functions))
+    return CLibrary(document.stem, doc, tuple(functions))

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from opgen.model import Backend, Lowering, Method, Spec
+from opgen.model import Backend, Method, Spec
+from opgen.problem import Location
 
 
 @dataclass(frozen=True)
@@ -13,9 +14,10 @@ class Cell:
     op: str | None
     backend: str
     dtype: str | None  # None for device methods that have none
-    status: str  # supported, unsupported, or unavailable: lowered, but the backend has no runtime yet
-    via: str | None
+    status: str  # supported or unsupported
+    via: str | None  # what the branch calls
     reason: str | None
+    source: Location  # where the spec says so
 
 
 def cells(spec: Spec) -> list[Cell]:
@@ -31,36 +33,20 @@ def cells(spec: Spec) -> list[Cell]:
 
 def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -> list[Cell]:
     """The cells of one op on one backend, a cell for each dtype."""
-    table = backend.storage if method in tuple(spec.storage_methods()) else backend.device
-    lowerings = table[method.name][op]
-    has = spec.op_dtypes(method, op)
-    if has is None:
-        return [_cell(method, op, backend, None, lowerings[0])]
-    by_dtype = {
-        dtype: lowering
-        for lowering in lowerings
-        if lowering.dtypes is not None
-        for dtype in spec.resolve(lowering.dtypes)
-    }
     found = []
-    for dtype in (dtype.name for dtype in spec.dtypes):
-        if dtype in has:
-            found.append(_cell(method, op, backend, dtype, by_dtype[dtype]))
+    lowerings = spec.lowerings[backend.name][method.name, op]
+    has = spec.op_dtypes(method, op)
+    for dtype in (None,) if has is None else tuple(dtype.name for dtype in spec.dtypes):
+        if has is None or dtype in has:
+            lowering = lowerings[dtype]
+            status = "supported" if lowering.unsupported is None else "unsupported"
+            via, reason, source = lowering.via, lowering.unsupported, lowering.location
         else:
-            reason = op_reason(spec, method)
-            found.append(Cell(method.name, op, backend.name, dtype, "unsupported", None, reason))
+            status, via, reason, source = "unsupported", None, op_reason(spec, method), method.location
+        found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, source))
     return found
 
 
 def op_reason(spec: Spec, method: Method) -> str | None:
     """Why a method's ops have not the dtypes that they lack."""
     return spec.functors[method.kind].unsupported if method.kind else method.unsupported
-
-
-def _cell(method: Method, op: str | None, backend: Backend, dtype: str | None, lowering: Lowering) -> Cell:
-    if lowering.unsupported is not None:
-        return Cell(method.name, op, backend.name, dtype, "unsupported", None, lowering.unsupported)
-    # A field of a storage can be read wherever there is a storage, be it a stand-in.
-    if backend.runtime is None and lowering.via != "attribute field":
-        return Cell(method.name, op, backend.name, dtype, "unavailable", lowering.via, backend.missing)
-    return Cell(method.name, op, backend.name, dtype, "supported", lowering.via, None)

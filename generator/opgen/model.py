@@ -1,19 +1,23 @@
 """Stage 2: the spec as frozen classes. What one file says by itself is checked here, what holds between files later."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
+from opgen.fields import Names
 from opgen.kernels import KernelFamily
-from opgen.libraries import Library
+from opgen.libraries import CLibrary
 from opgen.problem import Location
 from opgen.signature import Call, Signature
 from opgen.toolchains import CodeObjects
 
-# What the expressions of each kind of functors call their operands; those of a reduction are names of functions.
-FUNCTOR_OPERANDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ()}
+# What the expressions of each kind of functors call their operands; a reduction's combine has a y too.
+FUNCTOR_OPERANDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
 FUNCTOR_KINDS = tuple(FUNCTOR_OPERANDS)
-LOWERING_KINDS = ("numpy", "kernel", "library", "runtime", "custom", "attribute")
+# Identities that are no numbers: of the dtype of the elements.
+BOUNDS = ("highest", "lowest")
+LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,6 @@ class DType:
 
 
 @dataclass(frozen=True)
-class Names:
-    """Dtypes as the spec names them: one group's name, or a list. `check` resolves them."""
-
-    texts: tuple[str, ...]
-    locations: tuple[Location, ...]
-    listed: bool  # written as a list
-
-
-@dataclass(frozen=True)
 class Expression:
     """An expression over x (and y), for all dtypes or split where integers need another one."""
 
@@ -76,28 +71,86 @@ class Expression:
 
 
 @dataclass(frozen=True)
+class Monoid:
+    """How a reduction joins what its elements contribute."""
+
+    identity: str  # a number, or `highest` or `lowest` of the dtype
+    element: tuple[str, str] | None  # what an element contributes, for NumPy and HIP; None for itself
+    combine: tuple[str, str]  # a ufunc of NumPy, and an expression of HIP
+    accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
+
+
+@dataclass(frozen=True)
+class Position:
+    """A reduction whose result is where another one finds its element."""
+
+    of: str  # the other reduction
+    numpy: str  # NumPy's function
+
+
+@dataclass(frozen=True)
 class Functor:
-    """What one unary, binary, cmp or reduce op computes."""
+    """What one op computes of each element, or of all elements that it reduces."""
 
     name: str
     doc: str
     dtypes: Names
+    parameters: Mapping[str, float | None]  # numbers besides the operands, and their defaults
     numpy: Expression
     hip: Expression
+    brief: bool  # its function has an overload for short floats
     edges: str
-    result: str | None  # reduce only: the dtype of the result, None for that of the operand
-    empty_is_error: bool  # reduce only
+    result: str | None  # the dtype of the result, None for that of the operands
+    reduction: Monoid | Position | None  # of a reduction, in place of the two expressions
     location: Location
+
+    @property
+    def numpy_texts(self) -> tuple[str, ...]:
+        """Its expressions of NumPy."""
+        if isinstance(self.reduction, Position):
+            return (self.reduction.numpy,)
+        if self.reduction is None:
+            return self.numpy.texts
+        return (self.reduction.combine[0], *(self.reduction.element or ())[:1])
+
+    @property
+    def hip_texts(self) -> tuple[str, ...]:
+        """Its expressions of HIP."""
+        if isinstance(self.reduction, Position):
+            return ()
+        if self.reduction is None:
+            return self.hip.texts
+        return (self.reduction.combine[1], *(self.reduction.element or ())[1:])
 
 
 @dataclass(frozen=True)
 class FunctorKind:
-    """A file of spec/functors: the ops that one storage method chooses between."""
+    """A file of spec/functors: ops with the same operands.
+
+    Those without parameters are chosen by the argument `op` of the storage method that names the kind in its `ops`;
+    one with parameters is a storage method of its own.
+    """
 
     name: str
+    operands: tuple[str, ...]  # as the expressions call them
     unsupported: str  # why an op has not the dtypes that it lacks
     functors: tuple[Functor, ...]
     path: Path
+
+    @property
+    def chosen(self) -> tuple[Functor, ...]:
+        """The functors that are chosen by an argument."""
+        return tuple(functor for functor in self.functors if not functor.parameters)
+
+    @property
+    def most_parameters(self) -> int:
+        """How many parameters a functor has at most."""
+        return max((len(functor.parameters) for functor in self.functors), default=0)
+
+    @property
+    def methods(self) -> tuple[Functor, ...]:
+        """The functors that are storage methods of their own."""
+        return tuple(functor for functor in self.functors if functor.parameters)
 
 
 @dataclass(frozen=True)
@@ -107,7 +160,6 @@ class Operand:
     name: str  # `self` or a parameter
     layout: str | None  # the parameter that is its layout
     dtypes: Names  # or `same` (as the first operand's), or `op` (the functor's)
-    written: bool
     location: Location
 
 
@@ -127,6 +179,7 @@ class Method:
     signature: Signature
     doc: str
     kind: str | None  # the functor kind that its op is of
+    functor: str | None  # the functor of that kind that it is; None where its argument `op` chooses one
     operands: tuple[Operand, ...]
     dtypes: Names | None  # device methods only: the dtypes of the storage that they make
     unsupported: str | None  # why it has not the dtypes that it lacks
@@ -148,14 +201,70 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Lowering:
-    """How a backend does an op for some of its dtypes: kind and name of what does it, or why it doesn't."""
+class FunctionCall:
+    """A call that a branch makes: a function of a module of the backend's ops, with a library where it needs one."""
 
-    via: str | None  # `kernel affine`, `library hipblas or kernel matmul`; None where unsupported
-    kernel: str | None  # the family of kernels among these
-    library: str | None  # the library among these
-    unsupported: str | None
-    dtypes: Names | None  # None for device methods without a dtype
+    module: str
+    function: str
+    library: str | None  # the call is made where this library is there; its result is None for what it refuses
+    location: Location
+
+    def __str__(self) -> str:
+        name = f"{self.module}.{self.function}"
+        return name if self.library is None else f"{self.library}: {name}"
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A cell: what the branch of a backend does for an op and some of its dtypes. It is of one of four kinds."""
+
+    calls: tuple[FunctionCall, ...]  # in order of preference; all but the last may hand on what they refuse
+    attribute: str | None  # of the backend's storage
+    forward: str | None  # the method of a user's op
+    unsupported: str | None  # the reason
+    dtypes: Names | None  # None for all that the op has
+    location: Location
+
+    @property
+    def via(self) -> str | None:
+        """What the matrix says of it; None where it is unsupported."""
+        if self.calls:
+            return " or ".join(map(str, self.calls))
+        return f"attribute {self.attribute}" if self.attribute else f"op.{self.forward}" if self.forward else None
+
+
+Lowerings: TypeAlias = Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]
+Table: TypeAlias = Mapping[str, tuple[Lowering, ...]]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells that one file writes: of functors by kind or `kind.op`, of storage and of device methods by name."""
+
+    functors: Table
+    storage: Table
+    device: Table
+    locations: Mapping[str, Location]  # of each key, as `storage.affine`
+
+
+@dataclass(frozen=True)
+class BackendFamily:
+    """A file of spec/families: how the backends that extend it lower every op, where they do not say otherwise."""
+
+    name: str
+    doc: str
+    package: str  # the subpackage whose ops it calls
+    cells: Cells
+    path: Path
+
+
+@dataclass(frozen=True)
+class Library:
+    """A vendor's library: the class of the backend's package that opens it."""
+
+    name: str
+    module: str
+    class_name: str
     location: Location
 
 
@@ -166,29 +275,40 @@ class Backend:
     name: str
     doc: str
     class_prefix: str
-    extends: str | None
-    runtime: str | None  # the subpackage that runs it; None while there is none
-    templates: str | None  # the family of backends whose templates its runtime is made of; None for its own alone
+    extends: str | None  # a family or another backend
+    package: str | None  # the subpackage that runs it; None while there is none
     missing: str | None  # why there is no runtime
     extra: str | None  # the optional dependencies that it needs
     requires: tuple[str, ...]
     modules: tuple[str, ...]  # importable when these dependencies are installed
-    libraries: Mapping[str, str]  # the module of the runtime that calls each of the vendor's libraries
+    libraries: tuple[Library, ...]
     code_objects: CodeObjects | None  # what its kernels are compiled for ahead of time
     label: str
     display: str
     preference: int  # the highest available is Device.default()
     dlpack: int  # the DLDeviceType of its devices
-    # method -> op -> lowerings, with op None for methods that have no op
-    storage: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
-    device: Mapping[str, Mapping[str | None, tuple[Lowering, ...]]]
-    locations: Mapping[str, Location]  # of each key of the file, and of each method as `storage.affine`
+    cells: Cells
+    locations: Mapping[str, Location]  # of each key of the file
     path: Path
 
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
         written = (self.locations[key] for key in keys if key in self.locations)
         return next(written, Location(self.path))
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether its devices have numbers."""
+        return "{ordinal}" in self.label
+
+
+@dataclass(frozen=True)
+class Callable:
+    """A function of a backend's ops."""
+
+    parameters: tuple[str, ...]
+    required: int  # how many of them have no default
+    takes_more: bool  # any number of further arguments
 
 
 @dataclass(frozen=True)
@@ -203,10 +323,19 @@ class Spec:
     families: tuple[Family, ...]
     device_doc: str
     device_methods: tuple[Method, ...]
+    backend_families: tuple[BackendFamily, ...]
     backends: tuple[Backend, ...]
     kernels: tuple[KernelFamily, ...]
-    libraries: tuple[Library, ...]
+    c_libraries: tuple[CLibrary, ...]
     widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name
+    # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in
+    # which it looks for what it calls.
+    lowerings: Mapping[str, Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]] = field(
+        default_factory=dict
+    )
+    packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # What the templates define: the functions of the ops of each subpackage, by module.
+    modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes that `names` means, in the order of the spec."""
@@ -222,15 +351,21 @@ class Spec:
 
     def ops(self, method: Method) -> tuple[str | None, ...]:
         """The ops that a method chooses between; (None,) for a method that has none."""
-        if method.kind is None:
+        if method.kind is None or method.functor is not None:
             return (None,)
         kind = self.functors.get(method.kind)
-        return tuple(functor.name for functor in kind.functors) if kind else ()
+        return tuple(functor.name for functor in kind.chosen) if kind else ()
+
+    def functor(self, method: Method, op: str | None) -> Functor | None:
+        """The functor that a method computes with `op`."""
+        name = method.functor or op
+        kind = self.functors.get(method.kind or "")
+        return next((functor for functor in kind.functors if functor.name == name), None) if kind and name else None
 
     def op_names(self, method: Method, op: str | None) -> Names | None:
         """The dtypes that a method has with `op`, as they are written; None for a device method without a dtype."""
-        if op is not None and method.kind is not None:
-            functor = next(f for f in self.functors[method.kind].functors if f.name == op)
+        functor = self.functor(method, op)
+        if functor is not None:
             return functor.dtypes
         return method.operands[0].dtypes if method.operands else method.dtypes
 

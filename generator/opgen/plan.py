@@ -10,6 +10,8 @@ from opgen.templates import Templates, place
 from opgen.views import FILES, FOLDERS, PLACEHOLDER, PLACEHOLDERS
 
 _TEMPLATE_ENDING = ".j2"
+# A part of other templates, which import it.
+_PART_ENDING = ".include.j2"
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
         return []
     outputs: dict[PurePosixPath, Output] = {}
     for template in templates.paths:
+        if template.name.endswith(_PART_ENDING):
+            continue
         for output in _outputs(spec, template, problems):
             first = outputs.setdefault(output.path, output)
             if first is not output:
@@ -50,21 +54,21 @@ def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: li
     # A file with a mistake of its own may not say what it means to.
     torn = {problem.location.path for problem in problems}
     for backend in spec.backends:
-        if backend.runtime is None or backend.path in torn:
+        if backend.package is None or backend.path in torn:
             continue
-        folder = PurePosixPath(spec.package.name, backend.runtime)
+        folder = PurePosixPath(spec.package.name, backend.package)
         if folder / "__init__.py" not in outputs:
             known = [path.parent.name for path in outputs if path.name == "__init__.py"]
             message = f"no template makes generated/{folder}/__init__.py, the runtime of backend '{backend.name}'"
-            hint = did_you_mean(backend.runtime, known, "write it, or why the runtime is 'missing'")
+            hint = did_you_mean(backend.package, known, "write it, or why the runtime is 'missing'")
             problems.append(Problem(backend.place("runtime"), message + hint))
             continue
-        for library, module in backend.libraries.items():
-            if folder / f"{module}.py" not in outputs:
+        for library in backend.libraries:
+            if folder / f"{library.module}.py" not in outputs:
                 known = [path.stem for path in outputs if path.parent == folder]
-                message = f"library '{library}' is called by an unknown module, '{module}'"
-                hint = did_you_mean(module, known, f"write templates/{folder}/{module}.py")
-                problems.append(Problem(backend.place("libraries"), message + hint))
+                message = f"library '{library.name}' is opened by an unknown module, '{library.module}'"
+                hint = did_you_mean(library.module, known, f"write templates/{folder}/{library.module}.py")
+                problems.append(Problem(library.location, message + hint))
 
 
 def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> Iterator[Output]:
@@ -98,7 +102,7 @@ def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> It
 
 def _listed_as(spec: Spec, template: PurePosixPath) -> str:
     """The key of FILES for a template."""
-    runtimes = [backend.runtime for backend in spec.backends]
+    runtimes = [backend.package for backend in spec.backends]
     return "/".join("{runtime}" if part in runtimes else part for part in template.parts)
 
 

@@ -6,13 +6,16 @@ from pathlib import Path
 
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
-from opgen.emitted import check_emitted
+from opgen.emitted import check_imports, check_syntax
+from opgen.format import FormatError, formatted
 from opgen.loader import load
+from opgen.lower import lower
 from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, SpecError
 from opgen.references import check_references
-from opgen.render import render
+from opgen.render import render, with_banners
+from opgen.resolve import resolve
 from opgen.templates import Templates, check_templates
 from opgen.write import Change, changes
 
@@ -27,11 +30,14 @@ class Project:
 
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the templates say."""
-        texts = render(self.outputs, self.templates)
-        found = changes(texts, output)
-        # What has not changed was looked at when it was written.
-        check_emitted(self.outputs, texts, [change.path for change in found], self.templates)
-        return found
+        bodies = render(self.outputs, self.templates)
+        check_imports(self.outputs, bodies, self.templates)
+        try:
+            bodies = formatted(bodies)
+        except FormatError:
+            check_syntax(self.outputs, bodies, self.templates)
+            raise
+        return changes(with_banners(self.outputs, bodies), output)
 
 
 def read_project(root: Path) -> Project:
@@ -44,8 +50,10 @@ def read_project(root: Path) -> Project:
     templates = Templates(root / "templates")
     outputs: Sequence[Output] = ()
     if is_whole:
-        spec = check(spec, problems)
+        check(spec, problems)
+        spec = lower(spec, problems)
         check_templates(spec, templates, problems)
+        spec = resolve(spec, templates, problems)
         check_references(spec, templates, problems)
         outputs = plan(spec, templates, problems)
     problems += templates.problems

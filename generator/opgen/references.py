@@ -9,7 +9,7 @@ from types import ModuleType
 
 from opgen.cpp import defined_in, names_in
 from opgen.kernels import KernelFamily
-from opgen.model import FUNCTOR_OPERANDS, FunctorKind, Spec
+from opgen.model import Functor, FunctorKind, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.templates import Templates
 
@@ -17,22 +17,21 @@ _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
 # Where the expressions over arrays go, and the modules that they see there: NumPy, and those beside that template.
-_FUNCTORS, _NUMPY, _NUMERICS, _REDUCTIONS = "functors.py.j2", "np", "numerics", "reduce"
+_FUNCTORS, _NUMPY, _NUMERICS = "functors.py.j2", "np", "numerics"
 
 
 def check_references(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, templates, problems)
     functors = next((path for path in templates.paths if path.name == _FUNCTORS), None)
-    beside = {name: _functions(templates, functors, name) for name in (_NUMERICS, _REDUCTIONS)}
+    numerics = _functions(templates, functors, _NUMERICS)
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
         if module == _NUMPY_MODULE and not hasattr(numpy := _numpy(), name):
             mend = "write a type of NumPy"
             _note(dtype.location, f"'numpy' of dtype '{dtype.name}'", name, dir(numpy), mend, problems)
     for kind in spec.functors.values():
-        if kind.name in FUNCTOR_OPERANDS:
-            _check_arrays(kind, FUNCTOR_OPERANDS[kind.name], beside, problems)
+        _check_arrays(kind, numerics, problems)
 
 
 def _note(location: Location, what: str, name: str, known: Iterable[str], mend: str, problems: list[Problem]) -> None:
@@ -77,12 +76,12 @@ def _reached(
 def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: list[Problem]) -> None:
     mend = f"define it in a header of {family.path.as_posix()}"
     for kind in family.kinds:
-        operands = FUNCTOR_OPERANDS.get(kind, ())
         for functor in spec.functors[kind].functors if kind in spec.functors else ():
-            for name in dict.fromkeys(name for text in functor.hip.texts for name in names_in(text)):
+            operands = _operands(spec.functors[kind], functor)
+            for name in dict.fromkeys(name for text in functor.hip_texts for name in names_in(text)):
                 if name not in known and name not in operands:
-                    where = functor.hip.location
-                    _note(where, f"'hip' of op '{functor.name}'", name, {*known, *operands}, mend, problems)
+                    what = f"'hip' of op '{functor.name}'"
+                    _note(functor.hip.location, what, name, {*known, *operands}, mend, problems)
     for kernel in family.kernels:
         for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
             if name not in known:
@@ -101,15 +100,17 @@ def _functions(templates: Templates, beside: PurePosixPath | None, module: str) 
     return [node.name for node in body if isinstance(node, ast.FunctionDef)]
 
 
-def _check_arrays(
-    kind: FunctorKind, operands: Iterable[str], beside: Mapping[str, list[str] | None], problems: list[Problem]
-) -> None:
-    # A reduction's expression is a name alone, of a function.
-    is_reduce = kind.name == "reduce"
-    mend = f"define it in {_REDUCTIONS}.py" if is_reduce else "write one of the operands, or a name of NumPy"
+def _operands(kind: FunctorKind, functor: Functor) -> tuple[str, ...]:
+    """What the expressions of a functor may name besides functions."""
+    combined = ("y",) if functor.reduction is not None else ()
+    return (*kind.operands, *combined, *functor.parameters)
+
+
+def _check_arrays(kind: FunctorKind, numerics: list[str] | None, problems: list[Problem]) -> None:
+    mend = "write one of the operands, or a name of NumPy"
     for functor in kind.functors:
-        for name in dict.fromkeys(name for text in functor.numpy.texts for name in _outer_names(text)):
-            known = _reductions(beside, name) if is_reduce else _resolved(name, operands, beside)
+        for name in dict.fromkeys(name for text in functor.numpy_texts for name in _outer_names(text)):
+            known = _resolved(name, _operands(kind, functor), numerics)
             if known is not None:
                 what = f"'numpy' of op '{functor.name}'"
                 _note(functor.numpy.location, what, ".".join(name), known, mend, problems)
@@ -141,21 +142,15 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def _reductions(beside: Mapping[str, list[str] | None], name: tuple[str, ...]) -> Iterable[str] | None:
-    known = beside[_REDUCTIONS]
-    return None if known is None or name[0] in known else known
-
-
-def _resolved(
-    name: tuple[str, ...], operands: Iterable[str], beside: Mapping[str, list[str] | None]
-) -> Iterable[str] | None:
+def _resolved(name: tuple[str, ...], operands: Iterable[str], numerics: list[str] | None) -> Iterable[str] | None:
     """None where something answers to `name`; else the names that are known in its place."""
     first, *rest = name
     if first in operands:
         return None
     if first == _NUMERICS:
-        known = beside[_NUMERICS]
-        return None if known is None or not rest or rest[0] in known else [f"{first}.{other}" for other in known]
+        if numerics is None or not rest or rest[0] in numerics:
+            return None
+        return [f"{first}.{other}" for other in numerics]
     value: object = _numpy()
     if first != _NUMPY:
         return [*operands, *([f"{_NUMPY}.{first}"] if hasattr(value, first) else [])]

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 import jinja2
@@ -11,6 +11,7 @@ import jinja2
 from opgen.plan import Output
 from opgen.problem import Problem, SpecError
 from opgen.templates import Templates, place
+from opgen.views.python import comment, docstring, quoted
 
 # How a file of each kind holds a comment of one line.
 _COMMENTS = {
@@ -30,9 +31,9 @@ _FRAME = "templates/"
 
 
 def render(outputs: Iterable[Output], templates: Templates) -> dict[PurePosixPath, str]:
-    """The text of every output by its path."""
+    """What every output holds below its banner, by its path. Python is not laid out yet."""
     environment = _environment(templates)
-    texts = {}
+    texts: dict[PurePosixPath, str] = {}
     problems: list[Problem] = []
     for output in outputs:
         kind = output.path.suffix or output.path.name
@@ -43,14 +44,20 @@ def render(outputs: Iterable[Output], templates: Templates) -> dict[PurePosixPat
             continue
         body = _body(environment, output, templates, problems)
         if body is not None:
-            texts[output.path] = _banner(output, kind, body) + body
+            texts[output.path] = body
     if problems or templates.problems:
         raise SpecError([*problems, *templates.problems])
     return texts
 
 
+def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
+    """The text of every output by its path."""
+    template_of = {output.path: output.template for output in outputs}
+    return {path: _banner(template_of[path], path, body) + body for path, body in bodies.items()}
+
+
 def _environment(templates: Templates) -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _source(templates, name)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -58,6 +65,8 @@ def _environment(templates: Templates) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,  # the output is source code, not HTML
     )
+    environment.filters.update(comment=comment, docstring=docstring, quoted=quoted)
+    return environment
 
 
 def _source(templates: Templates, name: str) -> tuple[str, str, None] | None:
@@ -113,9 +122,9 @@ def line_of_template(output: Output, templates: Templates, line: int) -> int:
     return int(numbers[-1]) if numbers else 1
 
 
-def _banner(output: Output, kind: str, body: str) -> str:
-    opening, closing = _COMMENTS[kind]
-    return f"{opening}{_BANNER}{output.template} and spec/. Do not edit. {digest(body)}{closing}\n"
+def _banner(template: PurePosixPath, path: PurePosixPath, body: str) -> str:
+    opening, closing = _COMMENTS[path.suffix or path.name]
+    return f"{opening}{_BANNER}{template} and spec/. Do not edit. {digest(body)}{closing}\n"
 
 
 def digest(body: str) -> str:

@@ -44,9 +44,9 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.try_clone(vector)
         case "const_set":
             return x.const_set(1.0, vector)
-        case "affine":
-            return x.affine(vector, 2.0, 1.0)
-        case "powf" | "elu":
+        case "affine" | "clamp":
+            return getattr(x, cell.method)(vector, 2.0, 1.0)
+        case "powf" | "elu" | "leaky_relu":
             return getattr(x, cell.method)(vector, 1.0)
         case "to_dtype":
             return x.to_dtype(vector, dtype_of("f32"))

@@ -13,9 +13,12 @@ from .oracle.formats import EXTENDED, FLOATS, HALVES, Array, compute_name, decod
 EXACT, ROUNDED, FUNCTION = 0, 1, 4
 ULPS = {
     **dict.fromkeys(["neg", "relu", "abs", "floor", "ceil", "round", "sign", "minimum", "maximum"], EXACT),
+    **dict.fromkeys(["isnan", "isinf", "clamp", "fmod"], EXACT),
     **dict.fromkeys(["add", "sub", "mul", "div", "sqr", "sqrt", "affine", "recip"], ROUNDED),
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
+    **dict.fromkeys(["log1p", "expm1", "rsqrt", "softplus", "mish", "hardswish", "pow", "atan2"], FUNCTION),
+    "leaky_relu": ROUNDED,
 }
 # Beyond this sin and cos only have to be finite and in [-1, 1].
 LARGEST_ANGLE = 1e5

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import tallow
 from tallow.custom_op import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3
 from tallow.layout import Layout
 
@@ -35,7 +36,7 @@ def write_back(storage: Any, layout: Layout, values: Array) -> None:
     strides = tuple(stride * elements.itemsize for stride in layout.strides)
     np.lib.stride_tricks.as_strided(elements[layout.start_offset :], tuple(layout.shape), strides)[...] = values
     whole = Layout.contiguous(shape_of(len(elements)))
-    storage.device.storage(elements).copy_strided_src(storage, 0, whole)
+    tallow.Storage(storage.device.storage(elements)).copy_strided_src(tallow.Storage(storage), 0, whole)
 
 
 class Interleave1(CustomOp1):

@@ -22,6 +22,7 @@ from . import calls, custom_ops
 from .bench import dtype_of, shape_of
 from .calls import layout
 from .oracle.formats import FLOATS, INTEGERS
+from .test_cells import forged
 
 ADD, EQ, SUM, NEG = BinaryOp("add"), CmpOp("eq"), ReduceOp("sum"), UnaryOp("neg")
 # One more element than the storages of these tests have.
@@ -154,7 +155,8 @@ def test_operands_on_two_devices_of_a_backend_are_refused():
 
 def on_metal(ordinal: int) -> tallow.Storage:
     """A storage of a backend that has no runtime anywhere; which device it is on shows before that matters."""
-    return tallow.Storage(backends.MetalStorage(backends.MetalDevice(ordinal), dtype_of("f32"), 4))
+    device = forged(backends.MetalDevice, ordinal=ordinal)
+    return tallow.Storage(forged(backends.MetalStorage, device=device, dtype=dtype_of("f32"), length=4))
 
 
 SHORT, MATRIX = layout(3), layout(2, 2)

@@ -25,7 +25,7 @@ def checksum(content: bytes) -> str:
 
 def compile_family(source: Path, target: str) -> str:
     """Writes the family's code object and, last, the record by which the package knows that it is current."""
-    from tallow.rocm_backend.compiler import Hiprtc
+    from tallow.rocm_backend.kernels import Hiprtc
 
     headers = sorted(SOURCES.glob("*.hpp"))
     sources = {path.name: checksum(path.read_bytes()) for path in (source, *headers)}

@@ -10,10 +10,10 @@ from tallow.error import BackendUnavailable
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend import kernels
-from tallow.cuda_backend.compiler import Nvrtc
-from tallow.cuda_backend.elf import elf_size
-from tallow.cuda_backend.error import CompilationFailed, LibraryError
+from tallow.cuda_backend.kernels import Nvrtc
+from tallow.gpu_backend import kernels
+from tallow.gpu_backend.elf import elf_size
+from tallow.gpu_backend.error import CompilationFailed, LibraryError
 
 FAMILIES = sorted(path.stem for path in kernels._SOURCES.glob("*.hip"))
 # Of the kernels of a family, one of so many is compiled.

@@ -16,8 +16,8 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.cuda_backend.cublas import CuBlas, open_blas
-from tallow.cuda_backend.error import LibraryError
-from tallow.cuda_backend.matrices import LARGEST_COUNT, Matrices
+from tallow.gpu_backend.error import LibraryError
+from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices
 
 NOTHING = Matrices(0, False, 1, 1)
 

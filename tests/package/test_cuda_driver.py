@@ -23,11 +23,11 @@ import numpy as np
 import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
-from tallow.cuda_backend.device import GpuDevice
+from tallow.gpu_backend.device import GpuDevice
 from tallow.cuda_backend.driver import Driver
-from tallow.cuda_backend.kernels import Kernels
-from tallow.cuda_backend.result import CudaError
-from tallow.cuda_backend.error import InvalidKernel
+from tallow.gpu_backend.kernels import Kernels
+from tallow.cuda_backend.error import CudaError
+from tallow.gpu_backend.error import InvalidKernel
 from tallow.dtype import DType
 from tallow.error import BackendUnavailable, InvalidArgument, OutOfMemory
 from tallow.kernels.arguments import FILL_CONTIGUOUS

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow.error import InvalidArgument, OutOfMemory
-from tallow.rocm_backend.allocator import CachingAllocator, cache_limit, rounded_size
-from tallow.rocm_backend.error import DriverError
-from tallow.rocm_backend.storage.slice import Slice
+from tallow.gpu_backend.allocator import CachingAllocator, cache_limit, rounded_size
+from tallow.gpu_backend.error import DriverError
+from tallow.gpu_backend.storage.slice import Slice
 
 
 class Memory:

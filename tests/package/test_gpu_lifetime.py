@@ -13,7 +13,7 @@ import tallow
 from tallow import DType, Shape
 from tallow.conv import ParamsConv2D
 from tallow.rocm_backend import RocmDevice
-from tallow.rocm_backend.matrices import Matrices
+from tallow.gpu_backend.matrices import Matrices
 
 library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
 library.hip_host_live.restype = ctypes.c_long

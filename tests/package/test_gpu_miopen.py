@@ -12,10 +12,10 @@ pytest.importorskip("hip")
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import OutOfMemory
+from tallow.gpu_backend.error import LibraryError
 from tallow.rocm_backend import miopen
-from tallow.rocm_backend.error import LibraryError
 from tallow.rocm_backend.hip import HipClosed
-from tallow.rocm_backend.miopen import open_miopen
+from tallow.rocm_backend.miopen import Miopen
 
 DTYPES = [DType.BF16, DType.F16, DType.F32]
 KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")
@@ -24,7 +24,7 @@ KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")
 @pytest.fixture
 def images(rocm):
     """MIOpen as a device has it, with nothing found yet."""
-    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    images = Miopen.open(rocm.driver, rocm.allocator)
     if images is None:
         pytest.skip("no MIOpen")
     yield images
@@ -223,9 +223,9 @@ def test_pooling_that_fails_says_so(rocm, host, images):
 def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     handles = host.live("miopen handle")
     host.take_log()
-    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    images = Miopen.open(rocm.driver, rocm.allocator)
     (created,) = host.take_log()
-    assert created["stream"] == rocm.driver._stream.address
+    assert created["stream"] == rocm.driver.hip_stream.address
     images.close()
     images.close()
     assert host.live("miopen handle") == handles
@@ -235,7 +235,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
 
 def test_a_handle_that_is_not_taken_back_is_destroyed_later(rocm, host):
     handles = host.live("miopen handle")
-    images = open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+    images = Miopen.open(rocm.driver, rocm.allocator)
     host.fail("miopenDestroy")
     with pytest.raises(LibraryError, match="miopenDestroy: miopenStatusInternalError"):
         images.close()
@@ -247,7 +247,7 @@ def test_a_handle_that_is_not_taken_back_is_destroyed_later(rocm, host):
 def test_a_handle_that_fails(rocm, host):
     host.fail("miopenCreate")
     with pytest.raises(LibraryError, match="miopenCreateWithStream"):
-        open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator)
+        Miopen.open(rocm.driver, rocm.allocator)
 
 
 def test_without_the_library_there_is_none(rocm, monkeypatch):
@@ -258,7 +258,7 @@ def test_without_the_library_there_is_none(rocm, monkeypatch):
     monkeypatch.setattr(miopen, "get_library_path", lambda name: b"/nowhere/libMIOpen.so")
     monkeypatch.setattr(miopen.ctypes, "CDLL", raise_os_error)
     assert not miopen.available()
-    assert open_miopen(rocm.driver._device, rocm.driver._stream, rocm.allocator) is None
+    assert Miopen.open(rocm.driver, rocm.allocator) is None
 
 
 def raise_os_error(path: str) -> None:

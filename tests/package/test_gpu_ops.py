@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex
+from tallow.gpu_backend.ops import copy, reduce
+from tallow.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
+from tallow.gpu_backend.storage import GpuStorage
 from tallow.kernels import arguments
 from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
-from tallow.rocm_backend.ops import copy, reduce
-from tallow.rocm_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
-from tallow.rocm_backend.storage import GpuStorage
 from tallow.shape import Shape
 
 from . import backend

@@ -14,11 +14,11 @@ pytest.importorskip("hip")
 
 from tallow.dtype import DType
 from tallow.error import TallowError
+from tallow.gpu_backend.error import LibraryError
+from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices, matrices
 from tallow.layout import Layout
-from tallow.rocm_backend.error import LibraryError
 from tallow.rocm_backend.hip import HipClosed
-from tallow.rocm_backend.matrices import LARGEST_COUNT, Matrices, matrices
-from tallow.rocm_backend.rocblas import open_blas
+from tallow.rocm_backend.rocblas import RocBlas
 from tallow.shape import Shape
 
 DTYPES = [DType.BF16, DType.F16, DType.F32, DType.F64]
@@ -202,17 +202,17 @@ def test_a_handle_that_fails(rocm, host):
         handles = host.live("hipblas handle")
         host.fail(call)
         with pytest.raises(LibraryError, match=call):
-            open_blas(rocm.driver._device, rocm.driver._stream)
+            RocBlas.open(rocm.driver, rocm.allocator)
         assert host.live("hipblas handle") == handles
 
 
 def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     handles = host.live("hipblas handle")
     host.take_log()
-    blas = open_blas(rocm.driver._device, rocm.driver._stream)
+    blas = RocBlas.open(rocm.driver, rocm.allocator)
     created, set_stream = host.take_log()
     assert (created["call"], set_stream["call"]) == ("hipblasCreate", "hipblasSetStream")
-    assert set_stream["stream"] == rocm.driver._stream.address
+    assert set_stream["stream"] == rocm.driver.hip_stream.address
     assert host.live("hipblas handle") == handles + 1
     assert blas.dtypes == frozenset(DTYPES)
     blas.close()
@@ -227,10 +227,10 @@ def test_without_the_library_there_is_none(rocm, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(hip.hipblas, "has_symbol", lambda name: name == "hipblasCreate")
-        assert open_blas(rocm.driver._device, rocm.driver._stream) is None
+        assert RocBlas.open(rocm.driver, rocm.allocator) is None
     monkeypatch.delattr(hip, "hipblas")
     monkeypatch.setitem(sys.modules, "hip.hipblas", None)
-    assert open_blas(rocm.driver._device, rocm.driver._stream) is None
+    assert RocBlas.open(rocm.driver, rocm.allocator) is None
 
 
 def test_threads_share_a_handle(rocm):

@@ -11,11 +11,12 @@ pytest.importorskip("hip")
 
 from tallow.dtype import DType
 from tallow.error import BackendUnavailable, OutOfMemory, TallowError
-from tallow.rocm_backend import RocmDevice, kernels
-from tallow.rocm_backend.compiler import Hiprtc
+from tallow.gpu_backend import kernels
+from tallow.gpu_backend.kernels import Kernels
+from tallow.rocm_backend import RocmDevice
 from tallow.rocm_backend.hip import HipBackend, HipBuffer, HipError, HipEvent, HipModule, HipStream, error
-from tallow.rocm_backend.kernels import Kernels
-from tallow.rocm_backend.rocblas import open_blas
+from tallow.rocm_backend.kernels import Hiprtc
+from tallow.rocm_backend.rocblas import RocBlas
 from tallow.shape import Shape
 
 from .filling import fill
@@ -73,11 +74,11 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
 @pytest.mark.parametrize(
     ("call", "kind", "make"),
     [
-        ("hipFree", "device memory", lambda rocm: HipBuffer(rocm.driver._device, 100)),
-        ("hipStreamDestroy", "stream", lambda rocm: HipStream(rocm.driver._device)),
-        ("hipEventDestroy", "event", lambda rocm: HipEvent(rocm.driver._device)),
-        ("hipModuleUnload", "module", lambda rocm: HipModule(rocm.driver._device, code_of(rocm))),
-        ("hipblasDestroy", "hipblas handle", lambda rocm: open_blas(rocm.driver._device, rocm.driver._stream)),
+        ("hipFree", "device memory", lambda rocm: HipBuffer(rocm.driver.device, 100)),
+        ("hipStreamDestroy", "stream", lambda rocm: HipStream(rocm.driver.device)),
+        ("hipEventDestroy", "event", lambda rocm: HipEvent(rocm.driver.device)),
+        ("hipModuleUnload", "module", lambda rocm: HipModule(rocm.driver.device, code_of(rocm))),
+        ("hipblasDestroy", "hipblas handle", lambda rocm: RocBlas.open(rocm.driver, rocm.allocator)),
     ],
 )
 def test_what_cannot_be_closed_stays_open_and_is_closed_later(rocm, host, call, kind, make):

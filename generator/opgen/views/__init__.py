@@ -4,16 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
-from opgen.views.backend import abstract_backend, backends_module, custom_op, dummy_backend
-from opgen.views.device import device
+from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend
+from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
-from opgen.views.gpu import gpu_backend
 from opgen.views.kernels import arguments, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
-from opgen.views.storage import storage_base, storage_family, storage_package
 from opgen.views.support import support
 
 PLACEHOLDER = re.compile(r"{(.*?)}")
@@ -21,8 +19,9 @@ PLACEHOLDER = re.compile(r"{(.*?)}")
 PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
     "family": lambda spec: [family.name for family in spec.kernels],
-    "library": lambda spec: [library.name for library in spec.libraries],
-    "gpu": lambda spec: [backend.name for backend in spec.backends if backend.templates == "gpu"],
+    "library": lambda spec: [library.name for library in spec.c_libraries],
+    "gpu": lambda spec: [backend.name for backend in spec.backends if "gpu_backend" in spec.packages[backend.name]],
+    "runtime": lambda spec: [backend.package for backend in spec.backends if backend.package is not None],
     "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
 }
 
@@ -36,15 +35,19 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "docs/flow.svg.j2": flow,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
-    "tallow/backend.py.j2": abstract_backend,
     "tallow/backends.py.j2": backends_module,
     "tallow/custom_op.py.j2": custom_op,
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
     "tallow/{gpu}_backend/__init__.py.j2": gpu_backend,
-    "tallow/{gpu}_backend/names.py.j2": gpu_backend,
-    "tallow/{runtime}/functors.py.j2": functors,
+    "tallow/{gpu}_backend/device.py.j2": gpu_backend,
+    "tallow/{gpu}_backend/storage/__init__.py.j2": gpu_backend,
+    "tallow/{gpu}_backend/storage/backend_impl.py.j2": gpu_backend,
+    "tallow/{gpu}_backend/storage/slice.py.j2": gpu_backend,
+    "tallow/{gpu}_backend/utils.py.j2": gpu_backend,
+    "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
+    "tallow/{runtime}/ops/functors.py.j2": functors,
     "tallow/{runtime}/{library}_functions.py.j2": library_functions,
     "tallow/kernels/arguments.py.j2": arguments,
     "tallow/kernels/{family}.hip.j2": kernel_family,

@@ -1,131 +1,27 @@
-"""Views of what the backends have in common: their abstract classes, their choice at import, and the dummies."""
+"""Views of what tells the backends apart: their choice at import, the dummies, the ops, and the ops of users."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opgen.matrix import method_cells
-from opgen.model import Backend, Method, Spec
-from opgen.signature import Signature
-from opgen.views.method import custom_class, definition, types_in
-from opgen.views.python import docstring, import_lines, quoted, wrapped
+from opgen.model import Backend, Spec
+from opgen.views.dispatch import backend_classes, custom_class
 
 
-@dataclass(frozen=True)
-class StubView:
-    """A method without its body."""
-
-    definition: str
-    doc: str
-    is_abstract: bool = True
-
-
-@dataclass(frozen=True)
-class AbstractView:
-    """backend.py: what every backend's storage and device must have."""
-
-    imports: str
-    storage_methods: tuple[StubView, ...]
-    device_methods: tuple[StubView, ...]
-
-
-_MODULES = {"DType": ".dtype", "Layout": ".layout", "Shape": ".shape", "Sequence": "collections.abc"}
-
-
-def _implemented(spec: Spec) -> list[Method]:
-    """The storage methods that a backend's storage has: all but its fields and the users' ops."""
-    return [method for method in spec.storage_methods() if method.signature.parameters and custom_class(method) is None]
-
-
-def _stub(method: Method, signature: Signature, *, own: bool, is_abstract: bool = True) -> StubView:
-    text = method.doc.strip().split("\n\n")[0]
-    return StubView(definition(signature, own=own), docstring(text, 8), is_abstract)
-
-
-def _is_everywhere(spec: Spec, method: Method) -> bool:
-    """Whether every backend with a runtime does something of a method. One that does not need not write it."""
-    return all(
-        any(cell.status != "unsupported" for op in spec.ops(method) for cell in method_cells(spec, method, op, backend))
-        for backend in spec.backends
-        if backend.runtime is not None
-    )
-
-
-def _imports(methods: list[Method]) -> dict[str, set[str]]:
-    modules: dict[str, set[str]] = {}
-    for method in methods:
-        for name in types_in(method.signature):
-            if name.startswith("Params"):
-                modules.setdefault(".conv", set()).add(name)
-            elif name.endswith("Op"):
-                modules.setdefault(".op", set()).add(name)
-            elif name in _MODULES and name != "Sequence":
-                modules.setdefault(_MODULES[name], set()).add(name)
-    return modules
-
-
-def abstract_backend(spec: Spec, _: str | None) -> AbstractView:
-    """The abstract storage and device."""
-    methods = _implemented(spec)
-    modules = _imports([*methods, *spec.device_methods])
-    modules.setdefault(".dtype", set()).update(("Array", "DType"))
-    storage = []
-    for method in methods:
-        storage.append(_stub(method, method.signature, own=True, is_abstract=_is_everywhere(spec, method)))
-    device = []
-    for method in spec.device_methods:
-        returns = method.signature.returns.replace("Storage", "BackendStorage")
-        signature = Signature(method.name, method.signature.parameters, returns)
-        device.append(_stub(method, signature, own=False, is_abstract=_is_everywhere(spec, method)))
-    return AbstractView(import_lines(modules), tuple(storage), tuple(device))
-
-
-@dataclass(frozen=True)
-class ChoiceView:
-    """Where a backend's classes come from."""
-
-    name: str
-    device: str
-    storage: str
-    runtime: str | None
-    dummy: str
-    condition: str | None  # what must hold for the runtime to be imported; None where nothing is needed
+def backend_named(spec: Spec, member: str | None) -> Backend:
+    """The backend of a name."""
+    return next(backend for backend in spec.backends if backend.name == member)
 
 
 @dataclass(frozen=True)
 class BackendsView:
     """backends.py: the classes of every backend, the runtime's or the dummy's."""
 
-    always: str
-    choices: tuple[ChoiceView, ...]
-    storages: str
-    devices: str
-    exports: tuple[str, ...]
+    backends: tuple[Backend, ...]
 
 
 def backends_module(spec: Spec, _: str | None) -> BackendsView:
     """The choice between each backend's runtime and its dummy."""
-    always: dict[str, set[str]] = {}
-    choices = []
-    for backend in spec.backends:
-        device, storage = f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage"
-        if backend.runtime is None or not backend.modules:
-            always[f".{backend.runtime or dummy_module(backend)}"] = {device, storage}
-        else:
-            condition = " and ".join(f"installed({quoted(module)})" for module in backend.modules)
-            choices.append(ChoiceView(backend.name, device, storage, backend.runtime, dummy_module(backend), condition))
-    storages = [f"{backend.class_prefix}Storage" for backend in spec.backends]
-    devices = [f"{backend.class_prefix}Device" for backend in spec.backends]
-    return BackendsView(
-        always=import_lines(always),
-        choices=tuple(choices),
-        storages=" | ".join(storages),
-        devices=" | ".join(devices),
-        exports=tuple(sorted([*storages, *devices, "AnyDevice", "AnyStorage"])),
-    )
-
-
-def dummy_module(backend: Backend) -> str:
-    """The module that stands in for a backend without its runtime."""
-    return f"dummy_{backend.name}_backend"
+    return BackendsView(spec.backends)
 
 
 @dataclass(frozen=True)
@@ -133,39 +29,56 @@ class DummyView:
     """A dummy module."""
 
     name: str
-    doc: str
-    device: str
-    storage: str
+    prefix: str
     reason: str
-    imports: str
-    storage_methods: tuple[StubView, ...]
-    device_methods: tuple[StubView, ...]
 
 
 def dummy_backend(spec: Spec, member: str | None) -> DummyView:
     """The dummy of the backend named `member`."""
-    backend = next(backend for backend in spec.backends if backend.name == member)
-    methods = _implemented(spec)
-    modules = _imports([*methods, *spec.device_methods])
-    modules.setdefault(".dtype", set()).update(("Array", "DType"))
-    modules[".backend"] = {"BackendDevice", "BackendStorage"}
-    modules[".error"] = {"BackendUnavailable"}
-    device, storage = f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage"
-    stubs = []
-    for method in spec.device_methods:
-        returns = method.signature.returns.replace("Storage", storage)
-        stubs.append(StubView(definition(Signature(method.name, method.signature.parameters, returns), own=False), ""))
+    backend = backend_named(spec, member)
     reason = backend.missing or f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
-    return DummyView(
-        name=backend.name,
-        doc=backend.doc,
-        device=device,
-        storage=storage,
-        reason=quoted(reason),
-        imports=import_lines(modules),
-        storage_methods=tuple(_stub(method, method.signature, own=True) for method in methods),
-        device_methods=tuple(stubs),
-    )
+    return DummyView(backend.name, backend.class_prefix, reason)
+
+
+@dataclass(frozen=True)
+class OpsView:
+    """ops/__init__.py of a backend: where each module is that its cells name."""
+
+    name: str
+    operand: str  # the module of the class Operand
+    modules: Mapping[str, str]  # and the package of each
+
+
+def backend_ops(spec: Spec, member: str | None) -> OpsView:
+    """The ops of the backend whose runtime is the subpackage `member`."""
+    backend = next(backend for backend in spec.backends if backend.package == member)
+    called = {
+        call.module
+        for lowerings in spec.lowerings[backend.name].values()
+        for lowering in lowerings.values()
+        for call in lowering.calls
+    }
+    packages = spec.packages[backend.name]
+    homes = {module: next(p for p in packages if module in spec.modules.get(p, {})) for module in sorted(called)}
+    operand = next(p for p in packages if "operand" in spec.modules.get(p, {}))
+    where = {module: _relative(package, backend) for module, package in homes.items()}
+    return OpsView(backend.name, f"{_relative(operand, backend).rstrip('.')}.operand", where)
+
+
+def _relative(package: str, backend: Backend) -> str:
+    return "." if package == backend.package else f"...{package}.ops"
+
+
+@dataclass(frozen=True)
+class GpuView:
+    """The modules of one backend of the family gpu."""
+
+    backend: Backend
+
+
+def gpu_backend(spec: Spec, member: str | None) -> GpuView:
+    """The backend named `member`."""
+    return GpuView(backend_named(spec, member))
 
 
 @dataclass(frozen=True)
@@ -173,7 +86,8 @@ class ForwardView:
     """The method of a user's op for one backend."""
 
     backend: str
-    definition: str
+    parameters: str
+    returns: str
 
 
 @dataclass(frozen=True)
@@ -190,7 +104,7 @@ class CustomClassView:
 class CustomOpView:
     """custom_op.py: the classes that users derive their ops from."""
 
-    imports: str
+    storages: tuple[str, ...]
     classes: tuple[CustomClassView, ...]
 
 
@@ -204,16 +118,12 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
         forwards = []
         for backend in spec.backends:
             storage = f"{backend.class_prefix}Storage"
-            parameters = ["self", f"storage: {storage}"] + [
-                f"{p.name}: {p.type.replace('Storage', storage)}" for p in method.signature.parameters if p.name != "op"
-            ]
+            parameters = ["self", f"storage: {storage}"]
+            for parameter in method.signature.parameters:
+                if parameter.name != "op":
+                    parameters.append(f"{parameter.name}: {parameter.type.replace('Storage', storage)}")
             returns = method.signature.returns.replace("Storage", storage)
-            head = f"def {backend.name}_fwd("
-            forwards.append(ForwardView(backend.name, wrapped(head, parameters, f") -> {returns}:", 4)))
+            forwards.append(ForwardView(backend.name, ", ".join(parameters), returns))
         doc = method.doc.replace("Run a", "A").strip()
-        classes.append(CustomClassView(name, docstring(doc, 4), method.name, tuple(forwards)))
-    storages = {f"{backend.class_prefix}Storage" for backend in spec.backends}
-    imports = import_lines(
-        {".backends": storages, ".layout": {"Layout"}, ".shape": {"Shape"}, ".user_op": {"UserOp", "unwritten"}}
-    )
-    return CustomOpView(imports, tuple(classes))
+        classes.append(CustomClassView(name, doc, method.name, tuple(forwards)))
+    return CustomOpView(backend_classes(spec, "Storage"), tuple(classes))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from opgen.model import DType, Spec
-from opgen.views.python import frozenset_of, quoted
+from opgen.views.python import quoted
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ def dtype_module(spec: Spec, _: str | None) -> DTypeView:
     """The enum DType and the groups."""
     groups = []
     for name, members in spec.groups.items():
-        items = [f"DType.{member.upper()}" for member in members]
-        head = f"{name.upper()}: Final = "
-        groups.append(GroupRow(name.upper(), head + frozenset_of(items, 0, len(head))))
+        items = "".join(f"DType.{member.upper()}, " for member in members)
+        groups.append(GroupRow(name.upper(), f"{name.upper()}: Final = frozenset(({items}))"))
     return DTypeView(tuple(_row(dtype) for dtype in spec.dtypes), tuple(groups))

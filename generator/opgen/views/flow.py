@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 from html import escape
 
-from opgen.matrix import Cell, cells
 from opgen.model import Backend, Spec
 
 # Where the first backend's row begins, the pixels from row to row, and those of a row.
 _TOP, _STEP, _ROW = 208, 38, 30
-# How the picture calls what is no library.
-_KINDS = {"numpy": "NumPy", "kernel": "kernels"}
 
 
 @dataclass(frozen=True)
@@ -35,16 +32,14 @@ class FlowView:
 
 def flow(spec: Spec, _: str | None) -> FlowView:
     """The picture, with a row for each backend."""
-    every = cells(spec)
     rows = []
     for number, backend in enumerate(spec.backends):
         top = _TOP + number * _STEP
-        of_backend = [cell for cell in every if cell.backend == backend.name]
         rows.append(
             BackendRow(
                 storage=f"{backend.class_prefix}Storage",
-                words=escape(_words(backend, of_backend)),
-                style="absent" if backend.runtime is None else "made",
+                words=escape(_words(spec, backend)),
+                style="absent" if backend.package is None else "made",
                 top=top,
                 baseline=top + 20,
                 arrow=top + _ROW // 2,
@@ -54,14 +49,8 @@ def flow(spec: Spec, _: str | None) -> FlowView:
     return FlowView(height, height - 2, tuple(rows))
 
 
-def _words(backend: Backend, of_backend: list[Cell]) -> str:
-    """What does a backend's work, or that nothing does."""
-    vias = [cell.via for cell in of_backend if cell.via is not None]
-    if not vias:
+def _words(spec: Spec, backend: Backend) -> str:
+    """The package whose ops do a backend's work and the libraries beside it, or that nothing does it."""
+    if backend.package is None:
         return "unsupported, and says so"
-    if backend.runtime is None:
-        return "lowered, no runtime yet"
-    ways = {tuple(way.split(" ", 1)) for via in vias for way in via.split(" or ")}
-    kinds = {kind for kind, _ in ways}
-    libraries = sorted(name for kind, name in ways if kind == "library")
-    return ", ".join([*(word for kind, word in _KINDS.items() if kind in kinds), *libraries])
+    return ", ".join([spec.packages[backend.name][-1], *(library.name for library in backend.libraries)])

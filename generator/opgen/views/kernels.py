@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
-from opgen.model import FUNCTOR_OPERANDS, Expression, Spec
+from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec
 from opgen.views.python import comment
 
 # Threads of a block, for every kernel.
@@ -27,8 +27,24 @@ class FunctorRow:
 
     name: str
     doc: str
-    parameters: str
-    body: str
+    operands: str  # its template's and its function's parameters
+    types: str
+    parameters: int
+    as_brief: str
+    integer: str | None  # the expression for integers where it is another one
+    expression: str
+
+
+@dataclass(frozen=True)
+class MonoidRow:
+    """A reduction in C++."""
+
+    name: str
+    doc: str
+    base: str
+    identity: str | None  # None of a position, whose base has everything
+    element: str | None
+    combine: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class FamilyView:
     includes: str
     structs: tuple[StructRow, ...]
     functors: tuple[FunctorRow, ...]
+    monoids: tuple[MonoidRow, ...]
     block: int
     kernels: tuple[KernelRow, ...]
 
@@ -55,17 +72,49 @@ class FamilyView:
 def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     """The HIP source of the family named `member`."""
     family = next(family for family in spec.kernels if family.name == member)
-    functors = spec.functors[family.functors].functors if family.functors else ()
-    parameters = ", ".join(f"T {operand}" for operand in FUNCTOR_OPERANDS.get(family.functors or "", ()))
+    kind = spec.functors.get(family.functors or "")
     return FamilyView(
         doc=family.doc,
         includes="\n".join(f'#include "{header}"' for header in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
-        functors=tuple(
-            FunctorRow(_camel(functor.name), functor.doc, parameters, _body(functor.hip)) for functor in functors
-        ),
+        functors=tuple(_functor(kind, functor) for functor in kind.functors if not functor.reduction) if kind else (),
+        monoids=tuple(_monoid(spec, functor) for functor in kind.functors if functor.reduction) if kind else (),
         block=_BLOCK,
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
+    )
+
+
+def _functor(kind: FunctorKind, functor: Functor) -> FunctorRow:
+    names = [*(f"T {name}" for name in kind.operands), *(f"P {name}" for name in functor.parameters)]
+    return FunctorRow(
+        name=_camel(functor.name),
+        doc=functor.doc,
+        operands=", ".join(names),
+        types="typename T, typename P" if functor.parameters else "typename T",
+        parameters=len(functor.parameters),
+        as_brief="true" if functor.brief else "false",
+        integer=functor.hip.integer if functor.hip.is_split else None,
+        expression=functor.hip.float,
+    )
+
+
+def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
+    reduction = functor.reduction
+    if isinstance(reduction, Position):
+        other = next(item for item in spec.functors["reduce"].functors if item.name == reduction.of)
+        is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
+        base = f"IndexReduction<T, {'true' if is_lowest else 'false'}>"
+        return MonoidRow(_camel(functor.name), functor.doc, base, None, None, "")
+    assert reduction is not None
+    result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
+    bounds = {name: f"{name}<State>()" for name in BOUNDS}
+    return MonoidRow(
+        name=_camel(functor.name),
+        doc=functor.doc,
+        base=f"ValueReduction<T, {result}>",
+        identity=bounds.get(reduction.identity, f"static_cast<State>({reduction.identity})"),
+        element=reduction.element[1] if reduction.element else None,
+        combine=reduction.combine[1],
     )
 
 
@@ -86,19 +135,6 @@ def _struct(struct: Struct) -> StructRow:
     return StructRow(struct.name, "\n    ".join(fields), offsets[-1], "\n".join(checks))
 
 
-def _body(expression: Expression) -> str:
-    """The statements of a functor, the first without its indentation."""
-    if not expression.is_split:
-        return f"return {expression.float};"
-    branches = (
-        "if constexpr (is_integer<T>)",
-        f"    return {expression.integer};",
-        "else",
-        f"    return {expression.float};",
-    )
-    return "\n        ".join(branches)
-
-
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | dict(spec.widths)
@@ -107,7 +143,8 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
         if "op" in chosen:
             kind = spec.functors[kernel.over["op"][0]]
             functor = next(functor for functor in kind.functors if functor.name == chosen["op"])
-            spelled["op"] = functor.hip.float if kind.name == "reduce" else _camel(functor.name)
+            spelled["op"] = _camel(functor.name)
+            spelled["result"] = types[functor.result or chosen["dtype"]]
         yield KernelRow(kernel.name.format(**chosen), kernel.arguments, kernel.call.format(**spelled))
 
 
@@ -145,11 +182,15 @@ class ArgumentsView:
     """kernels/arguments.py."""
 
     packers: tuple[PackerRow, ...]
+    parameters: Mapping[str, int]  # by kind of functor, how many of them a struct has room for
 
 
 def arguments(spec: Spec, _: str | None) -> ArgumentsView:
     """The packers of all structs."""
-    return ArgumentsView(tuple(_packer(struct) for family in spec.kernels for struct in family.structs))
+    return ArgumentsView(
+        tuple(_packer(struct) for family in spec.kernels for struct in family.structs),
+        {name: kind.most_parameters for name, kind in spec.functors.items()},
+    )
 
 
 def _packer(struct: Struct) -> PackerRow:

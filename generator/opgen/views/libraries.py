@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from opgen.libraries import C_TYPES
 from opgen.model import Spec
-from opgen.views.python import quoted, wrapped
+from opgen.views.python import quoted
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class FunctionsView:
 
 def library_functions(spec: Spec, member: str | None) -> FunctionsView:
     """The table of the library named `member`."""
-    library = next(library for library in spec.libraries if library.name == member)
+    library = next(library for library in spec.c_libraries if library.name == member)
     rows = []
     used: set[str] = set()
     for function in library.functions:
         types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
         used.update(types)
-        rows.append(wrapped(f"{quoted(function.name)}: (", types, "),", 4))
+        rows.append(f"{quoted(function.name)}: ({', '.join(types)},),")
     return FunctionsView(library.name, ", ".join(sorted(used)), tuple(rows))

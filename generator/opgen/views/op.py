@@ -1,11 +1,10 @@
 """Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
 
+import ast
 from dataclasses import dataclass
 
-from opgen.model import FUNCTOR_KINDS, FUNCTOR_OPERANDS, Functor, FunctorKind, Spec
-from opgen.signature import Signature
-from opgen.views.method import class_name, dtype_set
-from opgen.views.python import docstring, quoted, wrapped
+from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec
+from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant
 
 
 @dataclass(frozen=True)
@@ -14,20 +13,20 @@ class OpRow:
 
     name: str
     value: str
-    facts: str  # its dtypes; for a reduction also the result's dtype and whether nothing is an error
+    dtypes: str
+    result: str
+    identity: str  # of a reduction: what nothing gives; None where that is an error, and of other ops
+    gives_position: bool
+    unsupported: str
     doc: str
 
 
 @dataclass(frozen=True)
 class OpClass:
-    """The enum of one functor kind."""
+    """An enum of functors."""
 
     name: str
-    constant: str
-    facts: str  # the type of a row's facts
-    attributes: str  # of a member, that a row's facts give
     doc: str
-    unsupported: str
     rows: tuple[OpRow, ...]
 
 
@@ -35,118 +34,133 @@ class OpClass:
 class OpView:
     """op.py."""
 
-    groups: str
+    groups: tuple[str, ...]
     classes: tuple[OpClass, ...]
 
 
-def _dtypes(functor: Functor) -> str:
-    return dtype_set(functor.dtypes, 4, len(f'"{functor.name}": ,'))
+def _row(kind: FunctorKind, functor: Functor) -> OpRow:
+    return OpRow(
+        name=functor.name.upper(),
+        value=functor.name,
+        dtypes=dtypes_constant(functor.dtypes),
+        result="None" if functor.result is None else f"DType.{functor.result.upper()}",
+        identity=_identity(functor),
+        gives_position=isinstance(functor.reduction, Position),
+        unsupported=kind.unsupported,
+        doc=f"{functor.doc}; {functor.edges}",
+    )
 
 
-def _row(functor: Functor, *, is_reduce: bool) -> OpRow:
-    facts = _dtypes(functor)
-    if is_reduce:
-        result = "None" if functor.result is None else f"DType.{functor.result.upper()}"
-        facts = f"({facts}, {result}, {functor.empty_is_error})"
-    return OpRow(functor.name.upper(), functor.name, facts, f"{functor.doc}\n    # {functor.edges}")
+def _identity(functor: Functor) -> str:
+    reduction = functor.reduction
+    if isinstance(reduction, Monoid) and reduction.identity not in BOUNDS:
+        return reduction.identity
+    return "None"
 
 
 def op_module(spec: Spec, _: str | None) -> OpView:
-    """The enums UnaryOp, BinaryOp, CmpOp and ReduceOp."""
+    """The enums UnaryOp, BinaryOp, CmpOp, ReduceOp and MethodOp."""
     classes = []
     for kind in spec.functors.values():
-        is_reduce = kind.name == "reduce"
-        classes.append(
-            OpClass(
-                name=class_name(kind.name),
-                constant=kind.name.upper(),
-                facts="tuple[frozenset[DType], DType | None, bool]" if is_reduce else "frozenset[DType]",
-                attributes="self.dtypes, self.result, self.empty_is_error" if is_reduce else "self.dtypes",
-                doc=docstring(_class_doc(spec, kind, is_reduce=is_reduce), 4),
-                unsupported=quoted(kind.unsupported),
-                rows=tuple(_row(functor, is_reduce=is_reduce) for functor in kind.functors),
-            )
-        )
-    names = {_dtypes(f) for kind in spec.functors.values() for f in kind.functors if not f.dtypes.listed}
-    return OpView(", ".join(sorted(names)), tuple(classes))
-
-
-def _class_doc(spec: Spec, kind: FunctorKind, *, is_reduce: bool) -> str:
-    doc = f"The ops of `{_method_of(spec, kind)}`. `dtypes` are those that an op has, `unsupported` says why no others."
-    if is_reduce:
-        doc += (
-            "\n\n`result` is the dtype of the result, None for that of the operand; `empty_is_error` says that nothing"
-            " has no result."
-        )
-    return doc
-
-
-def _method_of(spec: Spec, kind: FunctorKind) -> str:
-    return next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
+        method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
+        rows = tuple(_row(kind, functor) for functor in kind.chosen)
+        classes.append(OpClass(class_name(kind.name), f"The ops of `{method}`.", rows))
+    own = tuple(_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods)
+    if own:
+        classes.append(OpClass(METHOD_OP, "The ops that are storage methods of their own.", own))
+    return OpView(tuple(group.upper() for group in spec.groups), tuple(classes))
 
 
 @dataclass(frozen=True)
 class FunctionView:
-    """The NumPy function of a unary, binary or cmp op."""
+    """The NumPy function of an elementwise op."""
 
     name: str
     parameters: str
     doc: str
     integer: str | None  # the expression for integers where it is another one
     expression: str
-
-
-@dataclass(frozen=True)
-class TableView:
-    """The functions of one functor kind by op."""
-
-    head: str
-    rows: tuple[str, ...]
+    op: str  # the member of its enum
+    is_one_step: bool  # NumPy makes one pass over the operands
 
 
 @dataclass(frozen=True)
 class FunctorsView:
     """functors.py of the backend that computes with NumPy."""
 
-    reductions: str
+    classes: tuple[str, ...]
     functions: tuple[FunctionView, ...]
-    tables: tuple[TableView, ...]
+    reductions: tuple[tuple[str, str], ...]  # the member of the enum, and how its rows are reduced
 
 
 def functors(spec: Spec, _: str | None) -> FunctorsView:
     """The NumPy functions of all functors."""
     functions = []
-    tables = []
-    for kind in sorted(spec.functors.values(), key=lambda kind: FUNCTOR_KINDS.index(kind.name)):
-        is_reduce = kind.name == "reduce"
-        operands = FUNCTOR_OPERANDS[kind.name] or ("x",)
-        rows = []
+    reductions = []
+    for kind in spec.functors.values():
         for functor in kind.functors:
-            name = functor.numpy.float if is_reduce else f"{kind.name}_{functor.name}"
-            rows.append(f"{class_name(kind.name)}.{functor.name.upper()}: {name}")
-            if not is_reduce:
-                functions.append(_function(name, functor, operands))
-        types = f"Mapping[{class_name(kind.name)}, Callable[[{', '.join(['Array'] * len(operands))}], Array]]"
-        tables.append(TableView(f"{kind.name.upper()}: Final[{types}]", tuple(rows)))
-    reductions = sorted(functor.numpy.float for functor in spec.functors["reduce"].functors)
-    return FunctorsView(wrapped("from .reduce import ", reductions, "", 0), tuple(functions), tuple(tables))
+            enum = METHOD_OP if functor.parameters else class_name(kind.name)
+            member = f"{enum}.{functor.name.upper()}"
+            if functor.reduction is not None:
+                reductions.append((member, _rows(functor.reduction)))
+                continue
+            names = (*kind.operands, *functor.parameters)
+            functions.append(
+                FunctionView(
+                    name=f"{kind.name}_{functor.name}",
+                    parameters=", ".join(f"{name}: Array" for name in names),
+                    doc=sentence(functor.doc),
+                    integer=functor.numpy.integer if functor.numpy.is_split else None,
+                    expression=functor.numpy.float,
+                    op=member,
+                    is_one_step=_is_one_step(functor.numpy.float) and _is_one_step(functor.numpy.integer),
+                )
+            )
+    return FunctorsView(_classes(spec), tuple(functions), tuple(reductions))
 
 
-def _function(name: str, functor: Functor, operands: tuple[str, ...]) -> FunctionView:
-    return FunctionView(
-        name=name,
-        parameters=", ".join(f"{operand}: Array" for operand in operands),
-        doc=docstring(f"{functor.doc[:1].upper()}{functor.doc[1:]}.", 4),
-        integer=functor.numpy.integer if functor.numpy.is_split else None,
-        expression=functor.numpy.float,
-    )
+def _rows(reduction: Monoid | Position) -> str:
+    """The object of rows.py that reduces the last axis."""
+    if isinstance(reduction, Position):
+        return f"Position({reduction.numpy})"
+    identity = "None" if reduction.identity in BOUNDS else reduction.identity
+    element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
+    accumulate = f"DType.{reduction.accumulate.upper()}" if reduction.accumulate else "None"
+    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate})"
+
+
+def _is_one_step(expression: str) -> bool:
+    """Whether NumPy evaluates an expression in one pass, which leaves nothing behind that should stay in a cache."""
+    node = ast.parse(expression, mode="eval").body
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Call):
+        module = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if not isinstance(module, ast.Name) or module.id != "np":
+            return False
+        parts = node.args
+    elif isinstance(node, ast.BinOp):
+        parts = [node.left, node.right]
+    elif isinstance(node, ast.UnaryOp):
+        parts = [node.operand]
+    return all(isinstance(part, ast.Name | ast.Constant) for part in parts)
+
+
+def _classes(spec: Spec) -> tuple[str, ...]:
+    own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
+    return (*(class_name(kind) for kind in spec.functors), *own)
+
+
+def sentence(text: str) -> str:
+    """`text` as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True)
 class TensorMethodView:
     """A tensor method that is one op."""
 
-    definition: str
+    name: str
+    parameters: str
     doc: str
     body: str
 
@@ -155,6 +169,7 @@ class TensorMethodView:
 class TensorOpsView:
     """tensor/ops.py."""
 
+    classes: tuple[str, ...]
     methods: tuple[TensorMethodView, ...]
 
 
@@ -165,10 +180,10 @@ _TENSOR_BODIES = {
     "reduce": "return self._reduce(ReduceOp.{op}, dim, keepdim, unknown)",
 }
 _TENSOR_PARAMETERS = {
-    "unary": ("self",),
-    "binary": ("self", "other: Self | float"),
-    "cmp": ("self", "other: Self | float"),
-    "reduce": ("self", "dim: int | Sequence[int] | None = None", "keepdim: bool = False", "**unknown: Never"),
+    "unary": "self",
+    "binary": "self, other: Self | float",
+    "cmp": "self, other: Self | float",
+    "reduce": "self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never",
 }
 
 
@@ -176,19 +191,15 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     """The tensor methods of all functors, and of the storage methods that say so."""
     methods = []
     for kind in spec.functors.values():
-        for functor in kind.functors:
-            head = wrapped(f"def {functor.name}(", _TENSOR_PARAMETERS[kind.name], ") -> Self:", 4)
+        for functor in kind.chosen:
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
-            doc = f"{functor.doc[:1].upper()}{functor.doc[1:]}; {functor.edges}."
-            methods.append(TensorMethodView(head, docstring(doc, 8), body))
+            doc = sentence(f"{functor.doc}; {functor.edges}")
+            methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))
     for method in spec.storage_methods():
         if method.tensor is not None:
-            methods += [_tensor_method(method.name, method.tensor, method.doc)]
-    return TensorOpsView(tuple(methods))
-
-
-def _tensor_method(name: str, signature: Signature, doc: str) -> TensorMethodView:
-    parameters = ["self", *map(str, signature.parameters)]
-    head = wrapped(f"def {signature.name}(", parameters, ") -> Self:", 4)
-    arguments = ", ".join(["self.layout", *signature.arguments])
-    return TensorMethodView(head, docstring(doc, 8), f"return self._like(self.storage.{name}({arguments}))")
+            front = method.tensor
+            arguments = ", ".join(["self.layout", *front.arguments])
+            body = f"return self._like(self.storage.{method.name}({arguments}))"
+            parameters = ", ".join(["self", *map(str, front.parameters)])
+            methods.append(TensorMethodView(front.name, parameters, method.doc, body))
+    return TensorOpsView(_classes(spec), tuple(methods))

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from opgen.matrix import cells
 from opgen.model import Package, Spec
-from opgen.views.method import class_name
-from opgen.views.python import docstring, import_lines
+from opgen.views.dispatch import class_name, custom_class
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,6 @@ class SupportRow:
     backend: str
     doc: str
     supported: int
-    unavailable: int
     unsupported: int
 
 
@@ -37,7 +35,7 @@ class PackageView:
     description: str  # for TOML, as are the requirements
     requires: str
     extras: tuple[ExtraView, ...]
-    backends: str  # the import of their classes
+    backends: tuple[str, ...]  # their classes
     ops: str
     custom_ops: str
     exports: tuple[str, ...]
@@ -92,28 +90,22 @@ def package(spec: Spec, _: str | None) -> PackageView:
         for backend in spec.backends
         if backend.extra is not None
     )
-    custom = [
-        parameter.type
-        for method in spec.storage_methods()
-        if method.kind is None
-        for parameter in method.signature.parameters
-        if parameter.name == "op"
-    ]
+    custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
     ops = [class_name(kind) for kind in spec.functors]
     backends = [f"{backend.class_prefix}{suffix}" for backend in spec.backends for suffix in ("Device", "Storage")]
     every = cells(spec)
     rows = []
     for backend in spec.backends:
         of_backend = [cell.status for cell in every if cell.backend == backend.name]
-        counts = [of_backend.count(status) for status in ("supported", "unavailable", "unsupported")]
+        counts = [of_backend.count(status) for status in ("supported", "unsupported")]
         rows.append(SupportRow(backend.name, backend.doc.replace("|", "\\|"), *counts))
     return PackageView(
         package=spec.package,
-        doc=docstring(spec.package.summary, 0),
+        doc=spec.package.summary,
         description=_toml(spec.package.summary),
         requires=", ".join(map(_toml, spec.package.requires)),
         extras=extras,
-        backends=import_lines({".backends": backends}),
+        backends=tuple(backends),
         ops=", ".join(ops),
         custom_ops=", ".join(custom),
         exports=tuple(sorted([*_EXPORTS, *backends, *ops, *custom])),

@@ -3,7 +3,7 @@
 import textwrap
 from dataclasses import dataclass
 
-from opgen.matrix import Cell, cells
+from opgen.matrix import cells
 from opgen.model import Spec
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
@@ -26,16 +26,16 @@ class SupportView:
 
 def support(spec: Spec, _: str | None) -> SupportView:
     """The matrix."""
-    dtypes_of: dict[tuple[str, Cell], list[str]] = {}
+    dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
     for cell in cells(spec):
         name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
-        alike = Cell("", None, cell.backend, None, cell.status, cell.via, cell.reason)
+        alike = (cell.backend, cell.status, cell.via, cell.reason)
         dtypes_of.setdefault((name, alike), []).append(cell.dtype or "-")
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
-    for (name, cell), dtypes in dtypes_of.items():
-        key = (cell.backend, cell.status, _dtypes(spec, dtypes), cell.via or "-", cell.reason or "-")
+    for (name, (backend, status, via, reason)), dtypes in dtypes_of.items():
+        key = (backend, status, _dtypes(spec, dtypes), via or "-", reason or "-")
         ops_of.setdefault(key, []).append(name)
-    order = [backend.name for backend in spec.backends]
+    order = [owner.name for owner in spec.backends]
     keys = sorted(ops_of, key=lambda key: order.index(key[0]))
     used = {key[2] for key in keys}
     groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.groups.items() if name in used)

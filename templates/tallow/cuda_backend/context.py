@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ..error import BackendUnavailable, InvalidArgument
-from . import fork
+from ..gpu_backend import fork
 from .result import check, cuda, start_driver
 
 _UNCHANGED: Final = contextlib.nullcontext()

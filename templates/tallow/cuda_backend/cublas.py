@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..dtype import DType
 from .context import Context
-from .error import LibraryError
-from .gemm import GemmLibrary, StridedBatchedGemm
-from .release import release_with
+from ..gpu_backend.error import LibraryError
+from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
+from ..gpu_backend.release import release_with
+
+if TYPE_CHECKING:
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
 
 _ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
@@ -18,20 +22,20 @@ _KINDS: Final = {DType.BF16: 14, DType.F16: 2, DType.F32: 0, DType.F64: 1}
 _ALGORITHM: Final = -1
 
 
-def open_blas(context: Context, stream: int) -> CuBlas | None:
-    """cuBLAS on a stream; None where nvmath-python or the library is missing."""
-    try:
-        from nvmath.bindings import cublas
-
-        cublas.get_cudart_version()
-    # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
-    except (ImportError, RuntimeError):
-        return None
-    return CuBlas(cublas, context, stream)
-
-
 class CuBlas(GemmLibrary):
     """A handle of cuBLAS."""
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+        """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""
+        try:
+            from nvmath.bindings import cublas
+
+            cublas.get_cudart_version()
+        # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
+        except (ImportError, RuntimeError):
+            return None
+        return cls(cublas, driver.context, driver.stream)
 
     def __init__(self, library: Any, context: Context, stream: int) -> None:
         sums, operations = library.ComputeType, library.Operation

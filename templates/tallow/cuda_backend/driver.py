@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..error import TallowError
-from .compiler import Nvrtc
+from .kernels import Nvrtc
 from .context import Context
-from .gpu_driver import Direction, Function, GpuDriver
+from ..gpu_backend.gpu_driver import Direction, Function, GpuDriver
 from .module import CudaKernel, CudaModule
-from .release import release_with
+from ..gpu_backend.release import release_with
 from .result import check, cuda, start_driver
-
-if TYPE_CHECKING:
-    from .allocator import CachingAllocator
-    from .libraries import Blas, Images
 
 Module: TypeAlias = CudaModule
 
@@ -51,7 +47,7 @@ class Driver(GpuDriver[Module]):
         context = Context(ordinal)
         held = _Held(context)
         release_with(self, held.release)
-        self._context = context
+        self.context = context
         self._held = held
         self._stream = held.stream
         self.label = context.label
@@ -64,23 +60,23 @@ class Driver(GpuDriver[Module]):
         self.compiler = Nvrtc()
 
     def _allocate(self, nbytes: int) -> int:
-        with self._context.activated():
+        with self.context.activated():
             address = int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {self.label}"))
         self._held.addresses.add(address)
         return address
 
     def free(self, address: int) -> None:
-        with self._context.activated():
+        with self.context.activated():
             check("cuMemFree", cuda.cuMemFree(address), self.label)
         self._held.addresses.remove(address)
 
     def memory_info(self) -> tuple[int, int]:
-        with self._context.activated():
+        with self.context.activated():
             free, total = check("cuMemGetInfo", cuda.cuMemGetInfo(), self.label)
         return int(free), int(total)
 
     def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        with self._context.activated():
+        with self.context.activated():
             if direction is Direction.TO_DEVICE:
                 copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, self._stream)
             elif direction is Direction.TO_HOST:
@@ -91,12 +87,12 @@ class Driver(GpuDriver[Module]):
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         if nbytes:
-            with self._context.activated():
+            with self.context.activated():
                 filled = cuda.cuMemsetD8Async(address, value, nbytes, self._stream)
             check("cuMemsetD8Async", filled, self.label)
 
     def load(self, code: bytes, name: str) -> Module:
-        module = CudaModule(self._context, code, name)
+        module = CudaModule(self.context, code, name)
         self._held.modules.append(module)
         return module
 
@@ -104,33 +100,24 @@ class Driver(GpuDriver[Module]):
         return CudaKernel(module, name, self._stream, block, argument_size).enqueue
 
     def synchronize(self) -> None:
-        with self._context.activated():
+        with self.context.activated():
             check("cuStreamSynchronize", cuda.cuStreamSynchronize(self._stream), self.label)
 
     def synchronize_device(self) -> None:
-        with self._context.activated():
+        with self.context.activated():
             check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
 
     def _new_event(self) -> Any:
-        with self._context.activated():
+        with self.context.activated():
             event = check("cuEventCreate", cuda.cuEventCreate(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING), self.label)
         self._held.events.append(event)
         return event
 
     def _order_by(self, event: Any, first: int, second: int) -> None:
         waiting = cuda.CUstream(second or _LEGACY_STREAM)
-        with self._context.activated():
+        with self.context.activated():
             check("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(first or _LEGACY_STREAM)), self.label)
             check("cuStreamWaitEvent", cuda.cuStreamWaitEvent(waiting, event, 0), self.label)
-
-    def open_libraries(
-        self,
-        allocator: CachingAllocator,  # noqa: ARG002 - cuBLAS has memory of its own
-    ) -> tuple[Blas | None, Images | None]:
-        """cuBLAS, or None where it is not there; images are left to tallow's kernels."""
-        from . import cublas
-
-        return cublas.open_blas(self._context, self.stream), None
 
 
 class _Held:

@@ -6,11 +6,12 @@ from ctypes import c_char_p
 from typing import Any, Final
 
 from ..error import InvalidArgument
-from . import fork
+from ..gpu_backend import fork
 from .context import Context
-from .elf import elf_size, require_complete
-from .error import InvalidKernel
-from .result import CudaError, check, cuda
+from ..gpu_backend.elf import elf_size, require_complete
+from ..gpu_backend.error import InvalidKernel
+from .error import CudaError
+from .result import check, cuda
 
 _launch: Final[Any] = cuda.cuLaunchKernel
 

@@ -8,44 +8,13 @@ from typing import Any, Final
 from cuda.bindings import driver as _binding
 
 from ..error import BackendUnavailable
-from . import fork
-from .error import DriverError
+from ..gpu_backend import fork
+from .error import CudaError
 
 # cuda-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
 cuda: Final[Any] = _binding
 
 _INSTALL: Final = "install NVIDIA's driver, 570 or later, and check that nvidia-smi lists a GPU"
-
-# After one of these the device's context is gone for the whole process, and every later call in it fails too.
-_UNRECOVERABLE: Final = frozenset(
-    {
-        "CUDA_ERROR_ASSERT",
-        "CUDA_ERROR_CONTEXT_IS_DESTROYED",
-        "CUDA_ERROR_DEINITIALIZED",
-        "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "CUDA_ERROR_EXTERNAL_DEVICE",
-        "CUDA_ERROR_HARDWARE_STACK_ERROR",
-        "CUDA_ERROR_ILLEGAL_ADDRESS",
-        "CUDA_ERROR_ILLEGAL_INSTRUCTION",
-        "CUDA_ERROR_INVALID_ADDRESS_SPACE",
-        "CUDA_ERROR_INVALID_PC",
-        "CUDA_ERROR_LAUNCH_FAILED",
-        "CUDA_ERROR_LAUNCH_TIMEOUT",
-        "CUDA_ERROR_MISALIGNED_ADDRESS",
-        "CUDA_ERROR_MPS_CLIENT_TERMINATED",
-        "CUDA_ERROR_NVLINK_UNCORRECTABLE",
-        "CUDA_ERROR_TENSOR_MEMORY_LEAK",
-        "CUDA_ERROR_UNKNOWN",
-    }
-)
-
-
-class CudaError(DriverError):
-    """A call of the CUDA driver failed."""
-
-    unrecoverable = _UNRECOVERABLE
-    memory_exhausted = "CUDA_ERROR_OUT_OF_MEMORY"
-
 
 def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
     """Turn cuda-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
@@ -78,4 +47,4 @@ def _start_driver() -> None:
         raise BackendUnavailable("cuda", f"the CUDA driver does not load ({error}); {_INSTALL}") from error
     if status:
         raise BackendUnavailable("cuda", f"the CUDA driver does not start: {status.name}; {_INSTALL}")
-    fork.watch()
+    fork.watch("cuda")

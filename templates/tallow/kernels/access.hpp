@@ -52,6 +52,11 @@ template <> struct Word<16> {
 #endif
 };
 
+// The number of a type whose bits are the lowest of a word.
+template <typename Value> TALLOW_INLINE Value from_bits(uint64_t bits) {
+    return bit_cast<Value>(static_cast<typename Word<sizeof(Value)>::type>(bits));
+}
+
 // The bytes of an access in registers, from which elements are cut by shifts: a struct laid over them could end up in
 // memory.
 template <uint32_t Bytes> struct Registers {

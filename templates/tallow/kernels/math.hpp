@@ -11,6 +11,7 @@ extern "C" {
     __device__ __attribute__((const)) double __ocml_##name##_f64(double);
 TALLOW_OCML(exp)
 TALLOW_OCML(expm1)
+TALLOW_OCML(log1p)
 TALLOW_OCML(tanh)
 TALLOW_OCML(erf)
 TALLOW_OCML(sqrt)
@@ -29,6 +30,10 @@ TALLOW_OCML(cospi)
 __device__ float __ocml_native_exp2_f32(float);
 __device__ __attribute__((const)) float __ocml_pow_f32(float, float);
 __device__ __attribute__((const)) double __ocml_pow_f64(double, double);
+__device__ __attribute__((const)) float __ocml_fmod_f32(float, float);
+__device__ __attribute__((const)) double __ocml_fmod_f64(double, double);
+__device__ __attribute__((const)) float __ocml_atan2_f32(float, float);
+__device__ __attribute__((const)) double __ocml_atan2_f64(double, double);
 }
 #endif
 
@@ -48,6 +53,18 @@ TALLOW_INLINE float pow(float x, float y) {
 TALLOW_INLINE double pow(double x, double y) {
     return __ocml_pow_f64(x, y);
 }
+TALLOW_INLINE float fmod(float x, float y) {
+    return __ocml_fmod_f32(x, y);
+}
+TALLOW_INLINE double fmod(double x, double y) {
+    return __ocml_fmod_f64(x, y);
+}
+TALLOW_INLINE float atan2(float y, float x) {
+    return __ocml_atan2_f32(y, x);
+}
+TALLOW_INLINE double atan2(double y, double x) {
+    return __ocml_atan2_f64(y, x);
+}
 #else
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE float name(float x) {                                                                                \
@@ -63,9 +80,22 @@ TALLOW_INLINE float pow(float x, float y) {
 TALLOW_INLINE double pow(double x, double y) {
     return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
 }
+TALLOW_INLINE float fmod(float x, float y) {
+    return ::fmodf(x, y);
+}
+TALLOW_INLINE double fmod(double x, double y) {
+    return ::fmod(x, y);
+}
+TALLOW_INLINE float atan2(float y, float x) {
+    return ::atan2f(y, x);
+}
+TALLOW_INLINE double atan2(double y, double x) {
+    return ::atan2(y, x);
+}
 #endif
 TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(expm1)
+TALLOW_FUNCTION(log1p)
 TALLOW_FUNCTION(log)
 TALLOW_FUNCTION(log2)
 TALLOW_FUNCTION(sin)
@@ -159,6 +189,21 @@ template <typename T> TALLOW_INLINE T relu(T x) {
         return x;
     else
         return x <= 0 ? T{0} : x;
+}
+
+template <typename T> TALLOW_INLINE bool is_infinite(T x) {
+    return abs(x) == infinity(T{});
+}
+
+template <typename T> TALLOW_INLINE T hardswish(T x) {
+    const T above = x < -3 ? T{-3} : x;
+    const T gate = above + 3 > 6 ? T{6} : above + 3;
+    return above > 3 ? above : above * (gate / 6);
+}
+
+template <typename T> TALLOW_INLINE T softplus(T x) {
+    const T tail = log1p(exp(-abs(x)));
+    return x > 0 ? x + tail : tail;
 }
 
 template <typename T> TALLOW_INLINE T elu(T x, T alpha) {
@@ -286,6 +331,17 @@ template <typename T> TALLOW_INLINE T sigmoid(T x) {
 template <typename T> TALLOW_INLINE T silu(T x) {
     const T product = logistic_product(x, x < 0, abs(x), T{0});
     return x > exponential_limit(T{}) ? x : x < -exponential_limit(T{}) ? -T{0} : product;
+}
+
+// x * tanh(log(1 + e**x)) = x * n / (n + 2) with n = e**x * (e**x + 2): of |x|, so that no power is too large, and for a
+// negative x with the power of two of the exponential last.
+template <typename T> TALLOW_INLINE T mish(T x) {
+    const T size = abs(x) > exponential_limit(T{}) ? exponential_limit(T{}) : abs(x);
+    const ScaledExponential<T> power = scaled_exponential(-size, T{0});
+    const T decay = power.times(T{1}) * power_of_two(normal_part(power.exponent, T{}), T{});
+    const T below = scale(power.times(x * ((decay + 2) / (decay * (decay + 2) + 2))), power.exponent);
+    const T above = x * ((1 + 2 * decay) / (1 + 2 * decay + 2 * decay * decay));
+    return x < -exponential_limit(T{}) ? -T{0} : x > exponential_limit(T{}) ? x : x > 0 ? above : below;
 }
 
 // x / (1 + e**-u), u = x * (linear + cubic * x**2) = 2 * sqrt(2 / pi) * (x + 0.044715 * x**3). An error in u becomes a

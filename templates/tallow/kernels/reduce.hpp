@@ -7,41 +7,14 @@
 namespace tallow {
 
 // What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two.
-template <typename T> struct ValueReduction {
-    using State = compute_type<T>;
-    using Result = T;
+template <typename T, typename R> struct ValueReduction {
+    using State = compute_type<R>;
+    using Result = R;
     static TALLOW_INLINE State element(T value, uint32_t) {
         return to_compute(value);
     }
     static TALLOW_INLINE Result result(State state) {
-        return convert<T>(state);
-    }
-};
-template <typename T> struct Sum : ValueReduction<T> {
-    using State = compute_type<T>;
-    static TALLOW_INLINE State identity() {
-        return State{0};
-    }
-    static TALLOW_INLINE State combine(State x, State y) {
-        return add(x, y);
-    }
-};
-template <typename T> struct Min : ValueReduction<T> {
-    using State = compute_type<T>;
-    static TALLOW_INLINE State identity() {
-        return highest<State>();
-    }
-    static TALLOW_INLINE State combine(State x, State y) {
-        return minimum(x, y);
-    }
-};
-template <typename T> struct Max : ValueReduction<T> {
-    using State = compute_type<T>;
-    static TALLOW_INLINE State identity() {
-        return lowest<State>();
-    }
-    static TALLOW_INLINE State combine(State x, State y) {
-        return maximum(x, y);
+        return convert<R>(state);
     }
 };
 
@@ -110,9 +83,6 @@ template <typename T, bool Lowest> struct IndexReduction {
         return place_of(state);
     }
 };
-template <typename T> struct ArgMin : IndexReduction<T, true> {};
-template <typename T> struct ArgMax : IndexReduction<T, false> {};
-
 // Teams are powers of two, so that a thread finds its team and its place there without a division.
 TALLOW_INLINE uint32_t place_in_team(uint32_t team) {
     return thread_index() & (team - 1);

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ..error import TallowError
-from .compiler import Hiprtc
-from .error import InvalidKernel
-from .gpu_driver import Direction, Function, GpuDriver
+from .kernels import Hiprtc
+from ..gpu_backend.error import InvalidKernel
+from ..gpu_backend.gpu_driver import Direction, Function, GpuDriver
 from .hip import HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream, check, synchronize_device
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
 from .hip.error import hip
-
-if TYPE_CHECKING:
-    from .allocator import CachingAllocator
-    from .libraries import Blas, Images
 
 Module: TypeAlias = HipModule
 
@@ -47,19 +43,19 @@ class Driver(GpuDriver[Module]):
         super().__init__()
         device = HipDevice(ordinal)
         properties = device.properties
-        self._device = device
-        self._stream = HipStream(device)
+        self.device = device
+        self.hip_stream = HipStream(device)
         self._buffers: dict[int, HipBuffer] = {}
         self.label = device.label
         self.name = properties.name
         self.target = properties.target
         self.wave_size = properties.wave_size
         self.multiprocessors = properties.multi_processor_count
-        self.stream = self._stream.address
+        self.stream = self.hip_stream.address
         self.compiler = Hiprtc()
 
     def _allocate(self, nbytes: int) -> int:
-        buffer = HipBuffer(self._device, nbytes)
+        buffer = HipBuffer(self.device, nbytes)
         self._buffers[buffer.address] = buffer
         return buffer.address
 
@@ -68,18 +64,18 @@ class Driver(GpuDriver[Module]):
         del self._buffers[address]
 
     def memory_info(self) -> tuple[int, int]:
-        return self._device.memory()
+        return self.device.memory()
 
     def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        copied = hip.hipMemcpyAsync(target, origin, nbytes, _KINDS[direction], self._stream.handle)
+        copied = hip.hipMemcpyAsync(target, origin, nbytes, _KINDS[direction], self.hip_stream.handle)
         check("hipMemcpyAsync", copied, self.label)
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         if nbytes:
-            check("hipMemsetD8Async", hip.hipMemsetD8Async(address, value, nbytes, self._stream.handle), self.label)
+            check("hipMemsetD8Async", hip.hipMemsetD8Async(address, value, nbytes, self.hip_stream.handle), self.label)
 
     def load(self, code: bytes, name: str) -> Module:
-        return HipModule(self._device, code, name)
+        return HipModule(self.device, code, name)
 
     def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
         try:
@@ -89,26 +85,20 @@ class Driver(GpuDriver[Module]):
                 raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
             raise
         # Python's own partial, since it calls faster than a method does.
-        return partial(kernel.enqueue, self._stream, block)
+        return partial(kernel.enqueue, self.hip_stream, block)
 
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        self.hip_stream.synchronize()
 
     def synchronize_device(self) -> None:
-        synchronize_device(self._device)
+        synchronize_device(self.device)
 
     def _new_event(self) -> HipEvent:
-        return HipEvent(self._device, timing=False)
+        return HipEvent(self.device, timing=False)
 
     def _order_by(self, event: HipEvent, first: int, second: int) -> None:
-        self._stream.require_open()
+        self.hip_stream.require_open()
         # The default stream is that of the current device.
-        with self._device.activated():
+        with self.device.activated():
             check("hipEventRecord", hip.hipEventRecord(event.handle, first), self.label)
             check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event.handle, 0), self.label)
-
-    def open_libraries(self, allocator: CachingAllocator) -> tuple[Blas | None, Images | None]:
-        """hipBLAS and MIOpen, each None where it is not there."""
-        from . import miopen, rocblas
-
-        return rocblas.open_blas(self._device, self._stream), miopen.open_miopen(self._device, self._stream, allocator)

@@ -8,21 +8,22 @@ import os
 import threading
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from rocm.bindings.util.paths import get_library_path
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
-from .error import LibraryError
+from ..gpu_backend.error import LibraryError
 from .hip import HipDevice, HipStream
 from .hip.resource import HipResource
 from .miopen_functions import FUNCTIONS
-from .storage.slice import Slice
+from ..gpu_backend.storage.slice import Slice
 
 if TYPE_CHECKING:
-    from .allocator import CachingAllocator
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
 
 # MIOpen's own numbers.
 _DTYPES: Final = {DType.F16: 0, DType.F32: 1, DType.BF16: 5}
@@ -50,12 +51,6 @@ class _Performance(ctypes.Structure):
     _fields_ = (("algorithm", ctypes.c_int), ("time", ctypes.c_float), ("memory", ctypes.c_size_t))
 
 
-def open_miopen(device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> Miopen | None:
-    """MIOpen on a stream; None where the library or a function of it is missing."""
-    library = _load()
-    return None if library is None else Miopen(library, device, stream, allocator)
-
-
 def available() -> bool:
     """Whether MIOpen's library is there, with all functions that are called."""
     return _load() is not None
@@ -80,6 +75,12 @@ def _load() -> ctypes.CDLL | None:
 
 class Miopen(HipResource):
     """A handle of MIOpen, of one device and stream: see `libraries.Images`. Raises LibraryError."""
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """MIOpen on the stream of a driver; None where the library or a function of it is missing."""
+        library = _load()
+        return None if library is None else cls(library, driver.device, driver.hip_stream, allocator)
 
     def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
         self._library = library

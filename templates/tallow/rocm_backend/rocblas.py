@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..dtype import DType
-from .error import LibraryError
-from .gemm import GemmLibrary, StridedBatchedGemm
+from ..gpu_backend.error import LibraryError
+from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
 from .hip import HipDevice, HipStream
 from .hip.error import hip
 from .hip.resource import HipResource
+
+if TYPE_CHECKING:
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
 
 _ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
 _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
 
 
-def open_blas(device: HipDevice, stream: HipStream) -> RocBlas | None:
-    """hipBLAS on a stream; None where its binding, the library or a function of it is missing."""
-    try:
-        from hip import hipblas
-    except ImportError:
-        return None
-    if not all(hipblas.has_symbol(name) for name in _REQUIRED):
-        return None
-    return RocBlas(hipblas, device, stream)
-
-
 class RocBlas(GemmLibrary, HipResource):
     """A handle of hipBLAS."""
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+        """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
+        try:
+            from hip import hipblas
+        except ImportError:
+            return None
+        if not all(hipblas.has_symbol(name) for name in _REQUIRED):
+            return None
+        return cls(hipblas, driver.device, driver.hip_stream)
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         kinds, computes, operations = hip.hipDataType, library.hipblasComputeType_t, library.hipblasOperation_t

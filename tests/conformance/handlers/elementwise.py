@@ -1,4 +1,4 @@
-"""affine, powf, elu, to_dtype, unary_impl, binary_impl, cmp, where_cond."""
+"""unary_impl, binary_impl, cmp, the functors that are methods of their own, to_dtype, where_cond."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ def unary_impl(bench: Bench) -> None:
 
 def check_unary(bench: Bench, operand: Operand, where: str) -> None:
     result = operand.storage.unary_impl(UnaryOp(bench.op), operand.layout)
-    got = bench.read(result, bench.name, operand.values.shape, where)
+    is_predicate = bench.op in oracle.PREDICATES
+    got = bench.read(result, "u8" if is_predicate else bench.name, operand.values.shape, where)
     expected = oracle.unary(bench.op, bench.name, operand.values)
     inputs = {"x": operand.values}
-    if bench.name in INTEGERS:
+    if bench.name in INTEGERS or is_predicate:
         assert_same(got, expected, where, inputs)
     elif tolerance(bench.op, bench.name) == EXACT:
         assert_same(got, encode(bench.name, expected), where, inputs)
@@ -134,38 +135,41 @@ def _around(name: str, number: float) -> Array:
     return encode(name, EXTENDED(number) * (1 + steps))
 
 
-def powf(bench: Bench) -> None:
-    # f32 holds each of them, so that it does not matter in which dtype alpha arrives.
-    for alpha in (2.0, 0.5, -1.0, 3.0, -0.5, 1.75, 0.0, 1.0, 17.0, np.inf, -np.inf, np.nan):
-        _check_scalar(bench, "powf", alpha, sweep=True)
-    if bench.name == "f64":
-        for alpha in (0.1, 1 / 3, -2.7):
-            _check_scalar(bench, "powf", alpha, sweep=True)
-    _check_scalar(bench, "powf", 1.25, sweep=False)
+# What each method is given. Every dtype holds each of the numbers, so that it does not matter in which one they arrive.
+PARAMETERS: dict[str, list[tuple[float, ...]]] = {
+    "powf": [(alpha,) for alpha in (2.0, 0.5, -1.0, 3.0, -0.5, 1.75, 0.0, 1.0, 17.0, np.inf, -np.inf, np.nan)],
+    "elu": [(alpha,) for alpha in (1.0, 0.5, -2.0, 0.0)],
+    "leaky_relu": [(slope,) for slope in (0.25, 0.0, 1.0, -2.0, np.inf, np.nan)],
+    "clamp": [(-1.0, 2.0), (0.0, 0.0), (2.0, -1.0), (-np.inf, 1.5), (-1.5, np.inf), (np.nan, 1.0), (0.0, np.nan)],
+}
+# Numbers that only f64 holds.
+FINE_PARAMETERS = {"powf": [(0.1,), (1 / 3,), (-2.7,)]}
 
 
-def elu(bench: Bench) -> None:
-    for alpha in (1.0, 0.5, -2.0, 0.0):
-        _check_scalar(bench, "elu", alpha, sweep=True)
-    _check_scalar(bench, "elu", 1.5, sweep=False)
-
-
-def _check_scalar(bench: Bench, method: str, alpha: float, *, sweep: bool) -> None:
-    if sweep:
+def method(bench: Bench) -> None:
+    """A functor with parameters: on many numbers, and on every layout class."""
+    name = bench.cell.method
+    given = PARAMETERS[name] + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
+    for parameters in given:
         numbers = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
-        operands = [("sweep", bench.place(numbers))]
+        _check_method(bench, bench.place(numbers), parameters, "sweep")
+    for case in VIEWS + CONTIGUOUS[::2]:
+        numbers = values.mixed(bench.generator, bench.name, case.shape)
+        _check_method(bench, bench.place(numbers, case.placement), given[0], str(case))
+
+
+def _check_method(bench: Bench, operand: Operand, parameters: tuple[float, ...], fact: str) -> None:
+    where = bench.where(f"parameters {parameters}", fact)
+    result = getattr(operand.storage, bench.cell.method)(operand.layout, *parameters)
+    got = bench.read(result, bench.name, operand.values.shape, where)
+    expected = getattr(oracle, bench.cell.method)(bench.name, operand.values, *parameters)
+    inputs = {"x": operand.values}
+    if bench.name in INTEGERS:
+        assert_same(got, expected, where, inputs)
+    elif tolerance(bench.cell.method, bench.name) == EXACT:
+        assert_equal_values(got, encode(bench.name, expected), where, inputs)
     else:
-        operands = [
-            (str(case), bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement))
-            for case in VIEWS + CONTIGUOUS[::2]
-        ]
-    reference = oracle.power if method == "powf" else oracle.elu
-    for fact, operand in operands:
-        where = bench.where(f"alpha {alpha}", fact)
-        result = getattr(operand.storage, method)(operand.layout, alpha)
-        got = bench.read(result, bench.name, operand.values.shape, where)
-        expected = reference(bench.name, operand.values, alpha)
-        assert_close(bench.name, got, expected, tolerance(method, bench.name), where, {"x": operand.values})
+        assert_close(bench.name, got, expected, tolerance(bench.cell.method, bench.name), where, inputs)
 
 
 def to_dtype(bench: Bench) -> None:
@@ -244,8 +248,7 @@ def _true_values(name: str) -> Array:
 
 HANDLERS = {
     "affine": affine,
-    "powf": powf,
-    "elu": elu,
+    **dict.fromkeys(PARAMETERS, method),
     "to_dtype": to_dtype,
     "unary_impl": unary_impl,
     "binary_impl": binary_impl,

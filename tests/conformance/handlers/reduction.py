@@ -12,7 +12,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_equal_values, assert_same, sum_bound
 from ..layouts import Operand
 from ..oracle import reductions as oracle
-from ..oracle.formats import EXTENDED, HALVES, INTEGERS, NUMPY, Array, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, encode
 
 # Shape, the dims that are reduced, and how the tensor lies.
 REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
@@ -41,11 +41,17 @@ REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
     ((0, 3), (1,), "contiguous"),
     ((2, 0, 3), (0, 2), "contiguous"),
 ]
+# What no elements have a result of.
+HAS_IDENTITY = ("sum", "prod", "any", "all")
 EMPTY_REDUCTIONS = [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0, 1)), ((2, 0, 3), (1,))]
 
 
 def reduce_op(bench: Bench) -> None:
     draws = [values.modest] if bench.op == "sum" else [values.few_values, values.mixed]
+    if bench.op == "prod" and bench.name not in INTEGERS:
+        draws = [_powers_of_two, _near_one]
+    if bench.op in ("any", "all"):
+        draws.append(_mostly_neutral)
     for shape, dims, placement in REDUCTIONS:
         for draw in draws:
             numbers = draw(bench.generator, bench.name, shape)
@@ -54,7 +60,7 @@ def reduce_op(bench: Bench) -> None:
     for shape, dims in EMPTY_REDUCTIONS:
         where = bench.where(f"shape {shape}, dims {dims}")
         operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
-        if bench.op == "sum":
+        if bench.op in HAS_IDENTITY:
             check_reduction(bench, operand, dims, where)
             continue
         with pytest.raises(EmptyTensor) as caught:
@@ -64,9 +70,32 @@ def reduce_op(bench: Bench) -> None:
         check_float_sums(bench)
         for shape, dims, placement in REDUCTIONS:
             check_sum_of_negative_zeros(bench, shape, dims, placement)
+    if bench.op == "prod" and bench.name not in INTEGERS:
+        rows = np.ones((4, 70), EXTENDED)
+        rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
+        check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
     if bench.op == "sum" and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
+
+
+def _powers_of_two(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Numbers whose products are exact: mostly 1 and -1, and a few times 2 and 1 / 2."""
+    count = max(int(np.prod(shape)), 1)
+    exponents = generator.choice([-1, 0, 1], shape, p=[2 / (count + 4), count / (count + 4), 2 / (count + 4)])
+    return encode(name, np.asarray(generator.choice([-1, 1], shape) * np.exp2(exponents), EXTENDED))
+
+
+def _near_one(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Numbers of many digits whose products stay near 1."""
+    return encode(name, np.asarray(1 + generator.uniform(-1, 1, shape) / 64, EXTENDED))
+
+
+def _mostly_neutral(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
+    """Rows in which now and then one element decides what any and all say."""
+    base = generator.choice([0, 1], (*shape[:-1], 1) if shape else ())
+    flipped = generator.random(shape) < 1 / max(4 * (shape[-1] if shape else 1), 1)
+    return np.where(flipped, 1 - base, base).astype(np.float64).astype(NUMPY[name])
 
 
 def check_float_sums(bench: Bench) -> None:
@@ -96,16 +125,33 @@ def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tupl
 def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where: str) -> None:
     result = operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
     shape = tuple(1 if dim in dims else size for dim, size in enumerate(operand.values.shape))
-    result_name = "u32" if bench.op.startswith("arg") else bench.name
+    result_name = {"argmin": "u32", "argmax": "u32", "any": "u8", "all": "u8"}.get(bench.op, bench.name)
     got = bench.read(result, result_name, shape, where)
+    count = operand.values.size // max(got.size, 1)
     if bench.op == "sum":
         total, magnitude = oracle.sum_exact(bench.name, operand.values, dims)
-        count = operand.values.size // max(total.size, 1)
         check_sums(bench.name, got, total, magnitude, count, where)
+    elif bench.op == "prod":
+        check_products(bench.name, got, oracle.product_exact(bench.name, operand.values, dims), count, where)
+    elif bench.op in ("any", "all"):
+        assert_same(got, oracle.truth(bench.op, bench.name, operand.values, dims), where)
     elif bench.op.startswith("arg"):
         assert_same(got, oracle.extreme_position(bench.op, bench.name, operand.values, dims), where)
     else:
         assert_equal_values(got, oracle.extreme(bench.op, bench.name, operand.values, dims), where)
+
+
+def check_products(name: str, got: Array, total: Array, count: int, where: str) -> None:
+    """Integers exactly; each multiplication of floats rounds once."""
+    if name in INTEGERS:
+        assert_same(got, total, where)
+        return
+    with np.errstate(all="ignore"):
+        slack = np.abs(np.where(np.isfinite(total), total, 0)) * count * EXTENDED(2) ** -FLOATS[name].precision
+    if name in HALVES:
+        # Of numbers near 1, f32 loses less than a unit of the last place of a short float.
+        slack = np.zeros(total.shape, EXTENDED)
+    assert_close(name, got, total, ROUNDED, where, slack=slack, zero_sign=False)
 
 
 def check_sums(name: str, got: Array, total: Array, magnitude: Array, count: int, where: str) -> None:

@@ -35,6 +35,14 @@ _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "ceil": np.ceil,
     "round": functions.round_half_away,
     "sign": functions.sign,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "softplus": functions.softplus,
+    "mish": functions.mish,
+    "hardswish": functions.hardswish,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
 }
 _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
     "neg": lambda x: -x,
@@ -48,16 +56,20 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 }
 UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
-BINARY_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
+BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2")
+# Truth values, as u8.
+PREDICATES = ("isnan", "isinf")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def unary(op: str, name: str, x: Array) -> Array:
-    """Float dtypes: extended. Integers: exact, in dtype `name`."""
+    """Float dtypes: extended, or u8 of a predicate. Integers: exact, in dtype `name`."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
             return wrap(name, _UNARY_INTEGER[op](x.astype(np.int64)))
-        return np.asarray(_UNARY_FLOAT[op](decode(name, x)))
+        result = np.asarray(_UNARY_FLOAT[op](decode(name, x)))
+        return result.astype(np.uint8) if op in PREDICATES else result
 
 
 def binary(op: str, name: str, x: Array, y: Array) -> Array:
@@ -69,7 +81,15 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
         if op in ("minimum", "maximum"):
             chosen = np.where((left < right) == (op == "minimum"), left, right)
             return np.where(np.isnan(left), left, np.where(np.isnan(right), right, chosen))
-        operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+        operations = {
+            "add": np.add,
+            "sub": np.subtract,
+            "mul": np.multiply,
+            "div": np.divide,
+            "pow": np.power,
+            "fmod": np.fmod,
+            "atan2": np.arctan2,
+        }
         return np.asarray(operations[op](left, right))
 
 
@@ -141,7 +161,7 @@ def _extended(exact: Fraction) -> np.longdouble:
     return magnitude if exact > 0 else -magnitude
 
 
-def power(name: str, x: Array, alpha: float) -> Array:
+def powf(name: str, x: Array, alpha: float) -> Array:
     """Extended x ** alpha, as C's pow has it."""
     with np.errstate(all="ignore"):
         return np.asarray(np.power(decode(name, x), EXTENDED(alpha)))
@@ -152,6 +172,23 @@ def elu(name: str, x: Array, alpha: float) -> Array:
     value = decode(name, x)
     with np.errstate(all="ignore"):
         return np.where(value > 0, value, EXTENDED(alpha) * np.expm1(value))
+
+
+def leaky_relu(name: str, x: Array, slope: float) -> Array:
+    """Extended."""
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        return np.where(value > 0, value, EXTENDED(slope) * value)
+
+
+def clamp(name: str, x: Array, lower: float, upper: float) -> Array:
+    """Float dtypes: extended. Integers: exact, in dtype `name`."""
+    least, most = from_number(name, lower), from_number(name, upper)
+    if name in INTEGERS:
+        return np.minimum(np.maximum(x, least), most)
+    value = decode(name, x)
+    # NumPy's minimum and maximum let NaN win too.
+    return np.minimum(np.maximum(value, decode(name, least)), decode(name, most))
 
 
 def where(condition: Array, on_true: Array, on_false: Array) -> Array:

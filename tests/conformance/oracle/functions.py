@@ -75,6 +75,25 @@ def silu(x: Array) -> Array:
     return np.where(x == -np.inf, EXTENDED("-0.0"), x / (1 + np.exp(-x)))
 
 
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x))."""
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x: Array) -> Array:
+    """x * tanh(softplus(x)), whose tanh is n / (n + 2) with n = exp(x) * (exp(x) + 2); -0.0 at -inf."""
+    decay = np.exp(-np.abs(x))
+    above = x * (1 + 2 * decay) / (1 + 2 * decay + 2 * decay**2)
+    below = x * decay * (decay + 2) / (decay * (decay + 2) + 2)
+    return np.where(x == -np.inf, EXTENDED("-0.0"), np.where(x > 0, above, below))
+
+
+def hardswish(x: Array) -> Array:
+    """x * min(max(x + 3, 0), 6) / 6; -0.0 at -inf."""
+    gate = np.minimum(np.maximum(x + 3, 0), 6) / 6
+    return np.where(x <= -3, EXTENDED("-0.0"), x * gate)
+
+
 def gelu_erf(x: Array) -> Array:
     """x times the normal distribution's integral up to x; -0.0 at -inf."""
     return np.where(x == -np.inf, EXTENDED("-0.0"), x * normal_integral(x))

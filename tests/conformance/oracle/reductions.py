@@ -9,8 +9,6 @@ import numpy as np
 
 from .formats import EXTENDED, INTEGERS, Array, decode, encode, wrap
 
-REDUCE_OPS = ("sum", "min", "max", "argmin", "argmax")
-
 
 def sum_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Array]:
     """The sum over `dims`, kept with size 1, and that of absolute values; extended, or wrapped integers and zeros."""
@@ -22,6 +20,22 @@ def sum_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Arr
     with np.errstate(all="ignore"):
         total = np.asarray(extended.sum(axis=axes, keepdims=True, dtype=EXTENDED))
         return total, np.asarray(np.abs(extended).sum(axis=axes, keepdims=True, dtype=EXTENDED))
+
+
+def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
+    """The product over `dims`, kept with size 1; extended, or wrapped integers."""
+    axes = tuple(dims)
+    if name in INTEGERS:
+        return wrap(name, values.astype(np.int64).prod(axis=axes, keepdims=True, dtype=np.int64))
+    with np.errstate(all="ignore"):
+        return np.asarray(decode(name, values).prod(axis=axes, keepdims=True, dtype=EXTENDED))
+
+
+def truth(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
+    """any and all as u8, 1 or 0; NaN is not 0."""
+    is_true = decode(name, values) != 0
+    join = np.any if op == "any" else np.all
+    return np.asarray(join(is_true, axis=tuple(dims), keepdims=True)).astype(np.uint8)
 
 
 def rows_of(values: Array, dims: Sequence[int]) -> tuple[Array, tuple[int, ...]]:

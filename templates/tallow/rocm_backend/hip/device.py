@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...error import BackendUnavailable, InvalidArgument
-from .. import fork
+from ...gpu_backend import fork
 from .error import check, failure, hip, require_runtime
 
 

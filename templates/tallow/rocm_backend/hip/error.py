@@ -8,27 +8,11 @@ from typing import Any, Final
 from hip import hip as _binding
 
 from ...error import BackendUnavailable, TallowError
-from .. import fork
-from ..error import DriverError
+from ...gpu_backend import fork
+from ..error import RocmError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
 hip: Final[Any] = _binding
-
-# After one of these the device's queues are gone for the whole process, and every later call on the device fails too.
-_UNRECOVERABLE: Final = frozenset(
-    {
-        "hipErrorAssert",
-        "hipErrorContextIsDestroyed",
-        "hipErrorDeinitialized",
-        "hipErrorECCNotCorrectable",
-        "hipErrorIllegalAddress",
-        "hipErrorIllegalState",
-        "hipErrorLaunchFailure",
-        "hipErrorLaunchTimeOut",
-        "hipErrorPriorLaunchFailure",
-        "hipErrorUnknown",
-    }
-)
 
 # A runtime without one of these is too old: hip-python binds lazily and would fail in the middle of some later call.
 REQUIRED_FUNCTIONS: Final = (
@@ -68,11 +52,8 @@ REQUIRED_FUNCTIONS: Final = (
 )
 
 
-class HipError(DriverError):
-    """A call of the HIP runtime failed; `recoverable` tells whether the device can still be used by this process."""
-
-    unrecoverable = _UNRECOVERABLE
-    memory_exhausted = "hipErrorOutOfMemory"
+class HipError(RocmError):
+    """A call of the HIP runtime failed."""
 
 
 class HipClosed(TallowError, ValueError):
@@ -127,4 +108,4 @@ def load_runtime() -> None:
     if missing:
         reason = f"the HIP runtime lacks {', '.join(missing)}; install ROCm 6.0 or later"
         raise BackendUnavailable("rocm", reason)
-    fork.watch()
+    fork.watch("rocm")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from ...error import DeviceMismatch, InvalidArgument, OutOfMemory
-from .. import fork
+from ...gpu_backend import fork
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .resource import HipResource

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from rocm.bindings import _hip_helpers
 
 from ...error import DeviceMismatch, InvalidArgument
-from ..elf import elf_size, require_complete
+from ...gpu_backend.elf import elf_size, require_complete
 from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource

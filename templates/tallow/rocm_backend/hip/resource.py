@@ -6,8 +6,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from .. import fork
-from ..release import release_with
+from ...gpu_backend import fork
+from ...gpu_backend.release import release_with
 from .error import HipClosed
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ...error import InvalidArgument
-from .. import fork
+from ...gpu_backend import fork
 from .device import HipDevice
 from .error import check, failure, hip
 from .event import HipEvent

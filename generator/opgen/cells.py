@@ -1,0 +1,91 @@
+"""Builds the cells of a file: for each op what the branch of a backend calls, or why the backend lacks it."""
+
+import re
+from collections.abc import Mapping
+
+from opgen.fields import Fields, build_names
+from opgen.loader import Value
+from opgen.model import LOWERING_KINDS, Cells, FunctionCall, Lowering
+from opgen.problem import Problem
+
+_CALL = re.compile(r"([a-z]\w*)\.([a-z]\w*)")
+_FORM = f"write a call such as 'module.function', or one of {', '.join(LOWERING_KINDS)}"
+_PARTS = ("functors", "storage", "device")
+
+
+def build_cells(fields: Fields, what: str) -> Cells:
+    """The cells below the keys functors, storage and device of a file, each of which may be left out."""
+    tables: dict[str, dict[str, tuple[Lowering, ...]]] = {}
+    locations = {}
+    for part in _PARTS:
+        value = fields.optional(part)
+        content = value.content if value is not None else {}
+        if value is not None and not isinstance(content, dict):
+            fields.problem(value.location, f"'{part}' of {what} must be a mapping, not {value.type_name}")
+        cells: Mapping[str, Value] = content if isinstance(content, dict) else {}
+        tables[part] = {
+            name: _lowerings(inner, f"'{name}' of {what}", fields.problems) for name, inner in cells.items()
+        }
+        locations.update({f"{part}.{name}": inner.key_location for name, inner in cells.items()})
+    return Cells(tables["functors"], tables["storage"], tables["device"], locations)
+
+
+def _lowerings(value: Value, what: str, problems: list[Problem]) -> tuple[Lowering, ...]:
+    """The lowerings of a cell; none where one of them is wrong, so that nothing else is looked for in it."""
+    before = len(problems)
+    elements = value.content if isinstance(value.content, list) else [value]
+    lowerings = tuple(_lowering(element, what, problems) for element in elements)
+    if not elements:
+        problems.append(Problem(value.location, f"{what} is an empty list; {_FORM}"))
+    return lowerings if len(problems) == before else ()
+
+
+def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
+    if isinstance(value.content, str):
+        return Lowering((_function(value, what, problems, None),), None, None, None, None, value.key_location)
+    fields = Fields(value, what, problems)
+    before = len(problems)
+    given = fields.optional("call")
+    dtypes = fields.optional("dtypes")
+    lowering = Lowering(
+        calls=() if given is None else _calls(given, what, problems),
+        attribute=fields.name_or_none("attribute"),
+        forward=fields.name_or_none("forward"),
+        unsupported=fields.text_or_none("unsupported"),
+        dtypes=None if dtypes is None else build_names(fields, dtypes, "dtypes"),
+        # The key's place: an alias has the place of its anchor.
+        location=value.key_location,
+    )
+    fields.finish()
+    kinds = [given, lowering.attribute, lowering.forward, lowering.unsupported]
+    if len(problems) == before and sum(kind is not None for kind in kinds) != 1:
+        problems.append(Problem(value.key_location, f"{what} must say one thing; {_FORM}"))
+    return lowering
+
+
+def _calls(value: Value, what: str, problems: list[Problem]) -> tuple[FunctionCall, ...]:
+    """The calls of a lowering in order of preference: the last one takes whatever those before it hand on."""
+    elements = value.content if isinstance(value.content, list) else [value]
+    calls = []
+    for element in elements:
+        if isinstance(element.content, dict):
+            for library, inner in element.content.items():
+                calls.append(_function(inner, what, problems, library))
+        else:
+            calls.append(_function(element, what, problems, None))
+    for position, call in enumerate(calls):
+        is_last = position == len(calls) - 1
+        if is_last != (call.library is None):
+            mend = "end the list with a call that needs no library" if is_last else "move it to the end of the list"
+            problems.append(Problem(call.location, f"{what} cannot hand on from '{call}'; {mend}"))
+    if not calls:
+        problems.append(Problem(value.location, f"{what} calls nothing; {_FORM}"))
+    return tuple(calls)
+
+
+def _function(value: Value, what: str, problems: list[Problem], library: str | None) -> FunctionCall:
+    match = _CALL.fullmatch(value.content) if isinstance(value.content, str) else None
+    if match is None:
+        problems.append(Problem(value.location, f"{what} cannot call '{value.content}'; write 'module.function'"))
+        return FunctionCall("", "", library, value.location)
+    return FunctionCall(match[1], match[2], library, value.location)

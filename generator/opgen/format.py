@@ -1,0 +1,39 @@
+"""Stage 7: how emitted Python is laid out. Templates lay out statements; ruff breaks lines and sorts imports."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from opgen.problem import Refusal
+from opgen.views.python import LINE_LENGTH
+
+# Imports that nothing uses go: a template lists what any of its outputs may need. Imports and __all__ are sorted.
+_RULES = "F401,I,RUF022"
+_SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
+
+
+class FormatError(Refusal):
+    """ruff cannot format what was emitted; the message is its own."""
+
+
+def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
+    """The texts by their paths, those of Python as `ruff format` lays them out."""
+    with tempfile.TemporaryDirectory(prefix="opgen-") as name:
+        folder = Path(name)
+        python = {path: folder / path for path in texts if path.suffix == ".py"}
+        for path, file in python.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(texts[path], encoding="utf-8", newline="")
+        if python:
+            _ruff("check", f"--select={_RULES}", "--fix", "--exit-zero", *_SETTINGS, str(folder))
+            _ruff("format", *_SETTINGS, str(folder))
+        return {path: python[path].read_bytes().decode() if path in python else text for path, text in texts.items()}
+
+
+def _ruff(*arguments: str) -> None:
+    command = [sys.executable, "-m", "ruff", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise FormatError((result.stderr or result.stdout).strip())

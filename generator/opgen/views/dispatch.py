@@ -1,0 +1,448 @@
+"""What the templates of the dispatch see: the checks of each method, and for each backend the branch that runs."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from opgen.arguments import accepted, border
+from opgen.fields import Names
+from opgen.matrix import op_reason
+from opgen.model import Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
+from opgen.views.python import quoted
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A part of a branch that raises UnsupportedDType."""
+
+    condition: str | None  # None where it holds for everything
+    reason: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A call that a branch prefers to the one in its last line."""
+
+    condition: str | None  # on dtypes and ops; None where it holds for all
+    library: str | None  # the call is made where this library is there, and may give None
+    call: str
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The case of one backend."""
+
+    backend: str
+    pattern: str
+    guards: tuple[Guard, ...]
+    attempts: tuple[Attempt, ...]
+    call: str | None  # what is done in the end; None where nothing is supported
+
+
+@dataclass(frozen=True)
+class MethodView:
+    """A method of the dispatch."""
+
+    name: str
+    parameters: str
+    returns: str
+    is_property: bool
+    doc: str
+    label: str  # the expression that names the op in errors
+    dtype: str  # that of the dtype
+    checks: tuple[str, ...]
+    subject: str
+    result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
+    branches: tuple[Branch, ...]
+    others: tuple[str, ...]  # the operands besides the first, which may be on another backend
+
+
+def class_name(kind: str) -> str:
+    """The enum of a functor kind: unary -> UnaryOp."""
+    return f"{kind.capitalize()}Op"
+
+
+# The enum of the functors that are storage methods of their own.
+METHOD_OP = "MethodOp"
+
+
+def dtypes_constant(names: Names) -> str:
+    """The dtypes that the spec names: a group's constant, or a set."""
+    if not names.listed:
+        return names.texts[0].upper()
+    return f"frozenset({_tuple(f'DType.{name.upper()}' for name in names.texts)})"
+
+
+def _tuple(items: Iterable[str]) -> str:
+    texts = list(items)
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def method_doc(spec: Spec, method: Method) -> str:
+    """What the method does, its dtypes and its errors."""
+    errors = set(method.errors)
+    if method.operands:
+        errors.add("UnsupportedDType")
+        if len(method.operands) > 1:
+            errors.add("DeviceMismatch")
+        if any(operand.dtypes.texts == ("same",) for operand in method.operands):
+            errors.add("DTypeMismatch")
+        if any(operand.layout for operand in method.operands):
+            errors.add("InvalidLayout")
+    elif method.dtypes is not None:
+        errors.add("UnsupportedDType")
+    names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
+    paragraphs = [method.doc]
+    if names and len(names) < len(spec.dtypes):
+        paragraphs.append(f"Dtypes: {', '.join(dtype.name for dtype in spec.dtypes if dtype.name in names)}.")
+    if errors and method.signature.parameters:
+        paragraphs.append(f"Raises {', '.join(sorted(errors))}.")
+    return "\n\n".join(paragraphs)
+
+
+def storage_method(spec: Spec, method: Method) -> MethodView:
+    """A storage method as the template of its family sees it."""
+    is_property = not method.signature.parameters
+    stored = ["self", *(operand.name for operand in _in_order(method) if operand.name != "self")]
+    first = method.operands[0].name
+    subject = ", ".join(f"{name}.inner" for name in stored)
+    label = _label(method)
+    return _method(
+        spec,
+        method,
+        "Storage",
+        stored,
+        label=label,
+        dtype=f"{_inner(first)}.dtype" if is_property else f"{first}.inner.dtype",
+        subject=subject if len(stored) == 1 else f"({subject})",
+        checks=() if is_property else tuple(_checks(spec, method, label)),
+    )
+
+
+def device_method(spec: Spec, method: Method) -> MethodView:
+    """A device method as the template of the device sees it."""
+    label = quoted(method.name)
+    checks = list(_borders(method, label))
+    if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
+        arguments = [label, "dtype", dtypes_constant(method.dtypes), "self.backend", quoted(method.unsupported or "")]
+        checks.append(f"check.known_dtype({', '.join(arguments)})")
+    checks += [f"check.{item.call.name}({', '.join([label, *item.call.arguments])})" for item in method.checks]
+    dtype = "None"
+    if method.dtypes is not None:
+        dtype = "dtype" if "dtype" in method.signature.arguments else "DType.from_numpy(array.dtype)"
+    return _method(
+        spec, method, "Device", ["self"], label=label, dtype=dtype, subject="self.inner", checks=tuple(checks)
+    )
+
+
+def _method(
+    spec: Spec,
+    method: Method,
+    suffix: str,
+    stored: list[str],
+    *,
+    label: str,
+    dtype: str,
+    subject: str,
+    checks: tuple[str, ...],
+) -> MethodView:
+    signature = method.signature
+    is_storage = suffix == "Storage"
+    own = _own if is_storage else str
+    parameters = ["self", *(f"{p.name}: {own(accepted(p.type))}" for p in signature.parameters)]
+    results = {"None": "nothing", "Storage": "storage", "Device": "device"}
+    if custom_class(method) is not None:
+        results = {"None": "changed", "tuple[Storage, Shape]": "applied"}
+    return MethodView(
+        name=method.name,
+        parameters=", ".join(parameters),
+        returns=own(signature.returns),
+        is_property=is_storage and not signature.parameters,
+        doc=method_doc(spec, method),
+        label=label,
+        dtype=dtype,
+        checks=checks,
+        subject=subject,
+        result=results.get(signature.returns, "value"),
+        branches=tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
+        others=tuple(stored[1:]),
+    )
+
+
+def _own(type_text: str) -> str:
+    return re.sub(r"\bStorage\b", "Self", type_text)
+
+
+def _in_order(method: Method) -> list[Operand]:
+    """The operands in the order in which a call takes them: the storage itself, then as the signature has them."""
+    order = ["self", *method.signature.arguments]
+    return sorted(method.operands, key=lambda operand: order.index(operand.name))
+
+
+def custom_class(method: Method) -> str | None:
+    """The class that users derive the ops of a method from; None for a method that the backends have themselves."""
+    types = {parameter.name: parameter.type for parameter in method.signature.parameters}
+    return types.get("op") if method.kind is None else None
+
+
+def _label(method: Method) -> str:
+    """The expression that names the op in errors."""
+    if method.kind is not None and method.functor is None:
+        return "op.value"
+    return "op.name" if "op" in method.signature.arguments else quoted(method.name)
+
+
+def _inner(name: str) -> str:
+    return "inner" if name == "self" else f"{name}_inner"
+
+
+def _borders(method: Method, label: str) -> Iterable[str]:
+    """The statements that make each argument what the signature says, or refuse it."""
+    # The op goes first: errors of the others name it.
+    for parameter in sorted(method.signature.parameters, key=lambda parameter: parameter.name != "op"):
+        name, made = parameter.name, border(parameter.type)
+        if name == "op" and custom_class(method) is not None:
+            yield f"require_op(op, {parameter.type}, backend_name(self))"
+            continue
+        if made is None:
+            continue
+        arguments = ", ".join([quoted(method.name) if name == "op" else label, quoted(name), name])
+        if made.converter is not None:
+            count = "" if made.count is None else f", {made.count}"
+            kept = f"None if {name} is None else " if made.is_optional else ""
+            yield f"{name} = {kept}argument.{made.converter}({arguments}{count})"
+        elif made.kind == "Shape":
+            yield f"{name} = Shape({name})"
+        elif made.kind is not None:
+            kind = "StorageBase" if made.kind == "Storage" else made.kind
+            error = f"argument.wrong_type({arguments}, {quoted(made.kind)})"
+            yield f"if not isinstance({name}, {kind}): raise {error}"
+
+
+def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
+    yield from _borders(method, label)
+    others = [operand.name for operand in method.operands if operand.name != "self"]
+    if others:
+        yield f"require_same_device({', '.join([label, 'self', *others])})"
+    for operand in method.operands:
+        texts = operand.dtypes.texts
+        if texts == ("op",):
+            if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
+                yield f"require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
+        elif texts == ("same",):
+            yield f"require_same_dtype({label}, {method.operands[0].name}, {operand.name})"
+        elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
+            arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
+            yield f"require_dtype({', '.join(arguments)})"
+    for item in method.checks:
+        yield f"check.{item.call.name}({', '.join([label, *item.call.arguments])})"
+    for operand in method.operands:
+        if operand.layout is not None:
+            yield f"{operand.layout}.check({label}, {operand.name}.inner.length)"
+
+
+def call_arguments(method: Method, backend: str = "{}") -> list[str]:
+    """What a call of a branch is given: the op where there is one, the operands, and the other arguments."""
+    layouts = {operand.layout for operand in method.operands}
+    stored = {operand.name for operand in method.operands}
+    arguments = [f"{METHOD_OP}.{method.functor.upper()}"] if method.functor is not None else []
+    if method.kind is not None and method.functor is None:
+        arguments.append("op")
+    for operand in _in_order(method):
+        inner = _inner(operand.name)
+        arguments.append(inner if operand.layout is None else f"{backend}.Operand({inner}, {operand.layout})")
+    if not method.operands:
+        arguments.append("inner")
+    arguments += [name for name in method.signature.arguments if name not in {*layouts, *stored, "op"}]
+    return arguments
+
+
+def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
+    library = [] if call.library is None else [call.library]
+    arguments = ", ".join([*library, *call_arguments(method, backend.name)])
+    return f"{backend.name}.{call.module}.{call.function}({arguments})"
+
+
+def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
+    """What a lowering does where no library takes the work."""
+    if lowering.attribute is not None:
+        return f"inner.{lowering.attribute}"
+    if lowering.forward is not None:
+        stored = {operand.name for operand in method.operands}
+        names = [_inner(name) if name in stored else name for name in method.signature.arguments if name != "op"]
+        return ", ".join(["op", f"op.{backend.name}_{lowering.forward}", "inner", *names])
+    return _expression(method, backend, lowering.calls[-1])
+
+
+def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> Branch:
+    """The branch of `backend`: what it lacks raises, then come the calls of libraries, then the call that takes all."""
+    guarded: dict[str, list[tuple[str | None, str | None]]] = {}
+    done: dict[Lowering, list[tuple[str | None, str | None]]] = {}
+    for (name, op), lowerings in spec.lowerings[backend.name].items():
+        if name == method.name:
+            for element, lowering in lowerings.items():
+                if lowering.unsupported is not None:
+                    guarded.setdefault(lowering.unsupported, []).append((op, element))
+                else:
+                    done.setdefault(lowering, []).append((op, element))
+    condition = _Conditions(spec, method, dtype)
+    # The call that serves most needs no condition.
+    counts: dict[str, int] = {}
+    for lowering, cases in done.items():
+        text = _last(method, backend, lowering)
+        counts[text] = counts.get(text, 0) + len(cases)
+    final = max(counts, key=counts.__getitem__, default=None)
+    attempts = []
+    for lowering, cases in done.items():
+        last = _last(method, backend, lowering)
+        for where in condition.of(cases, is_all=len(done) == 1):
+            for call in lowering.calls[:-1]:
+                attempts.append(Attempt(where, call.library, _expression(method, backend, call)))
+            if last != final:
+                attempts.append(Attempt(where, None, last))
+    guards = [
+        Guard(where, quoted(reason))
+        for reason, cases in guarded.items()
+        for where in condition.of(cases, is_all=not done and len(guarded) == 1)
+    ]
+    uses_inner = final is not None or dtype.startswith("inner.")
+    name = f"{backend.class_prefix}{suffix}"
+    patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
+    return Branch(
+        backend=backend.name,
+        pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
+        guards=tuple(guards),
+        attempts=tuple(attempts),
+        call=final,
+    )
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """How a branch asks for some ops and dtypes of a method."""
+
+    spec: Spec
+    method: Method
+    dtype: str
+
+    def of(self, cases: list[tuple[str | None, str | None]], *, is_all: bool) -> list[str | None]:
+        """Conditions of which one holds for each of the cases and for no other; None holds for everything."""
+        if is_all:
+            return [None]
+        by_op: dict[str | None, list[str]] = {}
+        for op, dtype in cases:
+            by_op.setdefault(op, []).append(dtype or "")
+        by_dtypes: dict[tuple[str, ...], list[str | None]] = {}
+        for op, dtypes in by_op.items():
+            is_whole = set(dtypes) == set(self.spec.op_dtypes(self.method, op) or ())
+            by_dtypes.setdefault(() if is_whole else tuple(dtypes), []).append(op)
+        return [self._condition(ops, dtypes) for dtypes, ops in by_dtypes.items()]
+
+    def _condition(self, ops: list[str | None], dtypes: tuple[str, ...]) -> str | None:
+        parts = []
+        if ops != list(self.spec.ops(self.method)):
+            members = _tuple(f"{class_name(self.method.kind or '')}.{str(op).upper()}" for op in ops)
+            parts.append(f"op in {members}")
+        if dtypes:
+            parts.append(f"{self.dtype} in {_tuple(f'DType.{dtype.upper()}' for dtype in dtypes)}")
+        return " and ".join(parts) or None
+
+
+@dataclass(frozen=True)
+class FamilyView:
+    """One family's module."""
+
+    doc: str
+    class_name: str
+    methods: tuple[MethodView, ...]
+    names: Mapping[str, tuple[str, ...]]  # what the module may import, by module
+
+
+def mixin_name(family: Family) -> str:
+    """The class of a family's methods: reduce -> ReduceMethods."""
+    return "".join(word.capitalize() for word in family.name.split("_")) + "Methods"
+
+
+def backend_classes(spec: Spec, suffix: str) -> tuple[str, ...]:
+    """The storage or device classes of all backends."""
+    return tuple(f"{backend.class_prefix}{suffix}" for backend in spec.backends)
+
+
+def ops_names(spec: Spec) -> tuple[str, ...]:
+    """How branches call the ops of the backends that have a runtime."""
+    return tuple(backend.name for backend in spec.backends if backend.package is not None)
+
+
+def _types(spec: Spec, pattern: str) -> tuple[str, ...]:
+    """The types in the signatures of storage methods whose names match."""
+    texts = (parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters)
+    return tuple(sorted({name for text in texts for name in re.findall(r"[A-Z]\w*", text) if re.match(pattern, name)}))
+
+
+def storage_family(spec: Spec, member: str | None) -> FamilyView:
+    """The module of the family named `member`."""
+    family = next(family for family in spec.families if family.name == member)
+    return FamilyView(
+        doc=family.doc,
+        class_name=mixin_name(family),
+        methods=tuple(storage_method(spec, method) for method in family.methods),
+        names={
+            "argument": ("DTypeLike",),
+            "backends": (*backend_classes(spec, "Storage"), *ops_names(spec)),
+            "conv": _types(spec, "Params"),
+            "custom_op": _types(spec, "CustomOp|InplaceOp"),
+            "dtype": ("DType", *(group.upper() for group in spec.groups)),
+            "op": (*(class_name(kind) for kind in spec.functors), METHOD_OP),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class StoragePackageView:
+    """storage/__init__.py: the class Storage made of the families."""
+
+    families: tuple[tuple[str, str], ...]  # module and class
+
+
+def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
+    """The package that makes one class of the families' methods."""
+    return StoragePackageView(tuple((family.name, mixin_name(family)) for family in spec.families))
+
+
+@dataclass(frozen=True)
+class StorageBaseView:
+    """storage/base.py: what the families share."""
+
+    backends: tuple[Backend, ...]
+
+
+def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
+    """The base of the families' methods."""
+    return StorageBaseView(spec.backends)
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """device.py."""
+
+    doc: str
+    backends: tuple[Backend, ...]
+    names: tuple[str, ...]  # what branches need of the backends
+    order: tuple[str, ...]  # the device classes from the preferred one down
+    example: str
+    groups: tuple[str, ...]
+    methods: tuple[MethodView, ...]
+
+
+def device(spec: Spec, _: str | None) -> DeviceView:
+    """The class Device."""
+    numbered = [f"{backend.name}:1" for backend in spec.backends if backend.is_numbered]
+    return DeviceView(
+        doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
+        backends=spec.backends,
+        names=(*backend_classes(spec, "Device"), *ops_names(spec)),
+        order=tuple(f"{b.class_prefix}Device" for b in sorted(spec.backends, key=lambda b: -b.preference)),
+        example=[*numbered, spec.backends[0].name][0],
+        groups=tuple(group.upper() for group in spec.groups),
+        methods=tuple(device_method(spec, method) for method in spec.device_methods),
+    )

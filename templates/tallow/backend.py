@@ -1,0 +1,61 @@
+"""What every backend provides: a storage and a device. What it does with them are functions, which its cells name.
+
+The dispatch has checked devices, dtypes, shapes, argument ranges and that every layout lies inside its storage before
+it calls a function of a backend; indexes alone are left to it.
+"""
+
+from abc import abstractmethod
+from typing import Any, Self
+
+from .dtype import Array, DType
+from .layout import Layout
+
+
+# Not ABC: its metaclass would make each pattern of a dispatch that fails several times slower. A type checker finds the
+# missing methods without it.
+class BackendStorage:
+    """Elements on a device of one backend: `length` of them, flat."""
+
+    device: "BackendDevice"
+    dtype: DType
+    length: int
+
+    @abstractmethod
+    def to_numpy(self) -> Array:
+        """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
+
+    @abstractmethod
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
+
+
+class BackendDevice:
+    """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
+
+    ordinal: int
+
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        """The device numbered `ordinal`; BackendUnavailable or InvalidArgument where there is none."""
+        return cls(ordinal)
+
+    @classmethod
+    @abstractmethod
+    def is_available(cls) -> bool:
+        """Whether the first device can be opened."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.ordinal = ordinal
+
+    @abstractmethod
+    def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:
+        """The elements of another library's tensor on this device, shared where possible. Booleans become u8."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, BackendDevice) and self.ordinal == other.ordinal
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ordinal})"

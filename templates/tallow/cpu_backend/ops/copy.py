@@ -1,0 +1,46 @@
+"""Elements moved and filled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...layout import Layout
+from ...shape import Shape
+from . import array, cast
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..storage import CpuStorage
+
+
+def clone(source: Operand) -> CpuStorage:
+    """A new storage of all elements of a storage, wherever the layout reaches."""
+    return source.result(source.storage.data.copy())
+
+
+def fill(target: Operand, value: float) -> None:
+    """Set every element to `value`, converted to the dtype."""
+    array.bits(target.array)[...] = array.bits(cast.scalar(value, target.dtype))
+
+
+def copy_to(source: Operand, target: CpuStorage, offset: int) -> None:
+    """Move elements, in row-major order, to those of `target` from `offset` on."""
+    array.copy(target.view(Layout.contiguous(source.layout.shape, offset)), source.array)
+
+
+def copy_rows(
+    source: CpuStorage,
+    target: CpuStorage,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> None:
+    """Copy rows of dense elements."""
+    shape = Shape((rows, columns))
+    array.copy(
+        target.view(Layout(shape, (target_stride, 1), target_offset)),
+        source.view(Layout(shape, (source_stride, 1), source_offset)),
+    )

@@ -1,0 +1,34 @@
+"""What an op works on: a layout in a storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...dtype import Array, DType
+from ...layout import Layout
+from .array import contiguous
+
+if TYPE_CHECKING:
+    from ..storage import CpuStorage
+
+
+class Operand(NamedTuple):
+    """The elements that `layout` reaches in `storage`."""
+
+    storage: CpuStorage
+    layout: Layout
+
+    @property
+    def array(self) -> Array:
+        """The elements, without a copy; rank 0 has shape (1,)."""
+        return self.storage.view(self.layout)
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self.storage.dtype
+
+    def result(self, values: Array, dtype: DType | None = None) -> CpuStorage:
+        """A new storage of `values`, of this operand's dtype or another one."""
+        storage = self.storage
+        return type(storage)(storage.device, dtype or storage.dtype, contiguous(values).reshape(-1))

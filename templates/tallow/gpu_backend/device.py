@@ -1,0 +1,101 @@
+"""A GPU as a device. A backend derives its own from it, which knows how to open the vendor's driver."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ..backend import BackendDevice
+from ..dtype import Array, DType
+from ..error import BackendUnavailable
+from ..layout import Layout
+from .storage import GpuStorage, Slice
+
+if TYPE_CHECKING:
+    from .allocator import CachingAllocator
+    from .gpu_driver import GpuDriver
+    from .runtime import Runtime
+
+Library = TypeVar("Library")
+
+
+class GpuDevice(BackendDevice):
+    """A GPU with one stream: what is enqueued is done in order, and only reading waits for it.
+
+    All objects of one ordinal share the stream, the memory, the random stream and what was loaded. Making the first
+    one raises BackendUnavailable where packages, libraries or devices are missing, InvalidArgument for an ordinal that
+    no device has.
+    """
+
+    backend: ClassVar[str]
+    """The name of the backend, as errors say it."""
+    dlpack: ClassVar[int]
+    """The DLDeviceType of DLPack."""
+    storage_class: ClassVar[type[GpuStorage]]
+    slice_class: ClassVar[type[Slice]]
+
+    @staticmethod
+    @abstractmethod
+    def open_driver(ordinal: int) -> GpuDriver[Any]:
+        """Open the vendor's driver on a device; BackendUnavailable where its package is missing."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        super().__init__(ordinal)
+        from .runtime import runtime_of
+
+        runtime = runtime_of(type(self), ordinal)
+        self._runtime = runtime
+        self.driver = runtime.driver
+        self.allocator = runtime.allocator
+        self.kernels = runtime.kernels
+        self.index_errors = runtime.index_errors
+        self.random = runtime.random
+
+    def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:
+        return type(self), (self.ordinal,)
+
+    def storage(self, array: Array) -> GpuStorage:
+        """A storage with a copy of a NumPy array's elements. Raises OutOfMemory."""
+        dtype = DType.from_numpy(array.dtype)
+        return self.upload(np.ascontiguousarray(array, dtype.numpy), dtype)
+
+    def upload(self, array: Array, dtype: DType) -> GpuStorage:
+        """A storage with a copy of a contiguous array. Raises OutOfMemory."""
+        result = self.empty(dtype, array.size)
+        self.driver.copy_to_device(result.memory.address, array)
+        return result
+
+    def from_dlpack(self, source: Any) -> tuple[GpuStorage, Layout]:
+        from .dlpack import take
+
+        return take(self, source)
+
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
+        """What `open_library` opens, once for each device; None where it finds no library."""
+        return self._runtime.library(open_library)
+
+    def allocate(self, nbytes: int) -> Slice:
+        """Memory, not initialised, for as long as somebody holds it. Raises OutOfMemory."""
+        return self.slice_class(self.allocator, nbytes)
+
+    def empty(self, dtype: DType, count: int) -> GpuStorage:
+        """A storage of `count` elements, not initialised. Raises OutOfMemory."""
+        return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
+
+    def read(self, array: Array, address: int) -> None:
+        """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
+        self.driver.copy_to_host(array, address)
+        self.index_errors.check()
+
+
+@contextmanager
+def packages(backend: str, extra: str) -> Iterator[None]:
+    """Raise BackendUnavailable, which names the extra to install, where an import inside of the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise BackendUnavailable(backend, f"{error}; pip install 'tallow[{extra}]'") from error

@@ -1,0 +1,110 @@
+"""Finds kernels by name and launches them: prebuilt code objects where the target has them, else compiled here."""
+
+import hashlib
+import json
+import re
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from . import fork
+from .code_cache import CodeCache, cache_folder
+from .error import InvalidKernel
+from .gpu_driver import Function, GpuDriver
+from .utils import BLOCK, MOST_BLOCKS
+
+_SOURCES: Final = Path(__file__).parent.parent / "kernels"
+# A kernel in an emitted source: its body is one call.
+_KERNEL: Final = re.compile(r'^extern "C" __global__ [^{]*?\b(\w+)\(\w+ \w+\) \{[^{}]*\}\n', re.MULTILINE)
+
+
+class Kernels:
+    """The kernels of one device. A kernel is found once; a launch then is one look-up and one call."""
+
+    def __init__(self, driver: GpuDriver[Any]) -> None:
+        self._driver = driver
+        self._cache = CodeCache(cache_folder())
+        self._functions: dict[str, Function] = {}
+        self._prebuilt: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def launch(self, family: str, name: str, blocks: int, arguments: bytes) -> None:
+        """Enqueue kernel `name` of a family on `blocks` blocks, or as many as are possible; none launch nothing.
+
+        `arguments` are the packed bytes of the kernel's one struct. The first launch of a kernel finds it and may have
+        to compile it: that raises CompilationFailed, InvalidKernel, or BackendUnavailable where no compiler is there.
+        """
+        if blocks == 0:
+            return
+        function = self._functions.get(name)
+        if function is None:
+            function = self._find(family, name, len(arguments))
+        function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
+
+    def _find(self, family: str, name: str, argument_size: int) -> Function:
+        fork.require_own()
+        with self._lock:
+            function = self._functions.get(name)
+            if function is None:
+                module = self._prebuilt_module(family)
+                if module is None:
+                    module = self._driver.load(self._compiled(family, name), name)
+                function = self._functions[name] = self._driver.function(module, name, BLOCK, argument_size)
+        return function
+
+    def _prebuilt_module(self, family: str) -> Any:
+        if family not in self._prebuilt:
+            path = _SOURCES / "code" / self._driver.target / f"{family}.co"
+            code = _current_code(path)
+            self._prebuilt[family] = None if code is None else self._driver.load(code, str(path))
+        return self._prebuilt[family]
+
+    def _compiled(self, family: str, name: str) -> bytes:
+        source = one_kernel(family, name)
+        driver = self._driver
+        made_of = (source, *_headers().values(), *driver.compile_options, driver.compiler_version)
+        return self._cache.get(made_of, lambda: driver.compile(source, name, _headers()))
+
+
+def _current_code(path: Path) -> bytes | None:
+    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
+
+    Kernels of older sources may take other structs.
+    """
+    try:
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        code = path.read_bytes()
+        sources = {name: _checksum((_SOURCES / name).read_bytes()) for name in record["sources"]}
+        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def one_kernel(family: str, name: str) -> str:
+    """The source of a family with one of its kernels: a whole family takes far longer to compile."""
+    text = _source(family)
+    if name not in _KERNEL.findall(text):
+        raise InvalidKernel(name, f"{family}.hip of the package does not have it; reinstall tallow")
+    return _KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", text)
+
+
+@cache
+def _source(family: str) -> str:
+    return _read(_SOURCES / f"{family}.hip")
+
+
+@cache
+def _headers() -> dict[str, str]:
+    return {path.name: _read(path) for path in sorted(_SOURCES.glob("*.hpp"))}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidKernel(path.name, f"{error}; reinstall tallow") from error

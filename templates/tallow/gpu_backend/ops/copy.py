@@ -1,0 +1,187 @@
+"""Elements moved and filled: only their width counts."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...kernels import arguments
+from ...layout import Layout
+from ...shape import Shape
+from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from .geometry import Dims, Part, merged, parts, tiled
+from .operand import Operand, dense, shares_memory
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# The elements that a thread of these kernels takes, and the packs of 16 bytes where it fills.
+_COPIED: Final = 4
+_FILLED_PACKS: Final = 2
+# The widest element that fill kernels know, in bytes.
+_WIDEST_FILL: Final = 8
+
+
+class _Plan(NamedTuple):
+    """How to move or fill elements: a kernel, its launches, and the bytes of the elements that it takes."""
+
+    kernel: str
+    packer: struct.Struct
+    width: int
+    parts: tuple[Part, ...]
+
+
+def row_major(shape: Dims) -> Dims:
+    """The strides of contiguous elements."""
+    return Shape._trusted(shape).contiguous_strides()
+
+
+def fresh(source: Operand) -> GpuStorage:
+    """A new storage of the elements in row-major order."""
+    result = source.device.empty(source.dtype, source.layout.elem_count)
+    copy(source, dense(result, source.shape))
+    return result
+
+
+def contiguous(source: Operand) -> Operand:
+    """The elements in row-major order: where they are if they are so, else in a new storage."""
+    return source if source.layout.is_contiguous else dense(fresh(source), source.shape)
+
+
+# Smaller operands stay in caches, where turning costs a launch and saves little.
+_LEAST_TURNED: Final = 1 << 16
+
+
+def straightened(source: Operand) -> Operand:
+    """The elements in row-major order if reading them so from where they are would be slow, else where they are."""
+    if is_slow(source.shape, source.strides, source.itemsize):
+        return dense(fresh(source), source.shape)
+    return source
+
+
+def is_slow(shape: Dims, strides: Dims, itemsize: int) -> bool:
+    """Whether reading the elements in row-major order is slow: they are many, and turned."""
+    return math.prod(shape) >= _LEAST_TURNED and is_turned(shape, strides, itemsize)
+
+
+@lru_cache(maxsize=4096)
+def is_turned(shape: Dims, strides: Dims, itemsize: int) -> bool:
+    """Whether neighbours in the innermost dim are far apart, others next to each other, and none repeated."""
+    dims, steps = merged(shape, (row_major(shape), strides))
+    return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
+
+
+def copy(source: Operand, target: Operand) -> None:
+    """Move elements between two operands of one shape and dtype; they may overlap."""
+    count = source.layout.elem_count
+    if count == 0:
+        return
+    if shares_memory(source, target):
+        source = dense(fresh(source), source.shape)
+    device, itemsize = source.device, source.itemsize
+    to, from_ = target.address, source.address
+    if source.layout.is_contiguous and target.layout.is_contiguous:
+        device.driver.copy(to, from_, count * itemsize)
+        return
+    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_))
+    for blocks, _, (to_offset, from_offset), fields in plan.parts:
+        packed = plan.packer.pack(to + to_offset * plan.width, from_ + from_offset * plan.width, *fields)
+        device.kernels.launch("copy", plan.kernel, blocks, packed)
+
+
+@lru_cache(maxsize=4096)
+def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int) -> _Plan:
+    # Moved in the order in which they lie in the target, where a copy may choose.
+    order = sorted(range(len(shape)), key=lambda dim: (-to[dim], -from_[dim]))
+    sorted_strides = [tuple(strides[dim] for dim in order) for strides in (to, from_)]
+    dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
+    width, dims, strides = widened(dims, strides, (), itemsize, alignment, PACK_BYTES)
+    turned = tiled(dims, strides, 1, width)
+    if turned is not None:
+        return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, (turned,))
+    launches = parts(_COPIED * BLOCK, dims, strides)
+    return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
+
+
+def widened(
+    dims: Dims, moved: Sequence[Dims], still: Sequence[Dims], itemsize: int, alignment: int, widest: int
+) -> tuple[int, Dims, tuple[Dims, ...]]:
+    """The widest element, in bytes, of which runs of elements can be made, and the dims and strides in such elements.
+
+    The operands that are `moved` begin at multiples of `alignment` bytes. Those that stand `still` in the innermost dim
+    are counted in elements of their own.
+    """
+    if not dims or any(operand[-1] != 1 for operand in moved) or any(operand[-1] for operand in still):
+        return itemsize, dims, (*moved, *still)
+    together = 1
+    while 2 * together * itemsize <= widest and alignment % (2 * together * itemsize) == 0:
+        sizes = [dims[-1], *(step for operand in moved for step in operand[:-1])]
+        if any(size % (2 * together) for size in sizes):
+            break
+        together *= 2
+    steps = [(*(step // together for step in operand[:-1]), 1) for operand in moved]
+    return together * itemsize, *merged((*dims[:-1], dims[-1] // together), [*steps, *still])
+
+
+def alignment_of(numbers: int) -> int:
+    """The largest power of two, up to a whole access, that divides all numbers of which this is the union of bits."""
+    return min(numbers & -numbers or PACK_BYTES, PACK_BYTES)
+
+
+def clone(source: Operand) -> GpuStorage:
+    """A new storage of all elements of a storage, wherever the layout reaches."""
+    return fresh(dense(source.storage, (source.storage.length,)))
+
+
+def copy_to(source: Operand, target: GpuStorage, offset: int) -> None:
+    """Move elements, in row-major order, to those of `target` from `offset` on."""
+    copy(source, Operand(target, Layout.contiguous(source.shape, offset)))
+
+
+def copy_rows(
+    source: GpuStorage,
+    target: GpuStorage,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> None:
+    """Copy rows of dense elements."""
+    shape = Shape((rows, columns))
+    copy(
+        Operand(source, Layout(shape, (source_stride, 1), source_offset)),
+        Operand(target, Layout(shape, (target_stride, 1), target_offset)),
+    )
+
+
+def fill(target: Operand, value: float) -> None:
+    """Set every element to `value`, converted to the dtype."""
+    count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
+    if count == 0:
+        return
+    bits = element_bits(value, target.dtype)
+    launch = target.device.kernels.launch
+    if target.layout.is_contiguous:
+        blocks = ceil_divide(count, _FILLED_PACKS * BLOCK * (PACK_BYTES // itemsize))
+        packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits)
+        launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
+        return
+    plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
+    repeated = int.from_bytes(bits.to_bytes(itemsize, "little") * (plan.width // itemsize), "little")
+    for blocks, _, (offset,), fields in plan.parts:
+        launch("fill", plan.kernel, blocks, plan.packer.pack(address + offset * plan.width, repeated, *fields))
+
+
+@lru_cache(maxsize=1024)
+def _fill_plan(shape: Dims, to: Dims, itemsize: int, alignment: int) -> _Plan:
+    # What a dim of stride 0 repeats is written once.
+    order = sorted((dim for dim in range(len(shape)) if to[dim]), key=lambda dim: -to[dim])
+    dims, strides = merged(tuple(shape[dim] for dim in order), [tuple(to[dim] for dim in order)])
+    width, dims, strides = widened(dims, strides, (), itemsize, alignment, _WIDEST_FILL)
+    return _Plan(f"fill_b{8 * width}_strided", arguments.FILL_STRIDED, width, parts(BLOCK, dims, strides))

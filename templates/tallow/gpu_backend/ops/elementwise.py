@@ -1,0 +1,164 @@
+"""One result for each element."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...dtype import DType
+from ...kernels import arguments
+from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from . import copy
+from .geometry import Dims, Part, merged, parts, strided_block, tiled
+from .operand import Operand
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# The packs of 16 bytes that a thread of a contiguous kernel takes.
+_PACKS: Final = 2
+_NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(arguments.PARAMETERS.values())))
+
+
+class Map(NamedTuple):
+    """A family of kernels that make one element of the result from one of each operand."""
+
+    family: str
+    contiguous: struct.Struct
+    strided: struct.Struct
+    parameters: int = 0
+    """How many numbers its structs have room for."""
+
+
+_UNARY: Final = Map(
+    "unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"]
+)
+_BINARY: Final = Map(
+    "binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED, arguments.PARAMETERS["binary"]
+)
+_COMPARE: Final = Map("cmp", arguments.COMPARE_CONTIGUOUS, arguments.COMPARE_STRIDED, arguments.PARAMETERS["cmp"])
+_CAST: Final = Map("cast", arguments.CAST_CONTIGUOUS, arguments.CAST_STRIDED)
+_WHERE: Final = Map("where", arguments.WHERE_CONTIGUOUS, arguments.WHERE_STRIDED)
+
+
+def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float) -> GpuStorage:
+    """`op` of every element; the numbers are its parameters."""
+    bits = _bits(_UNARY, parameters, x.dtype)
+    return _map(_UNARY, f"{op.value}_{x.dtype.value}", (x,), op.result or x.dtype, bits)
+
+
+def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
+    """`op` of every pair of elements as u8, 0 or 1."""
+    return _map(_COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result or x.dtype, _bits(_COMPARE, (), x.dtype))
+
+
+def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
+    """`op` of every pair of elements; the numbers are its parameters."""
+    name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
+    bits = _bits(_BINARY, parameters, x.dtype)
+    if not (x.layout.is_contiguous and y.layout.is_contiguous) and dtype is x.dtype:
+        turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
+        if turned is not None:
+            # Tiles turn one operand; a copy turns the other one if need be.
+            straight = y if turned[0] else copy.straightened(y)
+            if straight is y:
+                return _binary_turned(name, x, y, *turned, bits)
+            return binary(op, x, straight, *parameters)
+    return _map(_BINARY, name, (x, y), dtype, bits)
+
+
+def _bits(kernels: Map, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
+    """The parameters as the structs of the kernels hold them: their bits in the compute dtype."""
+    if not parameters:
+        return _NO_PARAMETERS[kernels.parameters]
+    bits = [element_bits(number, dtype.compute) for number in parameters]
+    return (*bits, *_NO_PARAMETERS[kernels.parameters - len(bits)])
+
+
+@lru_cache(maxsize=4096)
+def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, Part] | None:
+    """Whether the second operand is the turned one, and the launch; None where neither is."""
+    for swapped, (turned, straight) in enumerate(((x, y), (y, x))):
+        # Dims of the result merge only where those of the operands do.
+        dims, steps = merged(shape, (copy.row_major(shape), turned, straight))
+        part = tiled(dims, steps, 1, itemsize)
+        if part is not None:
+            return bool(swapped), part
+    return None
+
+
+def _binary_turned(
+    name: str, x: Operand, y: Operand, swapped: bool, part: Part, bits: tuple[int, ...]
+) -> GpuStorage:
+    result = x.device.empty(x.dtype, x.layout.elem_count)
+    turned, straight = (y, x) if swapped else (x, y)
+    addresses = result.memory.address, turned.address, straight.address
+    packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields, *bits)
+    x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
+    return result
+
+
+def cast(x: Operand, dtype: DType) -> GpuStorage:
+    """The elements converted to `dtype`."""
+    if x.dtype is dtype:
+        return copy.fresh(x)
+    return _map(_CAST, f"cast_{x.dtype.value}_{dtype.value}", (x,), dtype)
+
+
+def where(condition: Operand, on_true: Operand, on_false: Operand) -> GpuStorage:
+    """The element of `on_true` where the condition is not 0, else that of `on_false`."""
+    name = f"where_b{8 * on_true.itemsize}_b{8 * condition.itemsize}"
+    return _map(_WHERE, name, (condition, on_true, on_false), on_true.dtype)
+
+
+def _map(
+    kernels: Map, name: str, operands: tuple[Operand, ...], dtype: DType, parameters: tuple[int, ...] = ()
+) -> GpuStorage:
+    """A new storage with the kernel's function of every element of the operands, which have one shape."""
+    storage, layout = operands[0]
+    device = storage.device
+    count = layout.elem_count
+    result = device.empty(dtype, count)
+    if count == 0:
+        return result
+    launch = device.kernels.launch
+    widest, is_contiguous, addresses = dtype.itemsize, True, []
+    for source, source_layout in operands:
+        itemsize = source.dtype.itemsize
+        widest = max(widest, itemsize)
+        is_contiguous = is_contiguous and source_layout.is_contiguous
+        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
+    if is_contiguous:
+        blocks = ceil_divide(count, BLOCK * _PACKS * (PACK_BYTES // widest))
+        packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
+        launch(kernels.family, f"{name}_contiguous", blocks, packed)
+        return result
+    strides = tuple([source_layout.strides for _, source_layout in operands])
+    itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
+    launches = _strided_launches(widest, layout.shape, strides, itemsizes)
+    if launches is None:
+        straight = tuple([copy.straightened(operand) for operand in operands])
+        return _map(kernels, name, straight, dtype, parameters)
+    name = f"{name}_strided"
+    for blocks, first, offsets, fields in launches:
+        places = [
+            address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
+        ]
+        packed = kernels.strided.pack(
+            result.memory.address + first * dtype.itemsize, *places, *fields, *parameters
+        )  # fmt: skip
+        launch(kernels.family, name, blocks, packed)
+    return result
+
+
+# One look-up in a cache where there were one for each operand.
+@lru_cache(maxsize=4096)
+def _strided_launches(
+    widest: int, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
+) -> tuple[Part, ...] | None:
+    """The launches over operands of these strides; None where reading one of them so would be slow."""
+    slow = any(copy.is_slow(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
+    return None if slow else parts(strided_block(widest), shape, strides)

@@ -1,0 +1,42 @@
+"""New storages, the random stream's seed, and waiting: what a device does besides running ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...cpu_backend.ops.memory import numbers
+from ...dtype import Array, DType
+from ...shape import Shape
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+
+def zeros(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of zeros."""
+    result = device.empty(dtype, shape.elem_count)
+    device.driver.zero(result.memory.address, result.memory.nbytes)
+    return result
+
+
+def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of elements that are not initialised."""
+    return device.empty(dtype, shape.elem_count)
+
+
+def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
+    """A storage of the numbers, converted as to_dtype does."""
+    return device.upload(numbers(data, dtype), dtype)
+
+
+def from_array(device: GpuDevice, array: Array) -> GpuStorage:
+    """A storage with a copy of the array's elements."""
+    return device.storage(array)
+
+
+def synchronize(device: GpuDevice) -> None:
+    """Wait for everything enqueued, then raise what the device has recorded (InvalidIndex)."""
+    device.driver.synchronize()
+    device.index_errors.check()

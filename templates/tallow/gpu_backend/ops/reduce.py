@@ -1,0 +1,222 @@
+"""Reductions of some dims: which kernel, how many threads for an output, and in how many parts."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...dtype import DType
+from ...error import InvalidArgument
+from ...kernels import arguments
+from ...op import ReduceOp
+from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from . import copy
+from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# Below this many blocks for each multiprocessor, outputs are split among several blocks.
+_BUSY_BLOCKS: Final = 4
+_MOST_SPLITS: Final = 1024
+# The accesses that a thread has in flight. It makes so many at least of a split, so that the second pass stays small,
+# and so many at most, so that rounding errors of sums do.
+_IN_FLIGHT: Final = 4
+_LEAST_ACCESSES: Final = 4
+_MOST_ACCESSES: Final = 1024
+# Teams of the rows kernel are so many threads at most, or a whole block for more than so many accesses.
+_WAVE_TEAM: Final = 32
+_WAVE_ACCESSES: Final = 128
+# By the bytes of an element, how many outputs side by side a thread of the columns kernel keeps.
+_COLUMN_PACKS: Final = {1: 8, 2: 8, 4: 4, 8: 2}
+# What the rows kernel numbers where a row is dense.
+_MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
+
+
+class _Elements(NamedTuple):
+    """What a plan has to know about an op and its dtype, in bytes."""
+
+    itemsize: int
+    state: int
+    """Of a partial result."""
+    is_ordered: bool
+    """Whether the result says where something was found."""
+
+
+class _Axes(NamedTuple):
+    """Merged dims and their strides."""
+
+    dims: Dims
+    strides: Dims
+
+    @property
+    def size(self) -> int:
+        """How many elements they are."""
+        return math.prod(self.dims)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements follow each other."""
+        return not self.dims or (len(self.dims) == 1 and self.strides[0] == 1)
+
+
+class _Pass(NamedTuple):
+    """A launch of the first pass over the elements from `offset` on; it gives so many `splits` of each output."""
+
+    kernel: str
+    blocks: int
+    offset: int
+    splits: int
+    fields: Dims
+    """The arguments after result and source."""
+
+
+class _Plan(NamedTuple):
+    """How the outputs from `first` on are made. With one split there is no second pass."""
+
+    first: int
+    outputs: int
+    passes: tuple[_Pass, ...]
+    splits: int
+
+
+def reduce(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> GpuStorage:
+    """`op` over `dims`, of all outputs in row-major order."""
+    layout, dtype, device = source.layout, source.dtype, source.device
+    shape = layout.shape
+    outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
+    result = device.empty(op.result or dtype, outputs)
+    if outputs == 0:
+        return result
+    if 0 in shape:
+        # Only what has an identity comes here with nothing to reduce.
+        copy.fill(dense(result, (outputs,)), op.identity or 0)
+        return result
+    elements = _elements(op, dtype)
+    if elements.is_ordered and layout.elem_count // outputs >= LIMIT:
+        source, dims = _innermost(op, source, dims)
+    plans = _plans(elements, source.shape, source.strides, dims, device.driver.multiprocessors)
+    for plan in plans:
+        _run(op, elements, source, result, plan)
+    return result
+
+
+def _elements(op: ReduceOp, dtype: DType) -> _Elements:
+    compute = dtype.compute.itemsize
+    state = max(2 * compute, 8) if op.gives_position else (op.result or dtype).compute.itemsize
+    return _Elements(dtype.itemsize, state, op.gives_position)
+
+
+def _innermost(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
+    """The reduced dims as dense last ones, of which more elements can be numbered than of strided ones."""
+    order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
+    moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
+    last = tuple(range(len(order) - len(dims), len(order)))
+    if math.prod(moved.shape[last[0] :]) > _MOST_IN_ROW:
+        raise InvalidArgument(op.value, f"at most {_MOST_IN_ROW} elements are numbered; reduce fewer dims at once")
+    return copy.contiguous(moved), last
+
+
+def _run(op: ReduceOp, elements: _Elements, source: Operand, result: GpuStorage, plan: _Plan) -> None:
+    device = source.device
+    name = f"{op.value}_{source.dtype.value}"
+    output = to = result.memory.address + plan.first * result.dtype.itemsize
+    if plan.splits > 1:
+        states = device.allocate(plan.splits * plan.outputs * elements.state)
+        to = states.address
+    for kernel, blocks, offset, splits, fields in plan.passes:
+        packer = arguments.REDUCE_ROWS if kernel == "rows" else arguments.REDUCE_COLUMNS
+        packed = packer.pack(to, source.address + offset * elements.itemsize, *fields)
+        device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
+        to += splits * plan.outputs * elements.state
+    if plan.splits > 1:
+        team = _team(plan.splits)
+        packed = arguments.REDUCE_FINISH.pack(output, states.address, plan.outputs, plan.splits, team)
+        device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK), packed)
+
+
+@lru_cache(maxsize=4096)
+def _plans(
+    elements: _Elements, shape: Dims, strides: Dims, dims: tuple[int, ...], multiprocessors: int
+) -> tuple[_Plan, ...]:
+    order = sorted(dims)
+    if not elements.is_ordered:
+        # Read in the order in which they lie, where any order will do.
+        order.sort(key=lambda dim: -strides[dim])
+    reduced = _axes(shape, strides, order)
+    kept = _axes(shape, strides, [dim for dim in range(len(shape)) if dim not in dims])
+    wanted = _BUSY_BLOCKS * multiprocessors
+    return tuple(_plan(elements, reduced, kept, piece, wanted) for piece in split(kept.dims, [kept.strides]))
+
+
+def _axes(shape: Dims, strides: Dims, dims: list[int]) -> _Axes:
+    sizes, (steps,) = merged(tuple(shape[dim] for dim in dims), [tuple(strides[dim] for dim in dims)])
+    return _Axes(sizes, steps)
+
+
+def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted: int) -> _Plan:
+    outputs = _Axes(piece.dims, kept.strides)
+    # Too many elements for one launch become splits of several; where order matters they are dense, which fits anyway.
+    launches = [Piece(0, (0,), reduced.dims)]
+    if not elements.is_ordered:
+        launches = list(split(reduced.dims, [reduced.strides]))
+    least = 1 if len(launches) == 1 else 2
+    passes = []
+    for launch in launches:
+        axes = _axes(launch.dims, reduced.strides, list(range(len(launch.dims))))
+        is_column = outputs.strides[-1:] == (1,) and axes.strides[-1:] not in ((), (1,))
+        first = _columns if is_column else _rows
+        offset = piece.offsets[0] + launch.offsets[0]
+        passes.append(first(elements.itemsize, axes, outputs, offset, wanted, least))
+    return _Plan(piece.first, outputs.size, tuple(passes), sum(first.splits for first in passes))
+
+
+def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """A team of threads for each output and split."""
+    outputs, length = kept.size, reduced.size
+    unit = PACK_BYTES // itemsize if reduced.is_dense else 1
+    team = _team(ceil_divide(length, unit))
+    blocks = ceil_divide(outputs * team, BLOCK)
+    splits, chunk = _splits(length, wanted // blocks, team * unit, least)
+    sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
+    sizes_packed = packed_dims(sizes, [strides])
+    fields = (outputs, length, splits, chunk, team, reduced.is_dense, len(reduced.dims), *sizes_packed)
+    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK), offset, splits, fields)
+
+
+def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """A team of threads for outputs side by side; the other threads of the block share out the rows."""
+    length, inner = reduced.size, kept.dims[-1]
+    pack = _COLUMN_PACKS[itemsize]
+    per_row = ceil_divide(inner, pack)
+    packs = kept.size // inner * per_row
+    team = min(_WAVE_TEAM, _power_of_two(packs))
+    while team < min(BLOCK, packs) and BLOCK // team > length:
+        team *= 2
+    across = ceil_divide(packs, team)
+    splits, chunk = _splits(length, wanted // across, BLOCK // team * _IN_FLIGHT, least)
+    sizes = (*kept.dims[:-1], per_row, *reduced.dims)
+    strides = (*kept.strides[:-1], pack, *reduced.strides)
+    counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
+    return _Pass("columns", across * splits, offset, splits, (*counts, *packed_dims(sizes, [strides])))
+
+
+def _team(accesses: int) -> int:
+    return BLOCK if accesses > _WAVE_ACCESSES else min(_WAVE_TEAM, _power_of_two(ceil_divide(accesses, _IN_FLIGHT)))
+
+
+def _power_of_two(number: int) -> int:
+    """The smallest power of two that is at least `number`."""
+    return 1 << (number - 1).bit_length()
+
+
+def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
+    """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
+    splits = min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS)
+    splits = max(splits, ceil_divide(length, _MOST_ACCESSES * unit))
+    if splits <= least:
+        return least, ceil_divide(length, least)
+    chunk = ceil_divide(ceil_divide(length, splits), unit) * unit
+    return ceil_divide(length, chunk), chunk

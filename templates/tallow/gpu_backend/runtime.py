@@ -1,0 +1,60 @@
+"""What all objects that stand for one device share: its stream, memory, kernels, libraries and random stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..random import RandomState
+from . import fork
+from .allocator import CachingAllocator
+from .gpu_driver import GpuDriver
+from .index_errors import IndexErrors
+from .kernels import Kernels
+
+if TYPE_CHECKING:
+    from .device import GpuDevice
+
+Library = TypeVar("Library")
+
+
+class Runtime:
+    """One device at work. Everything here may be used by several threads at once."""
+
+    def __init__(self, driver: GpuDriver[Any]) -> None:
+        self.driver = driver
+        self.allocator = CachingAllocator(driver)
+        self.kernels = Kernels(driver)
+        self.index_errors = IndexErrors(driver)
+        self.random = RandomState()
+        self._lock = threading.Lock()
+        self._libraries: dict[object, Any] = {}
+
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
+        """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
+        try:
+            library: Library | None = self._libraries[open_library]
+        except KeyError:
+            with self._lock:
+                if open_library not in self._libraries:
+                    self._libraries[open_library] = open_library(self.driver, self.allocator)
+                library = self._libraries[open_library]
+        return library
+
+
+_runtimes: dict[tuple[type[GpuDevice], int], Runtime] = {}
+_opening = threading.Lock()
+
+
+def runtime_of(device_class: type[GpuDevice], ordinal: int) -> Runtime:
+    """The runtime of a device, made at the first use; BackendUnavailable or InvalidArgument where there is none."""
+    fork.require_own()
+    key = device_class, ordinal
+    found = _runtimes.get(key)
+    if found is None:
+        with _opening:
+            found = _runtimes.get(key)
+            if found is None:
+                found = _runtimes[key] = Runtime(device_class.open_driver(ordinal))
+    return found

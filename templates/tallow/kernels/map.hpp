@@ -1,0 +1,116 @@
+// One result for each element, written densely: the loops of every elementwise kernel.
+#pragma once
+
+#include "memory.hpp"
+
+namespace tallow {
+
+// How many packs a thread has in flight on the contiguous path: two of 4 or 8 elements. More elements, or doubles, are
+// enough work for the registers in one pack.
+template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? 2 : 1;
+
+template <typename Result, uint32_t N, typename Function, typename... Sources>
+TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N>&... sources) {
+    Pack<Result, N> result;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        result.values[i] = function(sources.values[i]...);
+    return result;
+}
+
+// result[i] = function(sources[i]...) with everything dense. The result begins at a multiple of 16 bytes, as every
+// allocation does; where a source does not, and at the end, elements are read one by one.
+template <typename Result, typename Function, typename... Sources>
+TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* result, const Sources*... sources) {
+    constexpr uint32_t length = pack_length<Result, Sources...>;
+    constexpr uint32_t packs_per_thread = packs_in_flight<length>;
+    constexpr uint64_t step = uint64_t{block_size} * packs_per_thread * length;
+    const bool aligned = (is_aligned<length>(sources) && ...);
+    for (uint64_t base = block_index() * step; base < count; base += grid_blocks() * step) {
+        uint64_t first = base + thread_index() * length;
+        if (aligned && base + step <= count) {
+            Pack<Result, length> packs[packs_per_thread];
+#pragma unroll
+            for (uint32_t p = 0; p < packs_per_thread; ++p)
+                packs[p] = map_packs<Result, length>(function,
+                                                     load_whole<length>(sources + first + p * block_size * length)...);
+#pragma unroll
+            for (uint32_t p = 0; p < packs_per_thread; ++p)
+                store_whole(result + first + p * block_size * length, packs[p]);
+        } else {
+#pragma unroll 1
+            for (uint32_t p = 0; p < packs_per_thread; ++p) {
+                store_guarded(result, first, count,
+                              map_packs<Result, length>(function, load_guarded<length>(sources, first, count)...));
+                first += block_size * length;
+            }
+        }
+    }
+}
+
+// Elements first .. first + N of operand K in row-major order: a run where they are in one row of the innermost dim,
+// else one by one. Those from `count` on repeat the last.
+template <uint32_t N, uint32_t K, typename Arguments, typename T>
+TALLOW_INLINE Pack<T, N> load_strided(const Arguments& arguments, const T* source, uint32_t first, bool in_one_row,
+                                      uint64_t offset) {
+    if (in_one_row)
+        return load_run<N>(source + offset, arguments.strides[K * max_rank]);
+    uint32_t rest[N];
+    uint64_t places[N];
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        rest[i] = first + i < arguments.count ? first + i : arguments.count - 1;
+        places[i] = 0;
+    }
+#pragma unroll 1
+    for (uint32_t d = 0; d < arguments.rank; ++d) {
+        const uint64_t stride = arguments.strides[K * max_rank + d];
+#pragma unroll
+        for (uint32_t i = 0; i < N; ++i) {
+            const uint32_t quotient = divide(rest[i], arguments.multipliers[d], arguments.shifts[d]);
+            places[i] += (rest[i] - quotient * arguments.dims[d]) * stride;
+            rest[i] = quotient;
+        }
+    }
+    Pack<T, N> pack;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        pack.values[i] = source[places[i]];
+    return pack;
+}
+
+// 0, 1, .. Count - 1 as a type, by which each source of a function finds its own strides.
+template <uint32_t... K> struct Numbers {};
+template <uint32_t Count, uint32_t... K> struct CountUp : CountUp<Count - 1, Count - 1, K...> {};
+template <uint32_t... K> struct CountUp<0, K...> {
+    using type = Numbers<K...>;
+};
+
+template <typename Result, typename Arguments, typename Function, uint32_t... K, typename... Sources>
+TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function function, Numbers<K...>, Result* result,
+                                        const Sources*... sources) {
+    constexpr uint32_t widest = pack_length<Result, Sources...>;
+    // More than 8 elements would cost more in registers for their places than the wider access gains.
+    constexpr uint32_t length = widest > 8 ? 8 : widest;
+    const uint32_t count = arguments.count;
+    // So few elements always fit into one launch. A loop would keep the constants of functions in registers.
+    const uint32_t first = (block_index() * block_size + thread_index()) * length;
+    if (first >= count)
+        return;
+    uint64_t offsets[sizeof...(Sources)];
+    const uint32_t column = locate(arguments, first, offsets);
+    const bool in_one_row = column + length <= arguments.dims[0];
+    store_guarded(result, first, count,
+                  map_packs<Result, length>(
+                      function, load_strided<length, K>(arguments, sources, first, in_one_row, offsets[K])...));
+}
+
+// result[i] = function(sources at i...), the result dense, the sources of any strides; count is below 2**31.
+template <typename Result, typename Arguments, typename Function, typename... Sources>
+TALLOW_INLINE void map_strided(const Arguments& arguments, Function function, Result* result,
+                               const Sources*... sources) {
+    using Order = typename CountUp<sizeof...(Sources)>::type;
+    map_strided_numbered(arguments, function, Order{}, result, sources...);
+}
+
+} // namespace tallow
