@@ -32,6 +32,7 @@ from opgen.model import (
     Package,
     Position,
     Spec,
+    sentence,
 )
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Parameter, Signature
@@ -257,7 +258,7 @@ def _functor_methods(kinds: Mapping[str, FunctorKind]) -> tuple[Method, ...]:
                 for position, (name, layout) in enumerate(zip(("self", *others), layouts, strict=True))
             ]
             call = Call("same_shape", layouts)
-            front = [Parameter("other", "Tensor | float")][: len(others)]
+            front = [Parameter("other", "Self | float")][: len(others)]
             front += [
                 Parameter(name, "float" if default is None else f"float = {default!r}")
                 for name, default in functor.parameters.items()
@@ -266,7 +267,7 @@ def _functor_methods(kinds: Mapping[str, FunctorKind]) -> tuple[Method, ...]:
                 Method(
                     name=functor.name,
                     signature=Signature(functor.name, tuple(parameters), "Storage"),
-                    doc=f"{functor.doc[:1].upper()}{functor.doc[1:]}; {functor.edges}.",
+                    doc=sentence(f"{functor.doc}; {functor.edges}"),
                     kind=kind.name,
                     functor=functor.name,
                     operands=tuple(operands),
@@ -389,9 +390,11 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
         message = f"method '{name}' has the signature of '{signature.name}'; give both one name"
         fields.problem(value.key_location, message)
     kind = operands = dtypes = tensor = None
+    is_broken = signature is None
     if is_storage:
         kind = fields.text_or_none("ops")
         operands = _operands(fields)
+        is_broken |= not operands or (signature is not None and not _are_parameters(operands, signature, problems))
         tensor = _parse(fields, fields.optional("tensor"), "tensor", Signature.parse)
     else:
         dtypes_value = fields.optional("dtypes")
@@ -408,7 +411,7 @@ def _method(name: str, value: Value, problems: list[Problem], *, is_storage: boo
         checks=_checks(fields),
         errors=dict(fields.texts("errors")),
         tensor=tensor,
-        is_broken=signature is None or operands == (),
+        is_broken=is_broken,
         location=value.key_location,
     )
     fields.finish()
@@ -429,6 +432,20 @@ def _operands(fields: Fields) -> tuple[Operand, ...]:
     if operands and "self" not in operands:
         fields.problem(fields.key_location, f"{fields.what} has no operand 'self'; add it to 'operands'")
     return tuple(_operand(name, value, fields.problems) for name, value in operands.items())
+
+
+def _are_parameters(operands: tuple[Operand, ...], signature: Signature, problems: list[Problem]) -> bool:
+    """Whether the operands and their layouts are parameters; those that are not are noted."""
+    before = len(problems)
+    for operand in operands:
+        for what, name, known in (
+            ("operand", operand.name, ("self", *signature.arguments)),
+            ("layout", operand.layout, signature.arguments),
+        ):
+            if name is not None and name not in known:
+                message = f"{what} '{name}' is no parameter of '{signature.name}'{did_you_mean(name, known)}"
+                problems.append(Problem(operand.location, message))
+    return len(problems) == before
 
 
 def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:

@@ -147,12 +147,6 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
             problems.append(Problem(method.location, message + did_you_mean(parameter.type, KNOWN_TYPES)))
     is_known = method.dtypes is None or are_known(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
-        if operand.name != "self" and operand.name not in arguments:
-            message = f"operand '{operand.name}' is no parameter of '{method.name}'"
-            problems.append(Problem(operand.location, message + did_you_mean(operand.name, ["self", *arguments])))
-        if operand.layout is not None and operand.layout not in arguments:
-            message = f"layout '{operand.layout}' is no parameter of '{method.name}'"
-            problems.append(Problem(operand.location, message + did_you_mean(operand.layout, arguments)))
         words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else []
         is_known &= are_known(spec, operand.dtypes, words, problems)
     known = ["self", *arguments]

@@ -20,6 +20,13 @@ BOUNDS = ("highest", "lowest")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 
 
+def sentence(text: str) -> str:
+    """`text` as a sentence; the name of an operand, of one letter, keeps its case."""
+    word = text.partition(" ")[0].rstrip(",")
+    first = text if len(word) == 1 and word != "a" else f"{text[:1].upper()}{text[1:]}"
+    return f"{first}."
+
+
 @dataclass(frozen=True)
 class Package:
     """What spec/package.yaml says of the emitted package."""

@@ -1,6 +1,6 @@
 """The stages in their order, up to what has to change in the tree."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from opgen.build import SINGLE_FILES, build
 from opgen.check import check
 from opgen.emitted import check_imports, check_syntax
 from opgen.format import FormatError, formatted
-from opgen.loader import load
+from opgen.loader import Document, load
 from opgen.lower import lower
 from opgen.model import Spec
 from opgen.plan import Output, plan
@@ -44,10 +44,14 @@ def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
     problems: list[Problem] = []
     documents = load(root, problems)
+    return compose(documents, Templates(root / "templates"), problems)
+
+
+def compose(documents: Mapping[Path, Document], templates: Templates, problems: list[Problem]) -> Project:
+    """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
     # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
     is_whole = not problems and all(path in documents for path in SINGLE_FILES)
     spec = build(documents, problems)
-    templates = Templates(root / "templates")
     outputs: Sequence[Output] = ()
     if is_whole:
         check(spec, problems)

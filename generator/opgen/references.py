@@ -3,11 +3,11 @@
 import ast
 import importlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from types import ModuleType
 
-from opgen.cpp import defined_in, names_in
+from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
 from opgen.model import Functor, FunctorKind, Spec
 from opgen.problem import Location, Problem, did_you_mean
@@ -46,31 +46,25 @@ def _numpy() -> ModuleType:
 def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     folder = PurePosixPath(spec.package.name, "kernels")
     headers = {path.name: path for path in templates.paths if path.parent == folder and path.suffix == ".hpp"}
-    defined: dict[str, set[str]] = {}
     for family in spec.kernels:
         missing = [header for header in family.headers if header not in headers]
         for header in missing:
             hint = did_you_mean(header, headers, f"write a header to templates/{folder}")
             problems.append(Problem(family.headers[header], f"unknown header '{header}'{hint}"))
         if not missing:
-            _check_family(spec, family, _reached(family, headers, templates, defined), problems)
+            _check_family(spec, family, _reached(family, headers, templates), problems)
 
 
-def _reached(
-    family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates, defined: dict[str, set[str]]
-) -> set[str]:
-    """What a family's headers define, and those that they include; `defined` keeps what each of them does."""
+def _reached(family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates) -> set[str]:
+    """What a family's headers define, and those that they include."""
     waiting = list(family.headers)
     seen: set[str] = set()
     while waiting:
         header = waiting.pop()
         if header in headers and header not in seen:
             seen.add(header)
-            text = templates.text(headers[header]) or ""
-            waiting += _INCLUDE.findall(text)
-            if header not in defined:
-                defined[header] = defined_in(text)
-    return {name for header in seen for name in defined[header]}
+            waiting += _INCLUDE.findall(templates.text(headers[header]) or "")
+    return {name for header in seen for name in templates.defined(headers[header])}
 
 
 def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: list[Problem]) -> None:
@@ -88,16 +82,9 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
                 _note(kernel.call_location, f"'call' of kernel '{kernel.name}'", name, known, mend, problems)
 
 
-def _functions(templates: Templates, beside: PurePosixPath | None, module: str) -> list[str] | None:
+def _functions(templates: Templates, beside: PurePosixPath | None, module: str) -> Collection[str] | None:
     """The functions that a module beside a template defines; None where it is missing, or no Python yet."""
-    text = templates.text(beside.with_name(f"{module}.py")) if beside is not None else None
-    if text is None:
-        return None
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:
-        return None
-    return [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    return templates.functions(beside.with_name(f"{module}.py")) or None if beside is not None else None
 
 
 def _operands(kind: FunctorKind, functor: Functor) -> tuple[str, ...]:
@@ -106,7 +93,7 @@ def _operands(kind: FunctorKind, functor: Functor) -> tuple[str, ...]:
     return (*kind.operands, *combined, *functor.parameters)
 
 
-def _check_arrays(kind: FunctorKind, numerics: list[str] | None, problems: list[Problem]) -> None:
+def _check_arrays(kind: FunctorKind, numerics: Collection[str] | None, problems: list[Problem]) -> None:
     mend = "write one of the operands, or a name of NumPy"
     for functor in kind.functors:
         for name in dict.fromkeys(name for text in functor.numpy_texts for name in _outer_names(text)):
@@ -142,7 +129,7 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def _resolved(name: tuple[str, ...], operands: Iterable[str], numerics: list[str] | None) -> Iterable[str] | None:
+def _resolved(name: tuple[str, ...], operands: Iterable[str], numerics: Collection[str] | None) -> Iterable[str] | None:
     """None where something answers to `name`; else the names that are known in its place."""
     first, *rest = name
     if first in operands:

@@ -4,6 +4,7 @@ import hashlib
 import re
 import traceback
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 import jinja2
@@ -56,6 +57,7 @@ def with_banners(outputs: Iterable[Output], bodies: Mapping[PurePosixPath, str])
     return {path: _banner(template_of[path], path, body) + body for path, body in bodies.items()}
 
 
+@lru_cache(maxsize=1)
 def _environment(templates: Templates) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(lambda name: _source(templates, name)),

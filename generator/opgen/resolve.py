@@ -1,6 +1,5 @@
 """Stage 3, last part: what cells call, found in the templates of the ops of the backends."""
 
-import ast
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,30 +11,16 @@ from opgen.views.dispatch import call_arguments
 
 def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
     """The spec with the functions that its cells may call; calls that nothing answers go to `problems`."""
-    modules: dict[str, dict[str, dict[str, Callable]]] = {
+    modules: dict[str, dict[str, Mapping[str, Callable]]] = {
         package: {} for packages in spec.packages.values() for package in packages
     }
     for path in templates.paths:
         match path.parts:
             case (spec.package.name, package, "ops", file) if package in modules:
-                modules[package][file.partition(".")[0]] = _functions(templates.text(path) or "")
+                modules[package][file.partition(".")[0]] = templates.functions(path)
     spec = replace(spec, modules=modules)
     _check_calls(spec, problems)
     return spec
-
-
-def _functions(text: str) -> dict[str, Callable]:
-    """The functions that a module defines at its top; none of a template that is no Python yet."""
-    try:
-        body = ast.parse(text).body
-    except SyntaxError:
-        return {}
-    return {node.name: _callable(node) for node in body if isinstance(node, ast.FunctionDef)}
-
-
-def _callable(node: ast.FunctionDef) -> Callable:
-    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None)
 
 
 def _check_calls(spec: Spec, problems: list[Problem]) -> None:

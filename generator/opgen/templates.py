@@ -1,12 +1,15 @@
 """The templates: their texts, and the names in them that the spec must keep clear of or may refer to."""
 
+import ast
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
+from opgen.cpp import defined_in
 from opgen.loader import read_text, unreadable
-from opgen.model import Method, Spec
+from opgen.model import Callable, Method, Spec
 from opgen.problem import Location, Problem, did_you_mean
 
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
@@ -22,6 +25,8 @@ class Templates:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._texts: dict[PurePosixPath, str | None] = {}
+        self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
+        self._functions: dict[PurePosixPath, Mapping[str, Callable]] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted(self._walk()))
 
@@ -47,6 +52,30 @@ class Templates:
             is_there = path in self.paths
             self._texts[path] = read_text(self._folder / path, place(path).path, self.problems) if is_there else None
         return self._texts[path]
+
+    def defined(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The names that a header of the kernels defines."""
+        if path not in self._defined:
+            self._defined[path] = defined_in(self.text(path) or "")
+        return self._defined[path]
+
+    def functions(self, path: PurePosixPath) -> Mapping[str, Callable]:
+        """The functions that a module defines at its top; none of one that is missing, or no Python yet."""
+        if path not in self._functions:
+            self._functions[path] = dict(_functions(self.text(path) or ""))
+        return self._functions[path]
+
+
+def _functions(text: str) -> Iterator[tuple[str, Callable]]:
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return
+    for node in body:
+        if isinstance(node, ast.FunctionDef):
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            required = len(names) - len(node.args.defaults)
+            yield node.name, Callable(tuple(names), required, node.args.vararg is not None)
 
 
 def place(template: PurePosixPath, line: int = 1) -> Location:

@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass
 
-from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec
+from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec, sentence
 from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant
 
 
@@ -150,11 +150,6 @@ def _classes(spec: Spec) -> tuple[str, ...]:
     return (*(class_name(kind) for kind in spec.functors), *own)
 
 
-def sentence(text: str) -> str:
-    """`text` as a sentence."""
-    return f"{text[:1].upper()}{text[1:]}."
-
-
 @dataclass(frozen=True)
 class TensorMethodView:
     """A tensor method that is one op."""
@@ -198,8 +193,12 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     for method in spec.storage_methods():
         if method.tensor is not None:
             front = method.tensor
-            arguments = ", ".join(["self.layout", *front.arguments])
-            body = f"return self._like(self.storage.{method.name}({arguments}))"
+            if len(method.operands) > 1:
+                arguments = ", ".join([f'"{front.name}"', f"self._storage.{method.name}", *front.arguments])
+                body = f"return self._joined({arguments})"
+            else:
+                arguments = ", ".join(["self._layout", *front.arguments])
+                body = f"return self._like(self._storage.{method.name}({arguments}))"
             parameters = ", ".join(["self", *map(str, front.parameters)])
             methods.append(TensorMethodView(front.name, parameters, method.doc, body))
     return TensorOpsView(_classes(spec), tuple(methods))

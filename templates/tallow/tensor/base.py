@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Never, Self
 
@@ -99,6 +99,12 @@ class TensorBase:
         lhs, rhs = _broadcast(op.value, left._layout, right._layout)
         storage = left._storage.binary_impl(op, right._storage, lhs, rhs)
         return self._new(storage, Layout.contiguous(lhs.shape))
+
+    def _joined(self, op: str, method: Callable[..., Storage], other: Self | float, *numbers: float) -> Self:
+        """The method `op` of this tensor's storage, with another operand and the numbers that it takes."""
+        right = self._operand(op, other)
+        lhs, rhs = _broadcast(op, self._layout, right._layout)
+        return self._new(method(right._storage, lhs, rhs, *numbers), Layout.contiguous(lhs.shape))
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
         left, right = self, self._operand(op.value, other)

@@ -1,0 +1,276 @@
+"""The spec is executed: whatever is changed in it is a mistake, or changes what opgen emits or asks of a compiler."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path, PurePosixPath
+from unittest import mock
+
+import pytest
+from opgen import compilers
+from opgen.compile import CodeObject, choose_compilers
+from opgen.loader import Document, Value, load
+from opgen.model import Spec
+from opgen.plan import Output
+from opgen.problem import SpecError
+from opgen.process import Finished
+from opgen.project import Project, compose
+from opgen.render import render
+from opgen.templates import Templates
+
+from .project import REPOSITORY
+
+SAMPLE = 60
+GARBAGE = "zzz garbage"
+Path_ = tuple[str | int, ...]  # the keys and positions that lead to a value of a file
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One change: any of the `roots`, each the whole of a file, is as good as the others."""
+
+    file: Path
+    line: int
+    path: Path_
+    what: str
+    roots: tuple[Value, ...]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What it has in common with others: the folder, the keys that are the language's own, and what is done."""
+        keys = [key for key in self.path if key in known_keys()]
+        of = self.what.partition("'")[2].partition("'")[0]
+        return (self.file.parent, *keys, of if of in known_keys() else "", self.what.rpartition("'")[2])
+
+    def __str__(self) -> str:
+        return f"{self.file.as_posix()}:{self.line}: {'.'.join(map(str, self.path))} {self.what}"
+
+
+@cache
+def documents() -> Mapping[Path, Document]:
+    return load(REPOSITORY, [])
+
+
+@cache
+def templates() -> Templates:
+    return Templates(REPOSITORY / "templates")
+
+
+@cache
+def known_keys() -> frozenset[object]:
+    """The keys of the language, which several mappings have, and not the names that one thing has."""
+    found = Counter(key for document in documents().values() for path, _ in walk(document.root) for key in path[-1:])
+    return frozenset(key for key, count in found.items() if count > 2 and isinstance(key, str))
+
+
+def walk(value: Value, path: Path_ = ()) -> Iterator[tuple[Path_, Value]]:
+    yield path, value
+    content = value.content
+    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, inner in pairs:
+        yield from walk(inner, (*path, key))
+
+
+def changed(value: Value, path: Path_, content: object) -> Value:
+    """`value` with another content at `path`."""
+    if not path:
+        return replace(value, content=content)
+    key, *rest = path
+    inner = value.content
+    assert isinstance(inner, dict | list)
+    copy = inner.copy()
+    copy[key] = changed(copy[key], tuple(rest), content)  # type: ignore[index, call-overload]
+    return replace(value, content=copy)
+
+
+def key_of(path: Path_) -> str:
+    return next((key for key in reversed(path) if isinstance(key, str)), "")
+
+
+@cache
+def texts_by_key() -> Mapping[str, list[str]]:
+    """The texts that stand in the spec below a key of the same name: each is a plausible one for the others."""
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for document in documents().values():
+        for path, value in walk(document.root):
+            if isinstance(value.content, str):
+                found[key_of(path)][value.content] = None
+    return {key: list(texts) for key, texts in found.items()}
+
+
+def contents(path: Path_, value: Value) -> Iterator[tuple[str, list[object]]]:
+    """The other contents of a value: what is done to it, and the contents of which one has to make a difference."""
+    match value.content:
+        case bool(flag):
+            yield "flipped", [not flag]
+        case int(number) | float(number):
+            yield f"{number} is another number", [number + 1]
+        case None:
+            yield "null is 1", [1]
+        case str(text):
+            others = [other for other in texts_by_key()[key_of(path)] if other != text]
+            start = random.Random(text).randrange(len(others) or 1)
+            plausible = (others[start:] + others[:start])[:4] or [f"{text}2"]
+            yield f"'{text}' is another text", list(plausible)
+            yield f"'{text}' is garbage", [GARBAGE]
+        case list(elements):
+            for position in range(len(elements)):
+                yield f"[{position}] is removed", [elements[:position] + elements[position + 1 :]]
+        case dict(entries):
+            for key in entries:
+                others = {name: inner for name, inner in entries.items() if name != key}
+                yield f"'{key}' is removed", [others]
+                yield (
+                    f"'{key}' is renamed",
+                    [{(f"{name}2" if name == key else name): inner for name, inner in entries.items()}],
+                )
+
+
+def mutations() -> Iterator[Mutation]:
+    for file, document in documents().items():
+        for path, value in walk(document.root):
+            for what, others in contents(path, value):
+                roots = tuple(changed(document.root, path, content) for content in others)
+                yield Mutation(file, value.location.line, path, what, roots)
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A spec, the outputs that it has and what their templates see."""
+
+    spec: Spec
+    outputs: Mapping[PurePosixPath, Output]
+    views: dict[PurePosixPath, object]
+
+    def view(self, path: PurePosixPath) -> object:
+        if path not in self.views:
+            make = self.outputs[path].view
+            self.views[path] = make and make()
+        return self.views[path]
+
+    def body(self, path: PurePosixPath) -> str:
+        output = replace(self.outputs[path], view=lambda: self.view(path))
+        return render([output], templates())[path]
+
+
+def emitted(project: Project) -> Emitted:
+    return Emitted(project.spec, {output.path: output for output in project.outputs}, {})
+
+
+@cache
+def unchanged() -> Emitted:
+    return emitted(compose(documents(), templates(), []))
+
+
+@cache
+def quick_first() -> list[PurePosixPath]:
+    """The outputs that have a view, those first whose view is made quickly: most changes show in one of them."""
+    taken = {}
+    for path, output in unchanged().outputs.items():
+        if output.view is not None:
+            began = time.process_time()
+            unchanged().view(path)
+            taken[path] = time.process_time() - began
+    return sorted(taken, key=taken.__getitem__)
+
+
+def makes_a_difference(file: Path, root: Value) -> bool:
+    """Whether the spec with another root of `file` is a mistake, or something else comes of it."""
+    before = unchanged()
+    try:
+        after = emitted(compose({**documents(), file: Document(file, root)}, templates(), []))
+        if after.outputs.keys() != before.outputs.keys():
+            return True
+        if after.spec != before.spec and any(
+            after.view(path) != before.view(path) and after.body(path) != before.body(path) for path in quick_first()
+        ):
+            return True
+    except SpecError:
+        return True
+    return asked_of_compilers(after.spec) != asked_before()
+
+
+def asked_of_compilers(spec: Spec) -> list[str]:
+    """What `opgen compile` asks of a machine that has every compiler, with their libraries and without; and its advice.
+
+    No compiler there can build anything, so that each one is asked for each target.
+    """
+    return [*_asked(spec, "with"), *_asked(spec, "without")]
+
+
+def _asked(spec: Spec, folder: str) -> list[str]:
+    log: list[str] = []
+
+    def which(wanted: str, path: str) -> str:
+        log.append(f"which {wanted}")
+        return f"/tools/{wanted}"
+
+    def is_dir(path: Path) -> bool:
+        log.append(f"folder {path}")
+        return os.path.isdir(path) and "opgen-" in str(path)
+
+    async def run(command: list[str], environment: Mapping[str, str]) -> Finished:
+        texts = [Path(word).read_text(encoding="utf-8") for word in command if word.endswith(".ll")]
+        log.append(f"{command} {texts} in {sorted(environment.items())}")
+        return Finished(0 if texts or command[-1] == "--version" else 1, "1.0", "")
+
+    with tempfile.TemporaryDirectory(prefix="opgen-") as name:
+        root = Path(name)
+        (root / "with/amdgcn/bitcode").mkdir(parents=True)
+        environment = dict.fromkeys(("ROCM_PATH", "CUDA_HOME", "CUDA_PATH"), str(root / folder))
+        built = [backend.code_objects for backend in spec.backends if backend.code_objects is not None]
+        objects = [CodeObject(target, "unary", root, {}, root) for each in built for target in each.targets]
+        with (
+            mock.patch.dict(os.environ, environment, clear=True),
+            mock.patch.object(shutil, "which", which),
+            mock.patch.object(Path, "is_dir", is_dir),
+            mock.patch.object(compilers, "run", run),
+        ):
+            _, advice = choose_compilers(spec, objects, root, 1)
+    return [re.sub(r"opgen-\w+", "", text) for text in (*log, *advice)]
+
+
+@cache
+def asked_before() -> list[str]:
+    return asked_of_compilers(unchanged().spec)
+
+
+def verdict(mutation: Mutation) -> str | None:
+    """What is wrong: a change that nobody notices, or one that opgen falls over; None where nothing is."""
+    try:
+        is_noticed = any(makes_a_difference(mutation.file, root) for root in mutation.roots)
+    except Exception as error:  # which a user would see as a traceback
+        return f"{mutation}: {type(error).__name__}: {error}"
+    return None if is_noticed else f"{mutation}: nothing changes"
+
+
+def survivors(tried: Iterable[Mutation]) -> list[str]:
+    return [text for mutation in tried if (text := verdict(mutation)) is not None]
+
+
+def sample(count: int) -> list[Mutation]:
+    """Changes of different kinds: no two are the same change below the same keys."""
+    kinds: dict[object, list[Mutation]] = defaultdict(list)
+    for mutation in mutations():
+        kinds[mutation.kind].append(mutation)
+    generator = random.Random(count)
+    return [generator.choice(alike) for alike in generator.sample(list(kinds.values()), min(count, len(kinds)))]
+
+
+def test_a_sample_of_the_values_of_the_spec_is_executed() -> None:
+    assert survivors(sample(SAMPLE)) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("file", documents(), ids=str)
+def test_every_value_of_the_spec_is_executed(file: Path) -> None:
+    assert survivors(mutation for mutation in mutations() if mutation.file == file) == []
