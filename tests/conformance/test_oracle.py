@@ -320,6 +320,8 @@ def test_upsampling():
     assert windows.upsample_nearest(row, (1, 6)).ravel().tolist() == [0, 0, 1, 2, 2, 3]
     doubled = windows.upsample_bilinear("f64", row, (1, 8), align_corners=False)[0]
     assert doubled.ravel().tolist() == [0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3]
+    kept = windows.upsample_bilinear("f64", row, (2, 4), False, (None, 1.5))[0]
+    assert kept.ravel().tolist() == 2 * [0, 1, 2, 3]
     aligned = windows.upsample_bilinear("f64", row, (1, 7), align_corners=True)[0]
     assert aligned.ravel().tolist() == [0, 0.5, 1, 1.5, 2, 2.5, 3]
 

@@ -231,8 +231,8 @@ template <typename Value> TALLOW_INLINE void settle(Value& value) {
 }
 
 // What is interpolated along two rows of the source is kept: as a rule the next row of the result needs one of them, or
-// both.
-template <typename T, typename Arguments> struct BilinearMaker {
+// both. A dim that keeps its size has a scale of 1 and is copied: a share of 0 would make NaN of an infinity beside it.
+template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> struct BilinearMaker {
     static constexpr uint32_t length = columns_of<T>;
     using Value = compute_type<T>;
     const Arguments& arguments;
@@ -271,8 +271,11 @@ template <typename T, typename Arguments> struct BilinearMaker {
         row += static_cast<int32_t>(y - row_number) * static_cast<int64_t>(arguments.stride_h);
         row_number = y;
 #pragma unroll
-        for (uint32_t i = 0; i < length; ++i)
-            values[i] = left_share[i] * to_compute(row[left[i]]) + right_share[i] * to_compute(row[right[i]]);
+        for (uint32_t i = 0; i < length; ++i) {
+            values[i] = to_compute(row[left[i]]);
+            if constexpr (!KeepsWidth)
+                values[i] = left_share[i] * values[i] + right_share[i] * to_compute(row[right[i]]);
+        }
     }
     TALLOW_INLINE Pack<T, length> next_row() {
         const Neighbours y = neighbours(place, arguments.scale_h, half, arguments.source_h);
@@ -287,7 +290,7 @@ template <typename T, typename Arguments> struct BilinearMaker {
             }
             upper_row = y.first;
         }
-        if (y.second != lower_row) {
+        if (!KeepsHeight && y.second != lower_row) {
             interpolate(y.second, lower);
             lower_row = y.second;
         }
@@ -296,12 +299,18 @@ template <typename T, typename Arguments> struct BilinearMaker {
         Pack<T, length> pack;
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
-            pack.values[i] = convert<T>(above_share * upper[i] + below_share * lower[i]);
+            pack.values[i] = convert<T>(KeepsHeight ? upper[i] : above_share * upper[i] + below_share * lower[i]);
         return pack;
     }
 };
 template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(const Arguments& arguments) {
-    resample<T, BilinearMaker<T, Arguments>>(arguments);
+    resample<T, BilinearMaker<T, false, false, Arguments>>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void upsample_rows(const Arguments& arguments) {
+    resample<T, BilinearMaker<T, true, false, Arguments>>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void upsample_columns(const Arguments& arguments) {
+    resample<T, BilinearMaker<T, false, true, Arguments>>(arguments);
 }
 
 } // namespace tallow

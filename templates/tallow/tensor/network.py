@@ -214,7 +214,7 @@ class NetworkMethods(ViewMethods):
         """Interpolate (b, c, h, w) to (b, c, height, width) as PyTorch's interpolate(mode="bilinear") does.
 
         scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
-        sizes count. Floating-point dtypes only.
+        sizes count. A dim that keeps its size is copied. Floating-point dtypes only.
         """
         storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))

@@ -131,6 +131,12 @@ def upsample_bilinear2d(bench: Bench) -> None:
         ((1, 2, 5, 6), (12, 3), "contiguous", (2.3, 0.6)),
         ((1, 2, 5, 6), (7, 9), "contiguous", (1.5, None)),
         ((1, 2, 5, 6), (7, 9), "contiguous", (1e-300, 1e-9)),
+        # A dim that keeps its size is copied, whatever its factor.
+        ((1, 2, 5, 6), (5, 9), "contiguous", (1.5, None)),
+        ((2, 1, 5, 16), (5, 32), "transposed", (0.5, 2.5)),
+        ((1, 2, 5, 6), (7, 6), "contiguous", (None, 2.0)),
+        ((2, 1, 5, 16), (12, 16), "transposed", (2.3, 0.7)),
+        ((1, 2, 5, 6), (5, 6), "contiguous", (1.7, 0.5)),
     ]
     for shape, sizes, placement, scales in cases:
         for align_corners in (False, True):
@@ -144,6 +150,21 @@ def upsample_bilinear2d(bench: Bench) -> None:
             largest = np.abs(decode(bench.name, image.values)).max(initial=EXTENDED(0))
             slack = epsilon * (4 * magnitude + 4 * max(*shape[2:], *sizes) * largest)
             assert_close(bench.name, got, expected, int(bench.name in HALVES), where, slack=slack, zero_sign=False)
+    _check_copied_specials(bench)
+
+
+def _check_copied_specials(bench: Bench) -> None:
+    """Infinities, NaN and both zeros beside each other in a dim that keeps its size."""
+    specials = values.specials(bench.name)
+    for shape, sizes, scales in [
+        ((1, 1, specials.size, 1), (specials.size, 4), (1.5, None)),
+        ((1, 1, 1, specials.size), (4, specials.size), (None, 1.5)),
+    ]:
+        where = bench.where(f"{shape} to {sizes}, scales {scales}, special numbers")
+        image = bench.place(specials.reshape(shape), "contiguous")
+        result = image.storage.upsample_bilinear2d(image.layout, *sizes, False, *scales)
+        expected, _ = oracle.upsample_bilinear(bench.name, image.values, sizes, False, scales)
+        assert_close(bench.name, bench.read(result, bench.name, expected.shape, where), expected, 1, where)
 
 
 HANDLERS = {

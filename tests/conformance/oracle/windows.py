@@ -120,14 +120,20 @@ def upsample_bilinear(
     align_corners: bool,
     scales: tuple[float | None, float | None] = (None, None),
 ) -> tuple[Array, Array]:
-    """The interpolated values, extended, and the interpolated absolute values."""
+    """The interpolated values, extended, and the interpolated absolute values.
+
+    A dim that keeps its size is copied, whatever its scale (compute_source_index_and_lambda in PyTorch's UpSample.h).
+    """
     values = decode(name, image)
     magnitude = np.abs(values)
     for axis, (size, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
+        if size == values.shape[axis]:
+            continue
         low, high, weight = _source_positions(values.shape[axis], size, align_corners, scale)
         weight = weight.reshape([-1 if dim == axis else 1 for dim in range(4)])
-        values = values.take(low, axis=axis) * (1 - weight) + values.take(high, axis=axis) * weight
-        magnitude = magnitude.take(low, axis=axis) * (1 - weight) + magnitude.take(high, axis=axis) * weight
+        with np.errstate(invalid="ignore"):
+            values = values.take(low, axis=axis) * (1 - weight) + values.take(high, axis=axis) * weight
+            magnitude = magnitude.take(low, axis=axis) * (1 - weight) + magnitude.take(high, axis=axis) * weight
     return values, magnitude
 
 

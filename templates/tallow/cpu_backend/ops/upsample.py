@@ -42,13 +42,20 @@ def bilinear2d(
     if x.shape[2:] == (height, width) or 0 in (x.size, height, width):
         is_empty, shape = x.size == 0, (*x.shape[:2], height, width)
         return operand.result(np.zeros(shape, dtype.numpy) if is_empty else x[:, :, :height, :width].copy())
-    top, bottom, down = _neighbours(x.shape[2], height, align_corners, scale_h)
-    left, right, across = _neighbours(x.shape[3], width, align_corners, scale_w)
     with np.errstate(all="ignore"):
-        wide = cast.widen(x, dtype).astype(np.float64)
-        rows = wide.take(left, 3) * (1 - across) + wide.take(right, 3) * across
-        result = rows.take(top, 2) * (1 - down[:, None]) + rows.take(bottom, 2) * down[:, None]
+        rows = _interpolated(cast.widen(x, dtype).astype(np.float64), 3, width, align_corners, scale_w)
+        result = _interpolated(rows, 2, height, align_corners, scale_h)
     return operand.result(cast.narrow(result, dtype))
+
+
+def _interpolated(x: Array, axis: int, size: int, align_corners: bool, factor: float | None) -> Array:
+    """`x` with a dim of another size; one that keeps its size is copied, whatever its factor."""
+    if x.shape[axis] == size:
+        return x
+    before, after, share = _neighbours(x.shape[axis], size, align_corners, factor)
+    share = share.reshape(-1, *(1,) * (x.ndim - 1 - axis))
+    result: Array = x.take(before, axis) * (1 - share) + x.take(after, axis) * share
+    return result
 
 
 def _neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:

@@ -107,17 +107,21 @@ def upsample_bilinear2d(
     result = x.device.empty(x.dtype, b * c * height * width)
     if result.length:
         scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
-        name = f"upsample_bilinear2d_{x.dtype.value}"
+        # A dim that keeps its size is copied.
+        kept = "rows_" if old_h == height else "columns_" if old_w == width else ""
+        name = f"upsample_bilinear2d_{kept}{x.dtype.value}"
         parameters = (align_corners, *scales)
         _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, result, (height, width), parameters)
     return result
 
 
 def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> float:
-    """How far a step in the result goes in the source, as PyTorch's area_pixel_compute_scale has it."""
+    """How far a step in the result goes in the source: PyTorch's area_pixel_compute_scale, 1 where the size stays."""
+    if old == new:
+        return 1.0
     if align_corners:
         return (old - 1) / (new - 1) if new > 1 else 0.0
-    return old / max(new, 1) if factor is None else 1 / factor
+    return old / new if factor is None else 1 / factor
 
 
 def _resample(
