@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ REPOSITORY = Path(__file__).parent.parent.parent
 KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"
 # A kernel of an emitted source, and its name.
 KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(\w+)\(\w+ \w+\) \{[^{}]*\}\n', re.MULTILINE)
+DISASSEMBLERS = (*(f"llvm-objdump-{version}" for version in (22, 21, 20, 19)), "/opt/rocm/llvm/bin/llvm-objdump")
+FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:\n((?:[ \t].*\n|\n)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,16 @@ def absent(what: str) -> None:
 def names(family: str) -> list[str]:
     """The kernels of a family."""
     return KERNEL.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
+
+
+def machine_code(file: Path) -> dict[str, str]:
+    """The instructions of each function in a code object for AMD."""
+    tool = next(filter(None, map(shutil.which, DISASSEMBLERS)), None)
+    if tool is None:
+        absent(f"no disassembler: none of {', '.join(DISASSEMBLERS)}; in Debian 'apt-get install llvm-19'")
+    command = [str(tool), "--disassemble", "--no-show-raw-insn", str(file)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return dict(FUNCTION.findall(text))
 
 
 @pytest.fixture(scope="session")

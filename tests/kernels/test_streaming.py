@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
@@ -12,25 +10,13 @@ from pathlib import Path
 import pytest
 from opgen.cli import read_spec
 
-from .conftest import REPOSITORY, Machine, absent, names
+from .conftest import REPOSITORY, Machine, machine_code, names
 
 BYTES = {dtype.name: dtype.bytes for dtype in read_spec(REPOSITORY).dtypes}
-DISASSEMBLERS = (*(f"llvm-objdump-{version}" for version in (22, 21, 20, 19)), "/opt/rocm/llvm/bin/llvm-objdump")
 # Without --full, one kernel of so many is looked at.
 SAMPLE = {"unary": 12, "binary": 12, "cast": 6, "fill": 1}
-FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:\n((?:[ \t].*\n|\n)*)", re.MULTILINE)
 # 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
 WHOLE = r"(?:dwordx4|b128)\b"
-
-
-def machine_code(file: Path) -> dict[str, str]:
-    """The instructions of each function in a code object."""
-    tool = next(filter(None, map(shutil.which, DISASSEMBLERS)), None)
-    if tool is None:
-        absent(f"no disassembler: none of {', '.join(DISASSEMBLERS)}; in Debian 'apt-get install llvm-19'")
-    command = [str(tool), "--disassemble", "--no-show-raw-insn", str(file)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return dict(FUNCTION.findall(text))
 
 
 def widths(kernel: str) -> tuple[int, int]:

@@ -65,6 +65,17 @@ TALLOW_INLINE float atan2(float y, float x) {
 TALLOW_INLINE double atan2(double y, double x) {
     return __ocml_atan2_f64(y, x);
 }
+// These have the sign of x, which the library's lose at -0.0.
+#define TALLOW_SIGNED_FUNCTION(name)                                                                                   \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return __builtin_copysignf(__ocml_##name##_f32(x), x);                                                         \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return __builtin_copysign(__ocml_##name##_f64(x), x);                                                          \
+    }
+TALLOW_SIGNED_FUNCTION(expm1)
+TALLOW_SIGNED_FUNCTION(log1p)
+#undef TALLOW_SIGNED_FUNCTION
 #else
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE float name(float x) {                                                                                \
@@ -92,10 +103,10 @@ TALLOW_INLINE float atan2(float y, float x) {
 TALLOW_INLINE double atan2(double y, double x) {
     return ::atan2(y, x);
 }
-#endif
-TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(expm1)
 TALLOW_FUNCTION(log1p)
+#endif
+TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(log)
 TALLOW_FUNCTION(log2)
 TALLOW_FUNCTION(sin)
@@ -333,8 +344,8 @@ template <typename T> TALLOW_INLINE T silu(T x) {
     return x > exponential_limit(T{}) ? x : x < -exponential_limit(T{}) ? -T{0} : product;
 }
 
-// x * tanh(log(1 + e**x)) = x * n / (n + 2) with n = e**x * (e**x + 2): of |x|, so that no power is too large, and for a
-// negative x with the power of two of the exponential last.
+// x * tanh(log(1 + e**x)) = x * n / (n + 2) with n = e**x * (e**x + 2): of |x|, so that no power is too large, and for
+// a negative x with the power of two of the exponential last.
 template <typename T> TALLOW_INLINE T mish(T x) {
     const T size = abs(x) > exponential_limit(T{}) ? exponential_limit(T{}) : abs(x);
     const ScaledExponential<T> power = scaled_exponential(-size, T{0});

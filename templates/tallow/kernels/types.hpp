@@ -88,6 +88,8 @@ template <> TALLOW_INLINE float round_from<float>(float value) {
 
 template <> TALLOW_INLINE f16 round_from<f16>(float value) {
 #if defined(TALLOW_AMD)
+    // Behind this a product cannot be joined with its conversion: LLVM would add 0.0 to it, which makes 0.0 of -0.0.
+    asm("" : "+v"(value));
     return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
 #elif defined(TALLOW_NVIDIA)
     f16 result;
