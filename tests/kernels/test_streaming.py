@@ -1,4 +1,4 @@
-"""Kernels that stream through memory move 16 bytes at a time, as their machine code shows."""
+"""How kernels move memory, as their machine code shows: 16 bytes at a time, and once."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ BYTES = {dtype.name: dtype.bytes for dtype in read_spec(REPOSITORY).dtypes}
 SAMPLE = {"unary": 12, "binary": 12, "cast": 6, "fill": 1}
 # 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
 WHOLE = r"(?:dwordx4|b128)\b"
+# What ends a block of instructions that run together.
+BRANCH = re.compile(r"\bs_c?branch\w*")
 
 
 def widths(kernel: str) -> tuple[int, int]:
@@ -48,6 +50,10 @@ def test_whole_packs_are_moved(
         # The narrower side of a conversion has as many elements, and so fewer bytes.
         if loaded >= stored:
             assert re.search(rf"\bglobal_load_{WHOLE}", code[kernel]), kernel
+            # Beside a whole pack, no element of it is loaded once more.
+            for block in BRANCH.split(code[kernel]):
+                if re.search(rf"\bglobal_load_{WHOLE}", block):
+                    assert not re.search(rf"\bglobal_load_(?!{WHOLE})", block), kernel
         if stored >= loaded:
             assert re.search(rf"\bglobal_store_{WHOLE}", code[kernel]), kernel
         # Addresses are known to be in global memory, which is faster.

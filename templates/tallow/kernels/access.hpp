@@ -89,6 +89,17 @@ template <uint32_t Bytes> TALLOW_INLINE void store_registers(void* pointer, cons
         word = static_cast<Access>(registers.values[0]);
 }
 
+// Two words of an access as one number. LLVM takes a shift and an or of them for a load of their own, which it adds to
+// the whole one.
+TALLOW_INLINE uint64_t join_words(uint32_t low, uint32_t high) {
+#if defined(TALLOW_NVIDIA)
+    return low | uint64_t{high} << 32;
+#else
+    using Pair = uint32_t __attribute__((vector_size(8)));
+    return bit_cast<uint64_t>(Pair{low, high});
+#endif
+}
+
 // Element i of such an access, and back.
 template <typename T, uint32_t Bytes> TALLOW_INLINE T take_element(const Registers<Bytes>& registers, uint32_t i) {
     constexpr uint32_t size = sizeof(T);
@@ -98,9 +109,9 @@ template <typename T, uint32_t Bytes> TALLOW_INLINE T take_element(const Registe
     else if constexpr (size == 4)
         return bit_cast<T>(words[0]);
     else if constexpr (size == 8)
-        return bit_cast<T>(words[0] | uint64_t{words[1]} << 32);
+        return bit_cast<T>(join_words(words[0], words[1]));
     else
-        return {words[0] | uint64_t{words[1]} << 32, words[2] | uint64_t{words[3]} << 32};
+        return {join_words(words[0], words[1]), join_words(words[2], words[3])};
 }
 
 template <typename T, uint32_t Bytes>
