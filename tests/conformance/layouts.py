@@ -57,6 +57,8 @@ VIEWS = (
     Case((4, 6), "sliding"),
 )
 CONTIGUOUS = tuple(Case((width,)) for width in WIDTHS)
+# Transposes in which GPUs find whole tiles of every dtype and tiles at the edge, and one whose lines begin anywhere.
+TILES = (Case((128, 136), "rolled"), Case((131, 129), "rolled"))
 # The classes in which every element has its own place, for operands that are written.
 SHARED = ("broadcast", "sliding")
 WRITABLE = tuple(case for case in VIEWS if not case.placement.startswith(SHARED))

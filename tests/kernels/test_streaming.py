@@ -1,4 +1,4 @@
-"""How kernels move memory, as their machine code shows: 16 bytes at a time, and once."""
+"""How kernels move memory, as machine code shows: 16 bytes at a time, once, and through words of shared memory."""
 
 from __future__ import annotations
 
@@ -58,3 +58,17 @@ def test_whole_packs_are_moved(
             assert re.search(rf"\bglobal_store_{WHOLE}", code[kernel]), kernel
         # Addresses are known to be in global memory, which is faster.
         assert not re.search(r"\bflat_(?:load|store)", code[kernel]), kernel
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx1100"])
+def test_tiles_of_narrow_elements_are_words_of_shared_memory(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str
+) -> None:
+    kernels = ["copy_b8_turned", "copy_b16_turned"]
+    code = machine_code(machine.compile(target, reduced("copy", kernels), tmp_path).file)
+    for kernel in kernels:
+        assert re.search(r"\bds_(?:write|store)(?:2|_2addr)?_b32\b", code[kernel]), kernel
+        assert not re.search(r"\bds_(?:read|load)_(?:[ui](?:8|16)|b8|b16)\b", code[kernel]), kernel
+        # Elements are written one by one only at the edge of a tensor, where a thread has one pack at a time.
+        narrow = re.findall(r"\bds_(?:write|store)_b(?:8|16)\w*", code[kernel])
+        assert len(narrow) <= 4 // (int(kernel[6:].partition("_")[0]) // 8), kernel

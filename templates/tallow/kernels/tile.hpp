@@ -12,8 +12,16 @@ template <typename T> struct Tile {
     static constexpr uint32_t side = 32 * pack;
     static constexpr uint32_t packs_per_line = side / pack;
     static constexpr uint32_t lines_at_once = block_size / packs_per_line;
-    T values[side][side + pack];
+    // The result's lines. A wave reads the packs of one of them, or writes one pack of every `pack`th: with a pack of
+    // padding after so many lines, those too are in different banks.
+    alignas(Pack<T, pack>) T values[side / pack][pack * side + pack];
+    TALLOW_INLINE T* place(uint32_t line, uint32_t column) {
+        return values[line / pack] + line % pack * side + column;
+    }
 };
+
+// How many lines of the result a thread has under way: all of its lines of narrow elements would take more registers.
+constexpr uint32_t lines_in_flight = 4;
 
 // Where a block's tile begins, and each operand's first element in it.
 template <uint32_t Operands> struct TilePlace {
@@ -47,32 +55,59 @@ TALLOW_INLINE TilePlace<Operands> locate_tile(const Arguments& arguments, uint32
     return place;
 }
 
-// Reads the tile along dim 1, in which the source has stride 1: shared line i is column i of the result.
+// Columns of a square of the tile, turned in registers, so that shared memory is written in whole packs.
+template <typename T, uint32_t N>
+TALLOW_INLINE void store_turned(Tile<T>& tile, uint32_t line, uint32_t column, const Pack<T, N> (&columns)[N]) {
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+        Pack<T, N> pack;
+#pragma unroll
+        for (uint32_t j = 0; j < N; ++j)
+            pack.values[j] = columns[j].values[k];
+        store_whole(tile.place(line + k, column), pack);
+    }
+}
+
+// Reads the tile along dim 1, in which the source has stride 1.
 template <typename T>
 TALLOW_INLINE void load_turned(Tile<T>& tile, const T* source, uint64_t column_stride, uint32_t columns,
                                uint32_t lines) {
     using Shape = Tile<T>;
-    const uint32_t along = thread_index() % Shape::packs_per_line * Shape::pack;
+    constexpr uint32_t length = Shape::pack;
+    const uint32_t line = thread_index() % Shape::packs_per_line * length;
+    if (columns >= Shape::side && lines >= Shape::side && is_aligned<length>(source) && column_stride % length == 0) {
+        // Without conditions, so that four loads of a thread are under way together.
+        constexpr uint32_t squares = 4 / length;
+        constexpr uint32_t step = Shape::lines_at_once * length;
+#pragma unroll 1
+        for (uint32_t i = 0; i < Shape::side; i += squares * step) {
+            const uint32_t first = i + thread_index() / Shape::packs_per_line * length;
+            Pack<T, length> loaded[squares][length];
 #pragma unroll
-    for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
-        const uint32_t column = i + thread_index() / Shape::packs_per_line;
-        if (column < columns && along < lines) {
-            const Pack<T, Shape::pack> pack =
-                load_some<Shape::pack>(source + column * column_stride + along, 1, lines - along);
+            for (uint32_t s = 0; s < squares; ++s)
 #pragma unroll
-            for (uint32_t j = 0; j < Shape::pack; ++j)
-                tile.values[column][along + j] = pack.values[j];
+                for (uint32_t j = 0; j < length; ++j)
+                    loaded[s][j] = load_whole<length>(source + (first + s * step + j) * column_stride + line);
+#pragma unroll
+            for (uint32_t s = 0; s < squares; ++s)
+                store_turned(tile, line, first + s * step, loaded[s]);
+        }
+    } else {
+#pragma unroll 1
+        for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
+            const uint32_t column = i + thread_index() / Shape::packs_per_line;
+            if (column < columns && line < lines) {
+                const Pack<T, length> pack = load_some<length>(source + column * column_stride + line, 1, lines - line);
+#pragma unroll
+                for (uint32_t k = 0; k < length; ++k)
+                    *tile.place(line + k, column) = pack.values[k];
+            }
         }
     }
 }
 
-template <typename T>
-TALLOW_INLINE Pack<T, Tile<T>::pack> read_turned(const Tile<T>& tile, uint32_t line, uint32_t column) {
-    Pack<T, Tile<T>::pack> pack;
-#pragma unroll
-    for (uint32_t j = 0; j < Tile<T>::pack; ++j)
-        pack.values[j] = tile.values[column + j][line];
-    return pack;
+template <typename T> TALLOW_INLINE Pack<T, Tile<T>::pack> read_turned(Tile<T>& tile, uint32_t line, uint32_t column) {
+    return load_whole<Tile<T>::pack>(tile.place(line, column));
 }
 
 // result = source with dims 0 and 1 dense in one each.
@@ -88,7 +123,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_turned(const A
         synchronize_block();
         const uint32_t column = thread_index() % Shape::packs_per_line * Shape::pack;
         T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
-#pragma unroll
+#pragma unroll lines_in_flight
         for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
             const uint32_t line = i + thread_index() / Shape::packs_per_line;
             if (line < lines && column < columns)
@@ -117,7 +152,7 @@ TALLOW_INLINE void binary_tiles(const Arguments& arguments, Function function) {
         T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
         const uint64_t stride = arguments.strides[2 * max_rank];
         const T* const straight = pointer_to<const T>(arguments.straight) + place.offsets[2] + column * stride;
-#pragma unroll
+#pragma unroll lines_in_flight
         for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
             const uint32_t line = i + thread_index() / Shape::packs_per_line;
             if (line < lines && column < columns) {

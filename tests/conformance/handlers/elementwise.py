@@ -8,7 +8,7 @@ from tallow.op import BinaryOp, CmpOp, UnaryOp
 from .. import values
 from ..bench import Bench, dtype_of
 from ..comparison import EXACT, LARGEST_ANGLE, assert_close, assert_equal_values, assert_same, tolerance
-from ..layouts import CONTIGUOUS, FEW_VIEWS, VIEWS, Operand, pairs
+from ..layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, Operand, pairs
 from ..oracle import elementwise as oracle
 from ..oracle.formats import EXTENDED, FLOATS, INTEGERS, NO_ROW, NUMPY, Array, convert, decode, encode
 
@@ -56,7 +56,8 @@ def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Arr
 
 
 def binary_impl(bench: Bench) -> None:
-    for fact, lhs, rhs in _operand_pairs(bench):
+    tiles = [_operand_pair(bench, left, right) for left, right in pairs(TILES)]
+    for fact, lhs, rhs in _operand_pairs(bench) + tiles:
         where = bench.where(fact)
         result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
         got = bench.read(result, bench.name, lhs.values.shape, where)
@@ -87,10 +88,14 @@ def _operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
         numbers = [draw(bench.generator, bench.name, (1500,)) for _ in range(2)]
         operands.append((f"{draw.__name__} numbers", bench.place(numbers[0]), bench.place(numbers[1])))
     for left_case, right_case in pairs(VIEWS) + [(case, case) for case in CONTIGUOUS[::3]]:
-        numbers = [values.mixed(bench.generator, bench.name, left_case.shape) for _ in range(2)]
-        lhs, rhs = bench.place(numbers[0], left_case.placement), bench.place(numbers[1], right_case.placement)
-        operands.append((f"{left_case} with {right_case.placement}", lhs, rhs))
+        operands.append(_operand_pair(bench, left_case, right_case))
     return operands
+
+
+def _operand_pair(bench: Bench, left: Case, right: Case) -> tuple[str, Operand, Operand]:
+    numbers = [values.mixed(bench.generator, bench.name, left.shape) for _ in range(2)]
+    lhs, rhs = bench.place(numbers[0], left.placement), bench.place(numbers[1], right.placement)
+    return f"{left} with {right.placement}", lhs, rhs
 
 
 def affine(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from .. import values
 from ..bench import Bench
 from ..comparison import assert_same
-from ..layouts import CONTIGUOUS, VIEWS, poison
+from ..layouts import CONTIGUOUS, TILES, VIEWS, poison
 from ..oracle import movement as oracle
 
 # d1, d2, source stride, destination stride, source offset, destination offset.
@@ -45,7 +45,7 @@ def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: flo
 
 
 def copy_strided_src(bench: Bench) -> None:
-    for case in VIEWS + CONTIGUOUS:
+    for case in VIEWS + CONTIGUOUS + TILES:
         for offset, slack in ((0, 0), (3, 2)):
             where = bench.where(f"{case} to offset {offset}")
             source = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
