@@ -91,13 +91,25 @@ def _checksum(content: bytes) -> str:
 
 
 def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
-    """Remove from `code` what the spec no longer has, and what a killed run left."""
-    wanted = {file for code_object in every for file in (code_object.file, code_object.record)}
+    """Remove from `code` what the spec no longer has, and what a killed run left, but nothing of other programs."""
+    kept = {file for code_object in every for file in (code_object.file, code_object.record)}
+    for record in code.rglob(f"*{_RECORD}"):
+        if _is_foreign(record):
+            kept |= {record, record.with_suffix(_CODE)}
     for file in sorted(code.rglob("*"), reverse=True):
         if file.is_dir() and not any(file.iterdir()):
             file.rmdir()
-        elif file.is_file() and file not in wanted:
+        elif file.is_file() and file not in kept:
             file.unlink()
+
+
+def _is_foreign(record: Path) -> bool:
+    """Whether another program wrote a record: all of opgen's name the target."""
+    try:
+        content = json.loads(record.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "target" not in content
 
 
 def choose_compilers(

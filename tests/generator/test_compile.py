@@ -118,6 +118,17 @@ def test_what_the_spec_no_longer_has_is_removed(compilation: Compilation) -> Non
     assert not (compilation.kernels / "code/three").exists()
 
 
+def test_what_another_program_compiled_stays(compilation: Compilation) -> None:
+    """The HIP runtime for the CPU keeps its code objects beside opgen's, with records of its own."""
+    folder = compilation.kernels / "code/host64"
+    folder.mkdir(parents=True)
+    (folder / "scale.co").write_bytes(b"machine code")
+    (folder / "scale.json").write_text('{"sources": {}, "code": "0"}', encoding="utf-8")
+    (folder / "shift.co").write_bytes(b"without a record, nobody uses it")
+    compilation.succeed("--target", "one", "--family", "scale")
+    assert sorted(compilation.code()) == ["host64/scale.co", "host64/scale.json", "one/scale.co", "one/scale.json"]
+
+
 def test_a_failure_keeps_the_old_object_and_the_others_go_on(compilation: Compilation) -> None:
     compilation.succeed()
     old = compilation.code()
