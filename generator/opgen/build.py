@@ -464,7 +464,6 @@ def _backend_family(document: Document, problems: list[Problem]) -> BackendFamil
     fields = Fields(document.root, f"family '{document.stem}'", problems)
     family = BackendFamily(
         name=document.stem,
-        doc=fields.text("doc"),
         package=fields.name("package"),
         cells=build_cells(fields, f"family '{document.stem}'"),
         path=document.path,

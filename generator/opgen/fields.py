@@ -61,11 +61,6 @@ class Fields:
         self._asked.append(key)
         return self._rest.pop(key, None)
 
-    def peek(self, key: str) -> str | None:
-        """The text of `key` before it is asked for; None where none is written."""
-        value = self._rest.get(key)
-        return value.content if value is not None and isinstance(value.content, str) else None
-
     def required(self, key: str) -> Value | None:
         """The value of `key`; `finish` notes that it is missing."""
         value = self.optional(key)

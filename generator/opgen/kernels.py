@@ -20,7 +20,7 @@ FIELD_TYPES = {
     "f32": ("float", "f", 4),
     "f64": ("double", "d", 8),
 }
-# As many u64 as a functor of the family has parameters at most: a field that there is not where it has none.
+# The last field of a struct of kernels that compute functors with parameters.
 _PARAMETERS = "parameters"
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\d+)\])?")
 _KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
@@ -103,11 +103,15 @@ class KernelFamily:
 def build_family(document: Document, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
     """The family that `document` holds; a functor of a kind has so many `parameters` at most."""
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
-    most = parameters.get(fields.peek("functors") or "", 0)
+    arguments = fields.required("arguments")
+    names = [name for name, _ in _pairs(arguments)]
+    kernels = tuple(_kernel(element, names, problems) for element in fields.elements("kernels"))
     structs = []
-    for name, value in _pairs(fields.required("arguments")):
-        members = [_field(field, inner, most, problems) for field, inner in _pairs(value)]
-        structs.append(Struct(name, tuple(member for member in members if member.length != 0)))
+    for name, value in _pairs(arguments):
+        members = [_field(field, inner, problems) for field, inner in _pairs(value)]
+        kinds = [kind for kernel in kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
+        most = max((parameters.get(kind, 0) for kind in kinds), default=0)
+        structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),
@@ -115,7 +119,7 @@ def build_family(document: Document, parameters: Mapping[str, int], problems: li
         functors=fields.text_or_none("functors"),
         functors_location=fields.place("functors"),
         structs=tuple(structs),
-        kernels=tuple(_kernel(element, tuple(structs), problems) for element in fields.elements("kernels")),
+        kernels=kernels,
         path=document.path,
     )
     fields.finish()
@@ -126,9 +130,7 @@ def _pairs(value: Value | None) -> list[tuple[str, Value]]:
     return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
 
 
-def _field(name: str, value: Value, parameters: int, problems: list[Problem]) -> Field:
-    if value.content == _PARAMETERS:
-        return Field(name, "u64", parameters)
+def _field(name: str, value: Value, problems: list[Problem]) -> Field:
     match = _FIELD_TYPE.fullmatch(str(value.content))
     if match is None or match[1] not in FIELD_TYPES:
         hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
@@ -137,7 +139,7 @@ def _field(name: str, value: Value, parameters: int, problems: list[Problem]) ->
     return Field(name, match[1], int(match[2]) if match[2] else None)
 
 
-def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) -> Kernel:
+def _kernel(value: Value, structs: list[str], problems: list[Problem]) -> Kernel:
     fields = Fields(value, "a kernel", problems)
     name = fields.matching("name", _KERNEL_NAME, "exp_{dtype}")
     call = fields.text("call")
@@ -161,9 +163,8 @@ def _kernel(value: Value, structs: tuple[Struct, ...], problems: list[Problem]) 
         call_location=fields.place("call"),
         over_locations=places,
     )
-    known = [struct.name for struct in structs]
-    if kernel.arguments not in known:
-        hint = did_you_mean(kernel.arguments, known)
+    if kernel.arguments not in structs:
+        hint = did_you_mean(kernel.arguments, structs)
         problems.append(Problem(value.location, f"kernel '{name}' takes unknown struct '{kernel.arguments}'{hint}"))
     fields.finish()
     return kernel

@@ -259,7 +259,6 @@ class BackendFamily:
     """A file of spec/families: how the backends that extend it lower every op, where they do not say otherwise."""
 
     name: str
-    doc: str
     package: str  # the subpackage whose ops it calls
     cells: Cells
     path: Path

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from tallow.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.layout import Layout
-from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 
 from . import custom_ops
 from .bench import dtype_of, shape_of
@@ -44,10 +45,11 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.try_clone(vector)
         case "const_set":
             return x.const_set(1.0, vector)
-        case "affine" | "clamp":
-            return getattr(x, cell.method)(vector, 2.0, 1.0)
-        case "powf" | "elu" | "leaky_relu":
-            return getattr(x, cell.method)(vector, 1.0)
+        case functor if functor in {op.value for op in MethodOp}:
+            call = getattr(x, functor)
+            names = inspect.signature(call).parameters
+            given = {"rhs": y, **{name: vector for name in names if name.endswith("layout")}}
+            return call(*(given.get(name, 1.0) for name in names))
         case "to_dtype":
             return x.to_dtype(vector, dtype_of("f32"))
         case "unary_impl":

@@ -27,8 +27,9 @@ SUM_EPSILONS = 4
 
 
 def tolerance(op: str, name: str) -> int:
-    """The units in the last place that `op` of dtype `name` may be off."""
-    return min(ULPS[op], ROUNDED) if name in HALVES else ULPS[op]
+    """The units in the last place that `op` of dtype `name` may be off; where none are listed it is a function."""
+    ulps = ULPS.get(op, FUNCTION)
+    return min(ulps, ROUNDED) if name in HALVES else ulps
 
 
 def sum_bound(name: str, magnitude: Array, count: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tallow
 from tallow import op
 
-from .oracle.elementwise import BINARY_INTEGER_OPS, UNARY_INTEGER_OPS
+from .oracle.elementwise import BINARY_INTEGER_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -22,7 +22,8 @@ METHODS_WITH_OPS = {
 }
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
-    *("powf", "elu", "leaky_relu", "avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64"),
+    *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64"),
+    *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
 
 Key = tuple[str, str | None, str | None]

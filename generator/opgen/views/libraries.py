@@ -11,7 +11,7 @@ from opgen.views.python import quoted
 class FunctionsView:
     """A library's table of functions."""
 
-    name: str
+    doc: str
     types: str  # of ctypes, those that are used
     rows: tuple[str, ...]
 
@@ -25,4 +25,6 @@ def library_functions(spec: Spec, member: str | None) -> FunctionsView:
         types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
         used.update(types)
         rows.append(f"{quoted(function.name)}: ({', '.join(types)},),")
-    return FunctionsView(library.name, ", ".join(sorted(used)), tuple(rows))
+    what = f"The functions of the library {library.name} that are called"
+    doc = f"{what}: the type of the result, then those of the arguments.\n\n{library.doc}"
+    return FunctionsView(doc, ", ".join(sorted(used)), tuple(rows))

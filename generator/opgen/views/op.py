@@ -102,7 +102,7 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
             enum = METHOD_OP if functor.parameters else class_name(kind.name)
             member = f"{enum}.{functor.name.upper()}"
             if functor.reduction is not None:
-                reductions.append((member, _rows(functor.reduction)))
+                reductions.append((member, _rows(functor.reduction, functor.result)))
                 continue
             names = (*kind.operands, *functor.parameters)
             functions.append(
@@ -119,14 +119,14 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     return FunctorsView(_classes(spec), tuple(functions), tuple(reductions))
 
 
-def _rows(reduction: Monoid | Position) -> str:
+def _rows(reduction: Monoid | Position, result: str | None) -> str:
     """The object of rows.py that reduces the last axis."""
     if isinstance(reduction, Position):
         return f"Position({reduction.numpy})"
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
-    accumulate = f"DType.{reduction.accumulate.upper()}" if reduction.accumulate else "None"
-    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate})"
+    accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, result))
+    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate}, {kept})"
 
 
 def _is_one_step(expression: str) -> bool:

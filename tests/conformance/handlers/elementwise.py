@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
-from tallow.op import BinaryOp, CmpOp, UnaryOp
+import tallow
+from tallow.op import BinaryOp, CmpOp, MethodOp, UnaryOp
 
 from .. import values
 from ..bench import Bench, dtype_of
@@ -34,11 +37,10 @@ def unary_impl(bench: Bench) -> None:
 
 def check_unary(bench: Bench, operand: Operand, where: str) -> None:
     result = operand.storage.unary_impl(UnaryOp(bench.op), operand.layout)
-    is_predicate = bench.op in oracle.PREDICATES
-    got = bench.read(result, "u8" if is_predicate else bench.name, operand.values.shape, where)
     expected = oracle.unary(bench.op, bench.name, operand.values)
+    got = bench.read(result, result_name(bench.name, expected), operand.values.shape, where)
     inputs = {"x": operand.values}
-    if bench.name in INTEGERS or is_predicate:
+    if expected.dtype != EXTENDED:
         assert_same(got, expected, where, inputs)
     elif tolerance(bench.op, bench.name) == EXACT:
         assert_same(got, encode(bench.name, expected), where, inputs)
@@ -46,6 +48,13 @@ def check_unary(bench: Bench, operand: Operand, where: str) -> None:
         if bench.op in ("sin", "cos"):
             expected = _forgive_large_angles(bench, operand.values, got, expected, where)
         assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
+
+
+def result_name(name: str, expected: Array) -> str:
+    """The dtype of a result on dtype `name`: the oracle gives extended numbers for that dtype, or the result itself."""
+    if expected.dtype == EXTENDED:
+        return name
+    return next(other for other, kind in NUMPY.items() if kind == expected.dtype)
 
 
 def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Array, where: str) -> Array:
@@ -140,7 +149,7 @@ def _around(name: str, number: float) -> Array:
     return encode(name, EXTENDED(number) * (1 + steps))
 
 
-# What each method is given. Every dtype holds each of the numbers, so that it does not matter in which one they arrive.
+# What methods are given. Every dtype holds each of the numbers, so that it does not matter in which one they arrive.
 PARAMETERS: dict[str, list[tuple[float, ...]]] = {
     "powf": [(alpha,) for alpha in (2.0, 0.5, -1.0, 3.0, -0.5, 1.75, 0.0, 1.0, 17.0, np.inf, -np.inf, np.nan)],
     "elu": [(alpha,) for alpha in (1.0, 0.5, -2.0, 0.0)],
@@ -149,32 +158,46 @@ PARAMETERS: dict[str, list[tuple[float, ...]]] = {
 }
 # Numbers that only f64 holds.
 FINE_PARAMETERS = {"powf": [(0.1,), (1 / 3,), (-2.7,)]}
+# What any other method is given.
+_NUMBERS = (0.5, -2.0, 1.0, 0.0, 3.0)
 
 
 def method(bench: Bench) -> None:
     """A functor with parameters: on many numbers, and on every layout class."""
     name = bench.cell.method
-    given = PARAMETERS[name] + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
+    names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)[1:]
+    operands = sum(parameter.endswith("layout") for parameter in names)
+    count = len(names) - (2 * operands - 1)
+    others = [(_NUMBERS * 2)[first : first + count] for first in range(len(_NUMBERS))]
+    given = PARAMETERS.get(name, others) + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
+    if operands == 2:
+        for place, (fact, *pair) in enumerate(_operand_pairs(bench)):
+            _check_method(bench, pair, given[place % len(given)], fact)
+        return
     for parameters in given:
         numbers = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
-        _check_method(bench, bench.place(numbers), parameters, "sweep")
+        _check_method(bench, [bench.place(numbers)], parameters, "sweep")
     for case in VIEWS + CONTIGUOUS[::2]:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
-        _check_method(bench, bench.place(numbers, case.placement), given[0], str(case))
+        _check_method(bench, [bench.place(numbers, case.placement)], given[0], str(case))
 
 
-def _check_method(bench: Bench, operand: Operand, parameters: tuple[float, ...], fact: str) -> None:
+def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float, ...], fact: str) -> None:
+    name = bench.cell.method
     where = bench.where(f"parameters {parameters}", fact)
-    result = getattr(operand.storage, bench.cell.method)(operand.layout, *parameters)
-    got = bench.read(result, bench.name, operand.values.shape, where)
-    expected = getattr(oracle, bench.cell.method)(bench.name, operand.values, *parameters)
-    inputs = {"x": operand.values}
-    if bench.name in INTEGERS:
+    first, *others = operands
+    arguments = [*(other.storage for other in others), *(operand.layout for operand in operands), *parameters]
+    result = getattr(first.storage, name)(*arguments)
+    with np.errstate(all="ignore"):
+        expected = getattr(oracle, name)(bench.name, *(operand.values for operand in operands), *parameters)
+    got = bench.read(result, result_name(bench.name, expected), first.values.shape, where)
+    inputs = {argument: operand.values for argument, operand in zip("xy", operands, strict=False)}
+    if expected.dtype != EXTENDED:
         assert_same(got, expected, where, inputs)
-    elif tolerance(bench.cell.method, bench.name) == EXACT:
+    elif tolerance(name, bench.name) == EXACT:
         assert_equal_values(got, encode(bench.name, expected), where, inputs)
     else:
-        assert_close(bench.name, got, expected, tolerance(bench.cell.method, bench.name), where, inputs)
+        assert_close(bench.name, got, expected, tolerance(name, bench.name), where, inputs)
 
 
 def to_dtype(bench: Bench) -> None:
@@ -252,8 +275,8 @@ def _true_values(name: str) -> Array:
 
 
 HANDLERS = {
+    **{op.value: method for op in MethodOp},
     "affine": affine,
-    **dict.fromkeys(PARAMETERS, method),
     "to_dtype": to_dtype,
     "unary_impl": unary_impl,
     "binary_impl": binary_impl,

@@ -13,6 +13,7 @@ from ..comparison import ROUNDED, assert_close, assert_equal_values, assert_same
 from ..layouts import Operand
 from ..oracle import reductions as oracle
 from ..oracle.formats import EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, encode
+from .elementwise import result_name
 
 # Shape, the dims that are reduced, and how the tensor lies.
 REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
@@ -41,13 +42,11 @@ REDUCTIONS: list[tuple[tuple[int, ...], tuple[int, ...], str]] = [
     ((0, 3), (1,), "contiguous"),
     ((2, 0, 3), (0, 2), "contiguous"),
 ]
-# What no elements have a result of.
-HAS_IDENTITY = ("sum", "prod", "any", "all")
 EMPTY_REDUCTIONS = [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0, 1)), ((2, 0, 3), (1,))]
 
 
 def reduce_op(bench: Bench) -> None:
-    draws = [values.modest] if bench.op == "sum" else [values.few_values, values.mixed]
+    draws = [values.modest] if bench.op in oracle.TERMS else [values.few_values, values.mixed]
     if bench.op == "prod" and bench.name not in INTEGERS:
         draws = [_powers_of_two, _near_one]
     if bench.op in ("any", "all"):
@@ -60,13 +59,13 @@ def reduce_op(bench: Bench) -> None:
     for shape, dims in EMPTY_REDUCTIONS:
         where = bench.where(f"shape {shape}, dims {dims}")
         operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
-        if bench.op in HAS_IDENTITY:
+        if bench.op not in oracle.FINDS_ELEMENT:
             check_reduction(bench, operand, dims, where)
             continue
         with pytest.raises(EmptyTensor) as caught:
             operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
         assert caught.value.op == bench.op, where
-    if bench.op == "sum" and bench.name not in INTEGERS:
+    if bench.op in oracle.TERMS and bench.name not in INTEGERS:
         check_float_sums(bench)
         for shape, dims, placement in REDUCTIONS:
             check_sum_of_negative_zeros(bench, shape, dims, placement)
@@ -74,7 +73,7 @@ def reduce_op(bench: Bench) -> None:
         rows = np.ones((4, 70), EXTENDED)
         rows[0, 3], rows[1, 5], rows[2, [7, 60]], rows[3, 9] = np.nan, np.inf, [np.inf, 0], -0.0
         check_reduction(bench, bench.place(encode(bench.name, rows)), (1,), bench.where("NaN, infinity and zeros"))
-    if bench.op == "sum" and bench.name in INTEGERS:
+    if bench.op in oracle.TERMS and bench.name in INTEGERS:
         extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
         check_reduction(bench, bench.place(extremes), (1,), bench.where("overflow"))
 
@@ -101,7 +100,7 @@ def _mostly_neutral(generator: np.random.Generator, name: str, shape: tuple[int,
 def check_float_sums(bench: Bench) -> None:
     """Sums that a running total in the dtype, or in f32, would get wrong, and those that have no number."""
     ones = bench.place(encode(bench.name, np.ones((2, 4096), EXTENDED)))
-    total = ones.storage.reduce_op(ReduceOp("sum"), ones.layout, (1,))
+    total = ones.storage.reduce_op(ReduceOp(bench.op), ones.layout, (1,))
     got = bench.read(total, bench.name, (2, 1), bench.where("4096 ones"))
     assert_same(got, encode(bench.name, np.full((2, 1), 4096, EXTENDED)), bench.where("4096 ones"))
     count = 2**20 if bench.full else 2**15
@@ -117,7 +116,7 @@ def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tupl
     """It starts at 0.0, so that is what it is."""
     where = bench.where(f"-0.0 in shape {shape}, dims {dims}, {placement}")
     zeros = bench.place(encode(bench.name, np.full(shape, -0.0, EXTENDED)), placement)
-    result = zeros.storage.reduce_op(ReduceOp("sum"), zeros.layout, dims)
+    result = zeros.storage.reduce_op(ReduceOp(bench.op), zeros.layout, dims)
     kept = tuple(1 if dim in dims else size for dim, size in enumerate(shape))
     assert_same(bench.read(result, bench.name, kept, where), np.zeros(kept, NUMPY[bench.name]), where)
 
@@ -125,20 +124,19 @@ def check_sum_of_negative_zeros(bench: Bench, shape: tuple[int, ...], dims: tupl
 def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where: str) -> None:
     result = operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
     shape = tuple(1 if dim in dims else size for dim, size in enumerate(operand.values.shape))
-    result_name = {"argmin": "u32", "argmax": "u32", "any": "u8", "all": "u8"}.get(bench.op, bench.name)
-    got = bench.read(result, result_name, shape, where)
+    exact = oracle.EXACT.get(bench.op)
+    if exact is not None:
+        expected = exact(bench.name, operand.values, dims)
+        compare = assert_equal_values if bench.op in ("min", "max") else assert_same
+        compare(bench.read(result, result_name(bench.name, expected), shape, where), expected, where)
+        return
+    got = bench.read(result, bench.name, shape, where)
     count = operand.values.size // max(got.size, 1)
-    if bench.op == "sum":
-        total, magnitude = oracle.sum_exact(bench.name, operand.values, dims)
-        check_sums(bench.name, got, total, magnitude, count, where)
-    elif bench.op == "prod":
+    if bench.op == "prod":
         check_products(bench.name, got, oracle.product_exact(bench.name, operand.values, dims), count, where)
-    elif bench.op in ("any", "all"):
-        assert_same(got, oracle.truth(bench.op, bench.name, operand.values, dims), where)
-    elif bench.op.startswith("arg"):
-        assert_same(got, oracle.extreme_position(bench.op, bench.name, operand.values, dims), where)
-    else:
-        assert_equal_values(got, oracle.extreme(bench.op, bench.name, operand.values, dims), where)
+        return
+    total, magnitude = oracle.sum_exact(bench.name, operand.values, dims, bench.op)
+    check_sums(bench.name, got, total, magnitude, count, where)
 
 
 def check_products(name: str, got: Array, total: Array, count: int, where: str) -> None:

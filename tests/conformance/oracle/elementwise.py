@@ -58,18 +58,19 @@ UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
 BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2")
-# Truth values, as u8.
-PREDICATES = ("isnan", "isinf")
+# Functions of their own with parameters; the others are for floats only.
+INTEGER_METHODS = ("affine", "clamp")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def unary(op: str, name: str, x: Array) -> Array:
-    """Float dtypes: extended, or u8 of a predicate. Integers: exact, in dtype `name`."""
+    """Float dtypes: extended. Integers: exact, in dtype `name`. Truth values are u8."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
-            return wrap(name, _UNARY_INTEGER[op](x.astype(np.int64)))
+            result = np.asarray(_UNARY_INTEGER[op](x.astype(np.int64)))
+            return result.astype(np.uint8) if result.dtype == bool else wrap(name, result)
         result = np.asarray(_UNARY_FLOAT[op](decode(name, x)))
-        return result.astype(np.uint8) if op in PREDICATES else result
+        return result.astype(np.uint8) if result.dtype == bool else result
 
 
 def binary(op: str, name: str, x: Array, y: Array) -> Array:

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from .formats import EXTENDED, INTEGERS, Array, decode, encode, wrap
 
+# The reductions that are sums: what each element adds, as an integer or extended.
+TERMS: dict[str, Callable[[Array], Array]] = {
+    "sum": lambda x: x,
+}
 
-def sum_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Array]:
+
+def sum_exact(name: str, values: Array, dims: Sequence[int], op: str = "sum") -> tuple[Array, Array]:
     """The sum over `dims`, kept with size 1, and that of absolute values; extended, or wrapped integers and zeros."""
     axes = tuple(dims)
     if name in INTEGERS:
-        total = wrap(name, values.astype(np.int64).sum(axis=axes, keepdims=True, dtype=np.int64))
+        with np.errstate(over="ignore"):
+            terms = TERMS[op](values.astype(np.int64))
+        total = wrap(name, terms.sum(axis=axes, keepdims=True, dtype=np.int64))
         return total, np.zeros(total.shape, EXTENDED)
-    extended = decode(name, values)
     with np.errstate(all="ignore"):
+        extended = TERMS[op](decode(name, values))
         total = np.asarray(extended.sum(axis=axes, keepdims=True, dtype=EXTENDED))
         return total, np.asarray(np.abs(extended).sum(axis=axes, keepdims=True, dtype=EXTENDED))
 
@@ -29,13 +36,6 @@ def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
         return wrap(name, values.astype(np.int64).prod(axis=axes, keepdims=True, dtype=np.int64))
     with np.errstate(all="ignore"):
         return np.asarray(decode(name, values).prod(axis=axes, keepdims=True, dtype=EXTENDED))
-
-
-def truth(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
-    """any and all as u8, 1 or 0; NaN is not 0."""
-    is_true = decode(name, values) != 0
-    join = np.any if op == "any" else np.all
-    return np.asarray(join(is_true, axis=tuple(dims), keepdims=True)).astype(np.uint8)
 
 
 def rows_of(values: Array, dims: Sequence[int]) -> tuple[Array, tuple[int, ...]]:
@@ -65,6 +65,19 @@ def extreme(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
     rows, shape = rows_of(values, dims)
     positions = extreme_position(op, name, values, dims).ravel()
     return rows[np.arange(len(rows)), positions].reshape(shape)
+
+
+# The reductions with an exact result, in its dtype: of the elements over `dims`, which are kept with size 1.
+EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
+    "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
+    "all": lambda name, values, dims: np.all(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
+    "min": lambda name, values, dims: extreme("min", name, values, dims),
+    "max": lambda name, values, dims: extreme("max", name, values, dims),
+    "argmin": lambda name, values, dims: extreme_position("argmin", name, values, dims),
+    "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
+}
+# Those of which nothing has no result.
+FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 
 
 def matmul(name: str, lhs: Array, rhs: Array) -> tuple[Array, Array]:

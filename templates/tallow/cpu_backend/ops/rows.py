@@ -20,12 +20,16 @@ class Monoid(NamedTuple):
     element: Callable[[Array], Array] | None
     accumulate: DType | None
     """The dtype in which floats are joined; None for their own."""
+    result: DType | None
+    """The dtype of the result, where it is not that of the elements."""
 
     def __call__(self, x: Array) -> Array:
         """The result of each row."""
         if self.element is not None:
             x = self.element(x)
             x = x.view(np.uint8) if x.dtype == np.bool_ else x
+        if self.result is not None:
+            x = x.astype(self.result.compute.numpy, copy=False)
         dtype = self.accumulate.numpy if self.accumulate is not None and x.dtype.kind == "f" else x.dtype
         if self.combine is np.add:
             x = _near(x)

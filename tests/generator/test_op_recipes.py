@@ -1,0 +1,219 @@
+"""The recipes of CONTRIBUTING.md for ops and backends, each laid over a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from .project import REPOSITORY, Project
+
+HIP_HOST = REPOSITORY / "build/hip_host"
+ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An entry of a file of spec/functors, and its oracle: the text before which each part of it goes."""
+
+    name: str
+    kind: str
+    entry: str
+    oracle: dict[tuple[str, str], str]
+    session: dict[str, object] = field(default_factory=dict)  # expressions over tensors, and what they give
+
+
+RECIPES = [
+    Recipe(
+        "softsign",
+        "unary",
+        'doc: "x / (1 + abs(x))", dtypes: float, numpy: "x / (1 + np.abs(x))", hip: "x / (1 + abs(x))", '
+        'edges: "softsign(-0.0) is -0.0"',
+        {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "softsign": lambda x: x / (1 + np.abs(x)),\n'},
+        {"Tensor([1.0, -3.0]).softsign()": [0.5, -0.75]},
+    ),
+    Recipe(
+        "isfinite",
+        "unary",
+        'doc: "whether x is a finite number", dtypes: float, result: u8, numpy: np.isfinite(x), '
+        'hip: "!(x != x) && !is_infinite(x)", edges: "1 or 0"',
+        {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
+        {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},
+    ),
+    Recipe(
+        "gate",
+        "binary",
+        'doc: "x where y > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
+        'numpy: "np.where(y > limit, x, 0)", hip: "y > limit ? x : T(0)", edges: "0 where y is NaN"',
+        {
+            (ELEMENTWISE, "def where("): (
+                "def gate(name: str, x: Array, y: Array, limit: float) -> Array:\n"
+                '    """In dtype `name`."""\n'
+                "    return np.where(decode(name, y) > limit, x, np.zeros_like(x))\n\n\n"
+            )
+        },
+        {
+            "Tensor([3.0, 4.0]).gate(Tensor([1.0, 0.25]))": [3.0, 0.0],
+            "Tensor([[3.0], [4.0]]).gate(Tensor([1.0, 0.25]), 0.0)": [[3.0, 3.0], [4.0, 4.0]],
+            "Tensor([3.0, 4.0]).gate(2, limit=1)": [3.0, 4.0],
+        },
+    ),
+    Recipe(
+        "sumsq",
+        "reduce",
+        'doc: "sum of the squares of the elements", dtypes: all, identity: 0, '
+        'element: {numpy: x * x, hip: "multiply(x, x)"}, combine: {numpy: np.add, hip: "add(x, y)"}, '
+        'accumulate: f64, edges: "integers wrap"',
+        {(REDUCTIONS, '    "sum": lambda x: x,\n'): '    "sumsq": lambda x: x * x,\n'},
+        {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
+    ),
+    Recipe(
+        "count_nonzero",
+        "reduce",
+        'doc: "number of elements that are not 0", dtypes: all, identity: 0, element: {numpy: x != 0, hip: x != 0}, '
+        'combine: {numpy: np.add, hip: "add(x, y)"}, result: u32, edges: "NaN is not 0; of nothing it is 0"',
+        {
+            (REDUCTIONS, '    "any": lambda'): (
+                '    "count_nonzero": lambda name, values, dims: np.count_nonzero(\n'
+                "        decode(name, values), axis=dims, keepdims=True\n"
+                "    ).astype(np.uint32),\n"
+            )
+        },
+        {"Tensor([0.0, 2.0, 3.0]).count_nonzero(0)": 2},
+    ),
+]
+OTHER = """\
+doc: The GPUs of rocm under another name.
+extends: gpu
+class_prefix: Other
+runtime: {package: other_backend}
+extra: other
+modules: [hip]
+label: "other:{ordinal}"
+display: ", other:{ordinal}"
+preference: -1
+dlpack: 20
+storage:
+  upsample_bilinear2d: {unsupported: an example of a cell that differs}
+"""
+DRIVER = '''\
+"""That of rocm."""
+
+from ..rocm_backend.driver import Driver, device_count, runtime_version
+
+__all__ = ["Driver", "device_count", "runtime_version"]
+'''
+
+
+def lay(project: Project, recipe: Recipe) -> None:
+    """Make the edits of a recipe, and generate."""
+    add_tests(project)
+    project.edit(
+        f"spec/functors/{recipe.kind}.yaml",
+        "\nunsupported: ",
+        f"\n  {recipe.name}:\n    {{{recipe.entry}}}\nunsupported: ",
+    )
+    for (file, place), text in recipe.oracle.items():
+        project.edit(file, place, text + place)
+    project.generate()
+
+
+def add_tests(project: Project) -> None:
+    """The conformance tests, which find the package of the project by PYTHONPATH."""
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/conformance"):
+        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
+        (project.root / name).parent.mkdir(exist_ok=True)
+        copy(REPOSITORY / name, project.root / name)
+
+
+def edited(project: Project) -> list[str]:
+    """The files of spec/ and templates/ that differ from the repository's, or are new."""
+    found = []
+    for folder in ("spec", "templates"):
+        for path in sorted((project.root / folder).rglob("*")):
+            name = path.relative_to(project.root)
+            original = REPOSITORY / name
+            if path.is_file() and not (original.is_file() and original.read_bytes() == path.read_bytes()):
+                found.append(name.as_posix())
+    return found
+
+
+def run(project: Project, *arguments: str, **environment: str) -> str:
+    given = {**os.environ, "PYTHONPATH": str(project.output), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    command = [sys.executable, *arguments]
+    result = subprocess.run(command, env=given, cwd=project.root, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-4000:]
+    return result.stdout
+
+
+def conform(project: Project, *arguments: str, **environment: str) -> None:
+    """Run conformance tests of the project."""
+    run(project, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/conformance", *arguments, **environment)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_an_op_is_one_entry_of_the_spec(repository: Project, recipe: Recipe) -> None:
+    """Its kernels, its branch on every backend, its method and its rows follow; the oracle is the test's."""
+    lay(repository, recipe)
+    assert edited(repository) == [f"spec/functors/{recipe.kind}.yaml"]
+    session = "".join(f"assert {call}.tolist() == {result!r}, {call!r}\n" for call, result in recipe.session.items())
+    run(repository, "-c", f"from tallow import Tensor\n{session}")
+    conform(repository, "-k", f"cpu and {recipe.name} or test_matrix")
+
+
+def on_hip_host(project: Project) -> dict[str, str]:
+    if not HIP_HOST.is_dir():
+        pytest.skip("the CPU HIP runtime is not built; run 'make hip-host'")
+    cache = project.root / "kernel_cache"
+    cache.mkdir(mode=0o700)
+    return {"ROCM_PATH": str(HIP_HOST), "TALLOW_CACHE": str(cache)}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_an_op_runs_on_a_gpu_without_more(repository: Project, recipe: Recipe) -> None:
+    lay(repository, recipe)
+    conform(repository, "-k", recipe.name, "--device", "rocm", **on_hip_host(repository))
+
+
+@pytest.fixture
+def other(repository: Project) -> Project:
+    """A backend of the family of GPUs: its file, and the driver that it has in place of a vendor's."""
+    (repository.root / "spec/backends/other.yaml").write_text(OTHER, encoding="utf-8")
+    driver = repository.root / "templates/tallow/other_backend/driver.py"
+    driver.parent.mkdir()
+    driver.write_text(DRIVER, encoding="utf-8")
+    add_tests(repository)
+    return repository.generate()
+
+
+def test_a_backend_on_gpus_is_its_file_and_a_driver(other: Project) -> None:
+    assert edited(other) == ["spec/backends/other.yaml", "templates/tallow/other_backend/driver.py"]
+    code = """
+import tallow
+from tallow.other_backend import OtherDevice, OtherStorage, is_available
+cells = [cell for cell in tallow.support() if cell.backend == "other"]
+print(len(cells) == sum(cell.backend == "rocm" for cell in tallow.support()))
+print({cell.reason for cell in cells if cell.method == "upsample_bilinear2d" and cell.dtype is tallow.DType.F32})
+print({cell.via for cell in cells if cell.method == "matmul" and cell.dtype is tallow.DType.F32})
+try:
+    tallow.Device.other(0)
+except tallow.BackendUnavailable as error:
+    print(type(error).__name__, is_available())
+"""
+    assert run(other, "-c", code, ROCM_PATH="").splitlines() == [
+        "True",
+        "{'an example of a cell that differs'}",
+        "{'matmul.by_kernel'}",
+        "BackendUnavailable False",
+    ]
+
+
+@pytest.mark.full
+def test_a_backend_on_gpus_conforms(other: Project) -> None:
+    environment = on_hip_host(other)
+    conform(other, "--device", "other", "-k", "other and (f32 or u32)", **environment)
