@@ -17,13 +17,15 @@ from .oracle.formats import EXTENDED_IS_WIDE, NUMPY
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = metafunc.config.getoption("--device").partition(":")[0]
-    cells = tallow.support()
-    dummies = {cell.backend for cell in cells if not is_installed(cell.backend)}
-    if metafunc.function is test_cell:
-        cases = [cell for cell in cells if cell.backend == chosen]
+    absent = [backend for backend in matrix.BACKENDS if backend != chosen and not is_installed(backend)]
+    if "backend" in metafunc.fixturenames:
+        metafunc.parametrize("backend", absent)
+    elif metafunc.function is test_cell:
+        cases = [cell for cell in tallow.support() if cell.backend == chosen]
+        metafunc.parametrize("cell", cases, ids=cell_label)
     else:
-        cases = [cell for cell in cells if cell.backend in dummies - {chosen}]
-    metafunc.parametrize("cell", cases, ids=cell_label)
+        cases = [cell for cell in tallow.support() if cell.backend in absent and cell.status == "unsupported"]
+        metafunc.parametrize("cell", cases, ids=cell_label)
 
 
 def is_installed(backend: str) -> bool:
@@ -48,11 +50,15 @@ def test_cell(cell: SupportCell, device: tallow.Device, full: bool) -> None:
     check_refused(cell, device, make)
 
 
-def test_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> None:
-    if cell.status == "supported":  # where its packages are installed
-        with pytest.raises(BackendUnavailable):
-            tallow.Device.parse(cell.backend)
-        return
+def test_a_backend_that_is_not_here_opens_no_device(backend: str) -> None:
+    with pytest.raises(BackendUnavailable) as caught:
+        tallow.Device.parse(backend)
+    assert caught.value.backend == backend
+    assert caught.value.reason
+    assert caught.value.reason in str(caught.value)
+
+
+def test_unsupported_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> None:
     # No device can be opened, so that the branch is reached by a forged one alone.
     inner = forged(getattr(backends, f"{cell.backend.capitalize()}Device"), ordinal=0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,12 @@ def require_package() -> None:
     pytest.importorskip(PACKAGES[_Chosen.name])
 
 
-def part(name: str = "") -> ModuleType:
-    """The backend's subpackage, or a module of it."""
-    return import_module(f"tallow.{_Chosen.name}_backend{'.' if name else ''}{name}")
+def package() -> ModuleType:
+    """The backend's subpackage."""
+    return import_module(f"tallow.{_Chosen.name}_backend")
+
+
+def own(kind: str) -> Any:
+    """The backend's class of that kind: Device, Storage or StorageSlice."""
+    module = package() if kind == "Device" else import_module(f"{package().__name__}.storage")
+    return getattr(module, _Chosen.name.capitalize() + kind)

@@ -49,7 +49,7 @@ def gpu():
     """The first device of the backend that the tests run on."""
     backend.require_package()
     try:
-        return backend.part("device").GpuDevice(0)
+        return backend.own("Device")(0)
     except BackendUnavailable as error:
         pytest.skip(str(error))
 

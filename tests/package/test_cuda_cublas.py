@@ -15,7 +15,7 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend.cublas import CuBlas, open_blas
+from tallow.cuda_backend.cublas import CuBlas
 from tallow.gpu_backend.error import LibraryError
 from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices
 
@@ -86,6 +86,11 @@ def library(context, monkeypatch):
     return library
 
 
+def open_blas(context: Context, stream: int = 0) -> CuBlas | None:
+    """CuBLAS on the stream of a driver."""
+    return CuBlas.open(SimpleNamespace(context=context, stream=stream), None)
+
+
 def test_a_handle_is_made_exact_and_given_back(context, library):
     blas = open_blas(context, 1234)
     assert library.calls == [
@@ -134,7 +139,7 @@ def test_a_product(context, library, dtype, kind, compute, factor):
     ],
 )
 def test_one_matrix_on_the_right_makes_one_product(context, library, b, lhs, folded):
-    blas = open_blas(context, 0)
+    blas = open_blas(context)
     library.calls.clear()
     blas.multiply(DType.F32, (b, 3, 5, 7), lhs, Matrices(0, False, 5, 0), 0)
     arguments = library.calls[0][2:]
@@ -152,7 +157,7 @@ def test_a_handle_that_fails(context, library, call):
 
 
 def test_a_product_that_fails(context, library):
-    blas = open_blas(context, 0)
+    blas = open_blas(context)
     library.failing = "gemm_strided_batched_ex"
     with pytest.raises(LibraryError, match="cublas gemm_strided_batched_ex"):
         blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
@@ -163,7 +168,7 @@ def test_a_product_that_fails(context, library):
 def test_without_the_package_there_is_none(context, monkeypatch):
     for name in ("nvmath", "nvmath.bindings", "nvmath.bindings.cublas"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert open_blas(context, 0) is None
+    assert open_blas(context) is None
 
 
 def test_without_the_library_there_is_none(context, library):
@@ -171,12 +176,13 @@ def test_without_the_library_there_is_none(context, library):
         raise RuntimeError("Failed to dlopen libcublas.so.13")
 
     library.get_cudart_version = missing
-    assert open_blas(context, 0) is None
+    assert open_blas(context) is None
 
 
 def test_products_on_a_gpu(gpu):
     """On the device itself: every way to lay out the operands gives what NumPy does."""
-    if type(gpu).__module__ != "tallow.cuda_backend.device" or gpu.blas is None:
+    blas = getattr(gpu, "cublas", None)
+    if blas is None:
         pytest.skip("no cuBLAS")
     generator = np.random.default_rng(4)
     for dtype, tolerance in ((DType.F64, 1e-13), (DType.F32, 1e-5), (DType.F16, 2e-3), (DType.BF16, 2e-2)):
@@ -193,7 +199,7 @@ def test_products_on_a_gpu(gpu):
                         for array, swapped in ((left, left_is_transposed), (right, right_is_transposed))
                     ]
                     result = gpu.empty(dtype, b * m * n)
-                    gpu.blas.multiply(
+                    blas.multiply(
                         dtype,
                         (b, m, n, k),
                         lhs[left_is_transposed]._replace(address=stored[0].memory.address),

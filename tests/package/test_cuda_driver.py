@@ -23,14 +23,11 @@ import numpy as np
 import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
-from tallow.gpu_backend.device import GpuDevice
 from tallow.cuda_backend.driver import Driver
-from tallow.gpu_backend.kernels import Kernels
 from tallow.cuda_backend.error import CudaError
-from tallow.gpu_backend.error import InvalidKernel
 from tallow.dtype import DType
 from tallow.error import BackendUnavailable, InvalidArgument, OutOfMemory
-from tallow.kernels.arguments import FILL_CONTIGUOUS
+from tallow.gpu_backend.error import InvalidKernel
 
 library = ctypes.CDLL("libcuda.so.1")
 library.cuda_host_log_take.restype = ctypes.c_char_p
@@ -340,7 +337,7 @@ def test_a_driver_that_finds_no_device(on_cuda):
         """
 assert (device_count(), is_available()) == (0, False)
 with pytest.raises(BackendUnavailable, match="the CUDA driver finds no GPU; check that nvidia-smi lists one"):
-    GpuDevice(0)
+    CudaDevice(0)
 """,
         CUDA_HOST_DEVICES="0",
     )
@@ -351,7 +348,7 @@ def test_a_driver_that_does_not_start(on_cuda):
 fail("cuInit", 803, -1)
 assert (device_count(), is_available()) == (0, False)
 told = "does not start: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH; install NVIDIA's driver"
-for call in (lambda: GpuDevice(0), runtime_version):
+for call in (lambda: CudaDevice(0), runtime_version):
     with pytest.raises(BackendUnavailable, match=told):
         call()
 """)

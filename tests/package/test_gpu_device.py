@@ -9,18 +9,18 @@ import threading
 
 import numpy as np
 import pytest
-from tallow.cpu_backend import CpuDevice
+from tallow import Device
 from tallow.dtype import ALL, FLOAT, DType
 from tallow.error import InvalidArgument
+from tallow.gpu_backend.ops import random
+from tallow.gpu_backend.ops.memory import synchronize
 from tallow.shape import Shape
 
-from .backend import PACKAGES, backend_name, part
+from .backend import PACKAGES, backend_name, own, package
 
 NAME = backend_name()
-PACKAGE = f"tallow.{NAME}_backend"
-GpuDevice, device_count, is_available, runtime_version = (
-    getattr(part("device"), name) for name in ("GpuDevice", "device_count", "is_available", "runtime_version")
-)
+PACKAGE = package().__name__
+GpuDevice = own("Device")
 
 
 def bits(array: np.ndarray) -> list[int]:
@@ -32,16 +32,27 @@ def test_devices_of_one_ordinal_share_everything(gpu):
     assert other == gpu
     assert hash(other) == hash(gpu)
     assert (other.driver, other.kernels, other.allocator) == (gpu.driver, gpu.kernels, gpu.allocator)
-    other.set_seed(11)
-    assert gpu.get_current_seed() == 11
+    random.set_seed(other, 11)
+    assert random.seed(gpu) == 11
     assert pickle.loads(pickle.dumps(gpu)) == gpu
+
+
+def test_a_library_is_looked_for_once_on_a_device(gpu):
+    looked = []
+
+    def nowhere(driver, allocator):
+        looked.append((driver, allocator))
+
+    for device in (gpu, GpuDevice(0)):
+        assert device.library(nowhere) is None
+    assert looked == [(gpu.driver, gpu.allocator)]
 
 
 def test_threads_open_a_device_once(gpu, run_python):
     run_python(
         f"""
         import threading
-        from {PACKAGE}.device import GpuDevice
+        from {PACKAGE} import {GpuDevice.__name__} as GpuDevice
         opened = []
         threads = [threading.Thread(target=lambda: opened.append(GpuDevice(0).driver)) for _ in range(8)]
         for thread in threads: thread.start()
@@ -58,10 +69,10 @@ def test_an_ordinal_that_no_device_has(gpu, ordinal):
 
 
 def test_what_there_is(gpu):
-    assert device_count() >= 1
-    assert is_available()
+    assert package().device_count() >= 1
+    assert package().is_available()
     assert GpuDevice.is_available()
-    assert all(part.isdecimal() for part in runtime_version().split("."))
+    assert all(part.isdecimal() for part in package().runtime_version().split("."))
     assert gpu.driver.label == f"{NAME}:0"
     assert gpu.driver.wave_size in (32, 64)
     assert gpu.driver.multiprocessors >= 1
@@ -72,7 +83,7 @@ def test_what_there_is(gpu):
 def test_arrays_go_in_and_come_out(gpu, dtype, count):
     numbers = np.random.default_rng(1).integers(0, 256, count * dtype.itemsize, np.uint8).view(dtype.numpy)
     storage = gpu.storage(numbers)
-    assert isinstance(storage, part("storage").GpuStorage)
+    assert isinstance(storage, own("Storage"))
     assert (storage.device, storage.dtype, storage.length) == (gpu, dtype, count)
     assert bits(storage.to_numpy()) == bits(numbers)
 
@@ -85,7 +96,7 @@ def test_an_array_goes_in_in_row_major_order(gpu):
 
 def test_a_storage_keeps_a_copy(gpu):
     numbers = np.arange(5, dtype=np.float32)
-    storage, owned = gpu.storage(numbers), gpu.storage_owned(numbers)
+    storage, owned = gpu.storage(numbers), Device(gpu).storage_owned(numbers)
     numbers[:] = -1
     assert storage.to_numpy().tolist() == owned.to_numpy().tolist() == [0, 1, 2, 3, 4]
 
@@ -93,22 +104,23 @@ def test_a_storage_keeps_a_copy(gpu):
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
 def test_numbers_are_converted_as_on_the_cpu(gpu, dtype):
     for numbers in ([], [1, -2, 300], [0.5, 1e9, -1e30, float("nan"), float("inf")], [True, False]):
-        expected = CpuDevice().storage_from_slice(numbers, dtype).to_numpy()
-        assert bits(gpu.storage_from_slice(numbers, dtype).to_numpy()) == bits(expected)
+        made = [device.storage_from_slice(numbers, dtype).to_numpy() for device in (Device(gpu), Device.cpu())]
+        assert bits(made[0]) == bits(made[1])
 
 
 @pytest.mark.parametrize("dtype", sorted(ALL, key=lambda dtype: dtype.value))
 def test_zeros(gpu, dtype):
     garbage = gpu.storage(np.full(1000, 7, np.uint8))
     del garbage
-    assert not any(bits(gpu.zeros(Shape((10, 10)), dtype).to_numpy()))
-    assert gpu.zeros(Shape((0, 3)), dtype).to_numpy().size == 0
-    assert gpu.alloc_uninit(Shape((5,)), dtype).length == 5
+    device = Device(gpu)
+    assert not any(bits(device.zeros(Shape((10, 10)), dtype).to_numpy()))
+    assert device.zeros(Shape((0, 3)), dtype).to_numpy().size == 0
+    assert device.alloc_uninit(Shape((5,)), dtype).length == 5
 
 
 def test_bytes_are_filled_and_copied(gpu):
     first, second = gpu.allocate(64), gpu.allocate(64)
-    assert isinstance(first, part("storage").Slice)
+    assert isinstance(first, own("StorageSlice"))
     gpu.driver.fill_bytes(first.address, 255, 64)
     gpu.driver.copy(second.address, first.address, 64)
     gpu.driver.zero(second.address + 60, 4)
@@ -120,12 +132,12 @@ def test_bytes_are_filled_and_copied(gpu):
 @pytest.mark.parametrize("dtype", sorted(FLOAT, key=lambda dtype: dtype.value))
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 63, 1000, 4099])
 def test_uniform_numbers_have_the_bits_of_the_cpu(gpu, dtype, count):
-    cpu = CpuDevice()
+    devices = Device(gpu), Device.cpu()
     for seed, lo, up in ((0, 0.0, 1.0), (2**64 - 1, -1.5, 3.25), (299792458, 0.1, 0.3), (5, -0.001, 0.001)):
-        for device in (gpu, cpu):
+        for device in devices:
             device.set_seed(seed)
         for _ in range(2):
-            drawn = [device.rand_uniform_f64(lo, up, Shape((count,)), dtype).to_numpy() for device in (gpu, cpu)]
+            drawn = [device.rand_uniform_f64(lo, up, Shape((count,)), dtype).to_numpy() for device in devices]
             assert bits(drawn[0]) == bits(drawn[1])
             assert (drawn[0].astype(np.float64) >= lo).all()
             assert (drawn[0].astype(np.float64) < up).all()
@@ -133,22 +145,22 @@ def test_uniform_numbers_have_the_bits_of_the_cpu(gpu, dtype, count):
 
 @pytest.mark.parametrize("dtype", sorted(FLOAT, key=lambda dtype: dtype.value))
 def test_normal_numbers_are_within_4_ulp_of_the_cpu(gpu, dtype):
-    cpu = CpuDevice()
-    for device in (gpu, cpu):
+    devices = Device(gpu), Device.cpu()
+    for device in devices:
         device.set_seed(77)
-    on_gpu, on_cpu = (device.rand_normal_f64(0.0, 1.0, Shape((20_001,)), dtype).to_numpy() for device in (gpu, cpu))
+    on_gpu, on_cpu = (device.rand_normal_f64(0.0, 1.0, Shape((20_001,)), dtype).to_numpy() for device in devices)
     # Numbers of one sign are in the order of their bits.
     steps = np.abs(on_gpu.view(f"i{dtype.itemsize}").astype(np.int64) - on_cpu.view(f"i{dtype.itemsize}"))
     assert steps.max() <= (4 if dtype.itemsize > 2 else 1)
 
 
 def test_uniform_and_normal_numbers_advance_one_stream(gpu):
-    cpu = CpuDevice()
-    for device in (gpu, cpu):
+    devices = Device(gpu), Device.cpu()
+    for device in devices:
         device.set_seed(3)
         device.rand_normal_f64(0.0, 1.0, Shape((7,)), DType.F32)
         device.rand_uniform_f64(0.0, 1.0, Shape((0,)), DType.F32)
-    drawn = [device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F64).to_numpy() for device in (gpu, cpu)]
+    drawn = [device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F64).to_numpy() for device in devices]
     assert drawn[0].tolist() == drawn[1].tolist()
 
 
@@ -167,7 +179,7 @@ def test_numbers_that_no_kernel_drew_are_still_to_come(gpu, monkeypatch):
 
 def test_bounds_without_a_number_between_them(gpu):
     with pytest.raises(InvalidArgument, match="has no number from"):
-        gpu.rand_uniform_f64(1.01, 1.02, Shape((1,)), DType.F8E4M3)
+        random.uniform(gpu, 1.01, 1.02, Shape((1,)), DType.F8E4M3)
 
 
 def test_threads_work_on_one_device(gpu):
@@ -184,7 +196,7 @@ def test_threads_work_on_one_device(gpu):
         thread.start()
     for thread in threads:
         thread.join()
-    gpu.synchronize()
+    synchronize(gpu)
     assert not wrong
 
 
@@ -214,13 +226,14 @@ def test_without_the_vendors_package_there_is_no_device(run_python):
         f"""
         import sys
         import {PACKAGE} as package
+        from tallow.error import BackendUnavailable
         sys.modules[{PACKAGES[NAME]!r}] = None
         assert package.device_count() == 0
         assert not package.is_available()
-        for call in (lambda: package.device.GpuDevice(0), package.runtime_version):
+        for call in (lambda: package.{GpuDevice.__name__}(0), package.runtime_version):
             try:
                 call()
-            except package.device.BackendUnavailable as error:
+            except BackendUnavailable as error:
                 assert "pip install 'tallow[{NAME}]'" in str(error)
             else:
                 raise AssertionError(call)

@@ -15,26 +15,21 @@ import pytest
 from tallow import Device, Tensor
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.gpu_backend import kernels as kernels_module
+from tallow.gpu_backend.error import CompilationFailed, DriverError, InvalidKernel
+from tallow.gpu_backend.index_errors import INDEX_OPS
+from tallow.gpu_backend.kernels import Kernels
+from tallow.gpu_backend.ops.memory import synchronize
 from tallow.kernels.arguments import GATHER
 
-from .backend import part, require_package
 from .filling import fill
-
-require_package()
-
-kernels_module = part("kernels")
-Kernels = kernels_module.Kernels
-CompilationFailed, DriverError, InvalidKernel = (
-    getattr(part("error"), name) for name in ("CompilationFailed", "DriverError", "InvalidKernel")
-)
-INDEX_OPS = part("index_errors").INDEX_OPS
 
 
 @pytest.fixture(autouse=True)
 def the_next_op_works(gpu):
     yield
     assert fill(gpu) == [9] * 5
-    gpu.synchronize()
+    synchronize(gpu)
 
 
 @pytest.fixture
@@ -153,7 +148,7 @@ def test_an_index_out_of_range(gpu, index, op):
     with pytest.raises(InvalidIndex, match=f"{op}: index {index} is out of range; use one from 0 to 9") as raised:
         gather(gpu, [1, index, 3], op)
     assert (raised.value.op, raised.value.index, raised.value.size) == (op, index, 10)
-    gpu.synchronize()
+    synchronize(gpu)
     assert gather(gpu, [1, 9, 3]) == [101, 109, 103]
 
 
@@ -176,9 +171,9 @@ def test_an_index_error_survives_a_look_that_fails(gpu, monkeypatch, failing):
     x.index_select(bad, 0)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(gpu.driver, failing, fail)
-        gpu.synchronize()
+        synchronize(gpu)
     with pytest.raises(InvalidIndex, match="index_select: index 77"):
-        gpu.synchronize()
+        synchronize(gpu)
     assert x.index_select(good, 0).tolist() == [7]
 
 
@@ -191,11 +186,11 @@ def test_an_index_error_reaches_the_thread_that_caused_it(gpu):
             assert x.index_select(good, 0).tolist() == [7]
             choose(bad[0], 0)
             with pytest.raises(InvalidIndex, match="index 88 is"):
-                other.submit(gpu.synchronize).result()
+                other.submit(synchronize, gpu).result()
             with pytest.raises(InvalidIndex, match="index 77 is"):
                 x.tolist()
-            gpu.synchronize()
-            other.submit(gpu.synchronize).result()
+            synchronize(gpu)
+            other.submit(synchronize, gpu).result()
 
 
 def test_every_thread_gets_its_own_index_errors_and_no_others(gpu):
@@ -224,8 +219,8 @@ def test_a_thread_that_ends_leaves_its_index_error(gpu):
     x, bad = on(gpu, np.arange(10)), on(gpu, np.array([77]))
     in_a_thread(lambda: x.index_select(bad, 0))
     with pytest.raises(InvalidIndex, match="index_select: index 77"):
-        gpu.synchronize()
-    gpu.synchronize()
+        synchronize(gpu)
+    synchronize(gpu)
 
 
 def test_threads_one_after_the_other_share_a_record(gpu):
@@ -237,7 +232,7 @@ def test_threads_one_after_the_other_share_a_record(gpu):
 
     for _ in range(200):
         in_a_thread(work)
-        gpu.synchronize()
+        synchronize(gpu)
     assert len(set(records)) == 1
     assert gpu.index_errors.address not in records
 
@@ -271,7 +266,7 @@ def test_a_finaliser_may_use_indexes_at_any_time(gpu, monkeypatch):
 
 def test_reading_costs_nothing_more_where_no_index_was_read(gpu, monkeypatch):
     storage, x, index = gpu.storage(np.arange(3)), on(gpu, np.arange(10)), on(gpu, np.array([7]))
-    gpu.synchronize()
+    synchronize(gpu)
     calls = counted(gpu, monkeypatch)
     storage.to_numpy()
     assert calls == ["copy_to_host"]

@@ -9,15 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-from .backend import part, require_package
-
-require_package()
-
-kernels_module = part("kernels")
-Kernels, one_kernel = kernels_module.Kernels, kernels_module.one_kernel
-CompilationFailed, InvalidKernel = part("error").CompilationFailed, part("error").InvalidKernel
-MOST_BLOCKS, blocks_for = part("utils").MOST_BLOCKS, part("utils").blocks_for
+from tallow.gpu_backend import kernels as kernels_module
+from tallow.gpu_backend.error import CompilationFailed, InvalidKernel
+from tallow.gpu_backend.kernels import Kernels, one_kernel
+from tallow.gpu_backend.utils import MOST_BLOCKS, blocks_for
 
 SOURCE = """// Doubles.
 #include "types.hpp"

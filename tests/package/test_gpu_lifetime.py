@@ -12,8 +12,9 @@ import numpy as np
 import tallow
 from tallow import DType, Shape
 from tallow.conv import ParamsConv2D
-from tallow.rocm_backend import RocmDevice
 from tallow.gpu_backend.matrices import Matrices
+from tallow.gpu_backend.ops import memory, random
+from tallow.rocm_backend import RocmDevice
 
 library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
 library.hip_host_live.restype = ctypes.c_long
@@ -22,15 +23,15 @@ KINDS = ("device memory", "host memory", "stream", "event", "module", "program",
 live = lambda: {kind: count for kind in KINDS if (count := library.hip_host_live(kind.encode()))}
 
 def use(device):
-    numbers = device.rand_uniform_f64(0.0, 1.0, Shape((64,)), DType.F32)
-    result = device.zeros(Shape((64,)), DType.F32)
+    numbers = random.uniform(device, 0.0, 1.0, Shape((64,)), DType.F32)
+    result = memory.zeros(device, Shape((64,)), DType.F32)
     square = Matrices(numbers.memory.address, False, 8, 64)
-    device.blas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)
+    device.hipblas.multiply(DType.F32, (1, 8, 8, 8), square, square, result.memory.address)
     params = ParamsConv2D(
         b_size=1, i_h=8, i_w=8, k_h=1, k_w=1, c_out=1, c_in=1, padding=0, stride=1, dilation=1
     )
     addresses = numbers.memory.address, numbers.memory.address, result.memory.address
-    assert device.images.conv2d(DType.F32, params, *addresses)
+    assert device.miopen.conv2d(DType.F32, params, *addresses)
     result.to_numpy()
     return [numbers, result]
 """
@@ -180,14 +181,14 @@ devices = [RocmDevice(0), RocmDevice(1)]
 assert devices[0] != devices[1] and devices[0].driver is not devices[1].driver
 for _ in range(3):
     for device in devices:
-        device.set_seed(5)
+        random.set_seed(device, 5)
     first, second = (use(device)[0].to_numpy() for device in devices)
     assert (first == second).all()
-    assert devices[1].blas is not devices[0].blas
+    assert devices[1].hipblas is not devices[0].hipblas
 threads = [threading.Thread(target=use, args=(device,)) for device in devices * 2]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-for device in devices: device.synchronize()
+for device in devices: memory.synchronize(device)
 """,
         HIP_HOST_DEVICES="2",
     )

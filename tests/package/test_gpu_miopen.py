@@ -225,7 +225,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     host.take_log()
     images = Miopen.open(rocm.driver, rocm.allocator)
     (created,) = host.take_log()
-    assert created["stream"] == rocm.driver.hip_stream.address
+    assert created["stream"] == rocm.driver.stream
     images.close()
     images.close()
     assert host.live("miopen handle") == handles

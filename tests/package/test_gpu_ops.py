@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -9,15 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tallow import Storage
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex
-from tallow.gpu_backend.ops import copy, reduce
+from tallow.gpu_backend.ops import copy, elementwise, matmul, reduce, sums, window
 from tallow.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
+from tallow.gpu_backend.ops.index import gather, index_select, scatter_set
+from tallow.gpu_backend.ops.memory import synchronize
+from tallow.gpu_backend.ops.operand import Operand
 from tallow.gpu_backend.storage import GpuStorage
 from tallow.kernels import arguments
 from tallow.layout import Layout
-from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.shape import Shape
 
 from . import backend
@@ -28,7 +33,7 @@ RANK = 8
 class Recorder:
     """A device that notes what it is told to do. Its memory is addresses only, so that storages may be of any size."""
 
-    def __init__(self, blas=None, images=None):
+    def __init__(self, storage_class=GpuStorage, **libraries):
         self.launches = []
         self.copies = []
         self.zeroed = []
@@ -44,8 +49,8 @@ class Recorder:
         )
         calls = itertools.count(1)
         self.index_errors = SimpleNamespace(address=64, next_call=lambda: next(calls), expect=self._expect)
-        self.blas = blas
-        self.images = images
+        self.storage_class = storage_class
+        vars(self).update(libraries)
         self._next = 1 << 20
 
     def _expect(self):
@@ -56,7 +61,7 @@ class Recorder:
         return SimpleNamespace(address=address if nbytes else 0, nbytes=nbytes)
 
     def empty(self, dtype, count):
-        return GpuStorage(self, dtype, count, self.allocate(count * dtype.itemsize))
+        return self.storage_class(self, dtype, count, self.allocate(count * dtype.itemsize))
 
     @property
     def names(self):
@@ -70,6 +75,11 @@ def device():
 
 def layout(shape, strides=None, offset=0):
     return Layout(Shape(shape), strides, offset) if strides is not None else Layout.contiguous(shape, offset)
+
+
+def at(storage, *arguments):
+    """What a layout of these arguments reaches in a storage."""
+    return Operand(storage, layout(*arguments))
 
 
 def places(dims, strides):
@@ -184,7 +194,7 @@ def test_fills_reach_what_the_layout_reaches(drawn, itemsize):
 
 def reduced(plan, elements, is_ordered):
     """Which (place, position) each output is made of, in a model of the two kernels of the first pass."""
-    sums = [[] for _ in range(plan.outputs)]
+    terms = [[] for _ in range(plan.outputs)]
     for kernel, _, offset, splits, fields in plan.passes:
         if kernel == "rows":
             outputs, length, _, chunk, _, dense, reduced_rank, rank, *rest = fields
@@ -200,11 +210,11 @@ def reduced(plan, elements, is_ordered):
             column = 0 if kernel == "rows" else number % per_row * pack
             for i in range(pack if kernel == "rows" else min(pack, inner - column)):
                 output = number if kernel == "rows" else number // per_row * inner + column + i
-                sums[output] += [(offset + place + i + row, position) for position, row in enumerate(rows)]
+                terms[output] += [(offset + place + i + row, position) for position, row in enumerate(rows)]
         if kernel == "columns":
             assert len(kept[0]) == packs
         assert outputs == plan.outputs
-    return [sorted(places_of) if is_ordered else sorted(place for place, _ in places_of) for places_of in sums]
+    return [sorted(places_of) if is_ordered else sorted(place for place, _ in places_of) for places_of in terms]
 
 
 @given(strided(operands=1), st.data(), st.sampled_from((1, 2, 4, 8)), st.booleans())
@@ -227,8 +237,7 @@ def test_reductions_take_every_element_of_an_output_once(drawn, data, itemsize, 
 
 
 def test_long_sums_are_split_and_joined(device):
-    x = device.empty(DType.F32, 1 << 22)
-    x.reduce_op(ReduceOp.SUM, layout((1 << 22,)), (0,))
+    reduce.reduce(ReduceOp.SUM, at(device.empty(DType.F32, 1 << 22), (1 << 22,)), (0,))
     (_, first, blocks, packed), (_, last, _, finish) = device.launches
     assert (first, last) == ("sum_f32_rows", "sum_f32_finish")
     _, _, outputs, length, splits, chunk, team, dense, *_ = arguments.REDUCE_ROWS.unpack(packed)
@@ -238,8 +247,7 @@ def test_long_sums_are_split_and_joined(device):
 
 
 def test_more_elements_than_32_bits_number_become_splits_of_several_launches(device):
-    x = device.empty(DType.F16, 16)
-    x.reduce_op(ReduceOp.SUM, layout((3, LIMIT, 2), (1, 0, 3)), (1,))
+    reduce.reduce(ReduceOp.SUM, at(device.empty(DType.F16, 16), (3, LIMIT, 2), (1, 0, 3)), (1,))
     assert device.names == ["sum_f16_rows"] * 2 + ["sum_f16_finish"]
     begins = [arguments.REDUCE_ROWS.unpack(packed) for _, name, _, packed in device.launches if name.endswith("rows")]
     assert sum(fields[3] for fields in begins) == LIMIT
@@ -249,30 +257,31 @@ def test_more_elements_than_32_bits_number_become_splits_of_several_launches(dev
 
 def test_positions_are_counted_over_one_dense_row(device):
     x = device.empty(DType.U8, 2)
-    x.reduce_op(ReduceOp.ARGMAX, layout((LIMIT, 2), (0, 1)), (0,))
+    reduce.reduce(ReduceOp.ARGMAX, at(x, (LIMIT, 2), (0, 1)), (0,))
     assert device.names[0] == "copy_b8_strided"
     rows = next(packed for _, name, _, packed in device.launches if name == "argmax_u8_rows")
     assert arguments.REDUCE_ROWS.unpack(rows)[2:4] == (2, LIMIT)
     assert arguments.REDUCE_ROWS.unpack(rows)[7] == 1
     with pytest.raises(InvalidArgument):
-        x.reduce_op(ReduceOp.ARGMAX, layout((2 * LIMIT,), (0,)), (0,))
+        reduce.reduce(ReduceOp.ARGMAX, at(x, (2 * LIMIT,), (0,)), (0,))
 
 
 def test_no_elements_launch_nothing(device):
-    x, empty = device.empty(DType.F32, 0), layout((0, 3))
-    x.unary_impl(UnaryOp.EXP, empty)
-    x.binary_impl(BinaryOp.ADD, x, empty, empty)
-    x.to_dtype(empty, DType.U8)
-    x.const_set(1.0, empty)
-    x.try_clone(empty)
-    x.copy_strided_src(x, 0, empty)
-    x.copy2d(x, 0, 4, 4, 4, 0, 0)
-    x.matmul(x, (0, 3, 3, 3), layout((0, 3, 3)), layout((0, 3, 3)))
-    x.max_pool2d(layout((0, 1, 2, 2)), (2, 2), (1, 1))
-    x.upsample_nearest2d(layout((0, 1, 2, 2)), 4, 4)
-    x.gather(layout((3, 3)), device.empty(DType.U32, 0), layout((0, 3)), 0)
-    x.scatter_add(empty, device.empty(DType.U32, 0), empty, x, empty, 0)
-    assert x.reduce_op(ReduceOp.SUM, empty, (0,)).length == 3
+    x, indexes = device.empty(DType.F32, 0), at(device.empty(DType.U32, 0), (0, 3))
+    empty, matrices, images = at(x, (0, 3)), at(x, (0, 3, 3)), at(x, (0, 1, 2, 2))
+    elementwise.unary(UnaryOp.EXP, empty)
+    elementwise.binary(BinaryOp.ADD, empty, empty)
+    elementwise.cast(empty, DType.U8)
+    copy.fill(empty, 1.0)
+    copy.clone(empty)
+    copy.copy_to(empty, x, 0)
+    copy.copy_rows(x, x, 0, 4, 4, 4, 0, 0)
+    matmul.by_kernel(matrices, matrices, (0, 3, 3, 3))
+    window.max_pool2d(images, (2, 2), (1, 1))
+    window.upsample_nearest2d(images, 4, 4)
+    gather(at(x, (3, 3)), indexes, 0)
+    sums.scatter_add(empty, indexes, empty, 0)
+    assert reduce.reduce(ReduceOp.SUM, empty, (0,)).length == 3
     assert not device.launches
     assert not device.copies
     assert len(device.zeroed) == 1
@@ -280,11 +289,11 @@ def test_no_elements_launch_nothing(device):
 
 def test_elementwise_variants(device):
     x, y = device.empty(DType.F32, 1 << 20), device.empty(DType.F32, 1 << 20)
-    plain, turned, row = layout((64, 48), None, 3), layout((64, 48), (1, 64)), layout((64, 48), (0, 1))
-    result = x.binary_impl(BinaryOp.ADD, y, plain, plain)
-    x.binary_impl(BinaryOp.ADD, y, plain, row)
-    x.binary_impl(BinaryOp.SUB, y, plain, turned)
-    x.cmp(CmpOp.LT, y, plain, turned)
+    plain, turned = at(x, (64, 48), None, 3), at(y, (64, 48), (1, 64))
+    result = elementwise.binary(BinaryOp.ADD, plain, at(y, (64, 48), None, 3))
+    elementwise.binary(BinaryOp.ADD, plain, at(y, (64, 48), (0, 1)))
+    elementwise.binary(BinaryOp.SUB, plain, turned)
+    elementwise.compare(CmpOp.LT, plain, turned)
     assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_turned", "lt_f32_strided"]
     assert [blocks for _, _, blocks, _ in device.launches] == [2, 3, 4, 3]
     addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
@@ -294,17 +303,16 @@ def test_elementwise_variants(device):
 
 
 def test_large_turned_operands_are_turned_by_tiles_first(device):
-    x = device.empty(DType.F32, 1 << 16)
-    turned = layout((256, 256), (1, 256))
-    x.unary_impl(UnaryOp.EXP, turned)
-    x.binary_impl(BinaryOp.ADD, x, turned, turned)
+    turned = at(device.empty(DType.F32, 1 << 16), (256, 256), (1, 256))
+    elementwise.unary(UnaryOp.EXP, turned)
+    elementwise.binary(BinaryOp.ADD, turned, turned)
     assert device.names == ["copy_b32_turned", "exp_f32_contiguous", "copy_b32_turned", "add_f32_turned"]
 
 
 def test_more_elements_than_32_bits_number(device):
     x = device.empty(DType.U8, LIMIT)
-    x.unary_impl(UnaryOp.NEG, layout((LIMIT,)))
-    result = x.unary_impl(UnaryOp.NEG, layout((LIMIT, 2), (1, 0)))
+    elementwise.unary(UnaryOp.NEG, at(x, (LIMIT,)))
+    result = elementwise.unary(UnaryOp.NEG, at(x, (LIMIT, 2), (1, 0)))
     assert device.names == ["neg_u8_contiguous", "neg_u8_strided", "neg_u8_strided", "neg_u8_strided"]
     strided_fields = [arguments.UNARY_STRIDED.unpack(packed) for _, _, _, packed in device.launches[1:]]
     assert sum(fields[2] for fields in strided_fields) == 2 * LIMIT
@@ -319,17 +327,17 @@ def test_scalars_are_converted_as_to_dtype_does(device):
         (DType.F8E4M3, 1e9, 0x7E), (DType.I64, 2**63 - 1, 2**63 - 1), (DType.F64, 1.0, 0x3FF0000000000000),
     ):  # fmt: skip
         x = device.empty(dtype, 4)
-        x.const_set(value, layout((4,)))
+        copy.fill(at(x, (4,)), value)
         assert arguments.FILL_CONTIGUOUS.unpack(device.launches[-1][3]) == (x.memory.address, 4, bits)
-    device.empty(DType.I16, 4).affine(layout((4,)), -2.9, 1e9)
+    elementwise.unary(MethodOp.AFFINE, at(device.empty(DType.I16, 4), (4,)), -2.9, 1e9)
     assert arguments.AFFINE_CONTIGUOUS.unpack(device.launches[-1][3])[-2:] == (-2, 32767)
 
 
 def test_dense_copies_need_no_kernel(device):
     x, y = device.empty(DType.F16, 100), device.empty(DType.F16, 100)
-    x.copy_strided_src(y, 10, layout((4, 5), None, 3))
-    x.copy2d(y, 4, 5, 5, 5, 0, 20)
-    x.to_dtype(layout((100,)), DType.F16)
+    copy.copy_to(at(x, (4, 5), None, 3), y, 10)
+    copy.copy_rows(x, y, 4, 5, 5, 5, 0, 20)
+    elementwise.cast(at(x, (100,)), DType.F16)
     assert not device.launches
     assert device.copies[:2] == [
         (y.memory.address + 20, x.memory.address + 6, 40),
@@ -339,17 +347,17 @@ def test_dense_copies_need_no_kernel(device):
 
 def test_overlapping_copies_go_by_way_of_other_memory(device):
     x = device.empty(DType.F32, 100)
-    x.copy_strided_src(x, 1, layout((50,)))
+    copy.copy_to(at(x, (50,)), x, 1)
     assert [to for to, _, _ in device.copies] != [x.memory.address + 4]
     assert len(device.copies) == 2
-    x.copy_strided_src(x, 50, layout((50,)))
+    copy.copy_to(at(x, (50,)), x, 50)
     assert device.copies[2:] == [(x.memory.address + 200, x.memory.address, 200)]
 
 
 def test_rows_are_gathered_in_wide_elements(device):
-    x, indexes = device.empty(DType.F16, 1000), device.empty(DType.I64, 10)
-    x.index_select(indexes, layout((10, 64)), layout((10,)), 0)
-    x.index_select(indexes, layout((10, 64), (65, 1)), layout((10,)), 0)
+    x, indexes = device.empty(DType.F16, 1000), at(device.empty(DType.I64, 10), (10,))
+    index_select(at(x, (10, 64)), indexes, 0)
+    index_select(at(x, (10, 64), (65, 1)), indexes, 0)
     assert device.names == ["gather_b128", "gather_b16"]
     _, _, _, errors, size, call, op, kind, row_stride, count, *_ = arguments.GATHER.unpack(device.launches[0][3])
     assert (errors, size, call, op, kind, row_stride, count) == (64, 10, 1, 4, 4, 8, 80)
@@ -359,10 +367,10 @@ def test_rows_are_gathered_in_wide_elements(device):
 def test_indexes_into_nothing_are_looked_at(device):
     x, indexes = device.empty(DType.F32, 0), device.empty(DType.I64, 10)
     x.index_select(indexes, layout((4, 0)), layout((10,)), 0)
-    x.index_add(layout((4, 0)), indexes, layout((10,)), x, layout((10, 0)), 0)
+    sums.index_add(at(x, (4, 0)), at(indexes, (10,)), at(x, (10, 0)), 0)
     assert device.names == ["index_check"] * 2
     x.index_select(indexes, layout((4, 0)), layout((0,)), 0)
-    x.index_add(layout((4, 0)), indexes, layout((0,)), x, layout((0, 0)), 0)
+    sums.index_add(at(x, (4, 0)), at(indexes, (0,)), at(x, (0, 0)), 0)
     assert device.looks == len(device.launches) == 2
 
 
@@ -388,8 +396,10 @@ PASSES = ["sort_count", "sort_scan", "sort_scatter"]
 )
 def test_added_elements_are_sorted_or_walked_by_threads_or_waves(device, shape, dim, name):
     device.driver.multiprocessors = 132
-    x, indexes = device.empty(DType.F32, math.prod(shape)), device.empty(DType.U32, math.prod(shape))
-    x.scatter_add(layout(shape), indexes, layout(shape), device.empty(DType.F32, x.length), layout(shape), dim)
+    x, indexes, source = (
+        at(device.empty(dtype, math.prod(shape)), shape) for dtype in (DType.F32, DType.U32, DType.F32)
+    )
+    sums.scatter_add(x, indexes, source, dim)
     assert device.names[-1] == f"scatter_add_f32_{name}"
     if name == "sorted":
         assert device.looks == 1
@@ -405,7 +415,7 @@ def test_an_index_that_positions_share_is_looked_at_once(device):
     device.driver.multiprocessors = 132
     x, indexes, source = (device.empty(dtype, 1 << 20) for dtype in (DType.F32, DType.I64, DType.F32))
     shape, shared = layout((1024, 1024)), layout((1024, 1024), (1, 0))
-    x.scatter_add(shape, indexes, shared, source, shape, 0)
+    sums.scatter_add(Operand(x, shape), Operand(indexes, shared), Operand(source, shape), 0)
     assert device.names[0] == "index_check"
     assert arguments.INDEX_CHECK.unpack(device.launches[0][3])[6:9] == (1024, 1, 1024)
 
@@ -414,7 +424,7 @@ def test_all_indexes_are_looked_at_before_anything_is_written(device):
     """Where the elements are more than one launch numbers."""
     x, indexes, source = (device.empty(dtype, 1 << 32) for dtype in (DType.U8, DType.U8, DType.U8))
     shape = layout((3, 1 << 30))
-    x.scatter_set(shape, indexes, shape, source, shape, 0)
+    scatter_set(*(Operand(storage, shape) for storage in (x, indexes, source)), 0)
     assert device.names == ["index_check"] * 2 + ["scatter_mark", "scatter_set_b8"] * 3
     assert {arguments.INDEX_CHECK.unpack(packed)[3] for *_, packed in device.launches[:2]} == {1}
     assert {arguments.SCATTER.unpack(packed)[6] for *_, packed in device.launches[2:]} == {1}
@@ -423,7 +433,8 @@ def test_all_indexes_are_looked_at_before_anything_is_written(device):
 def test_sums_of_short_floats_are_kept_in_long_ones(device):
     half, indexes = device.empty(DType.F16, 1 << 16), device.empty(DType.U32, 1 << 16)
     square = layout((256, 256))
-    half.scatter_add(square, indexes, square, device.empty(DType.F16, 1 << 16), square, 1)
+    source = device.empty(DType.F16, 1 << 16)
+    sums.scatter_add(*(Operand(storage, square) for storage in (half, indexes, source)), 1)
     casts = ["cast_f16_f32_contiguous", "cast_f32_f16_contiguous"]
     assert device.names == ["index_check", casts[0], "scatter_add_f16_waves", casts[1]]
 
@@ -431,59 +442,58 @@ def test_sums_of_short_floats_are_kept_in_long_ones(device):
 def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
     shape, x = (1 << 12, 1 << 14), device.empty(DType.F32, 1 << 26)
     indexes, source = device.empty(DType.I64, 1 << 26), device.empty(DType.F32, 1 << 26)
-    x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
-    x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
+    sums.scatter_add(at(x, shape), at(indexes, shape), at(source, shape), 1)
+    sums.scatter_add(at(x, (1 << 12, 4)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
     assert device.names == ["index_check", "scatter_add_f32_waves"] * 2
     # 8 waves a block: of 4 multiprocessors 32 each have room, of which 8 stay near where a line has 64 KiB.
     assert [blocks for _, _, blocks, _ in device.launches[1::2]] == [16, 16]
     device.driver.multiprocessors = 64
-    x.scatter_add(layout(shape), indexes, layout(shape), source, layout(shape), 1)
-    x.scatter_add(layout((1 << 12, 4)), indexes, layout((1 << 12, 64)), source, layout((1 << 12, 64)), 1)
+    sums.scatter_add(at(x, shape), at(indexes, shape), at(source, shape), 1)
+    sums.scatter_add(at(x, (1 << 12, 4)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
     assert [blocks for _, _, blocks, _ in device.launches[5::2]] == [64, 256]
 
 
 def test_few_keys_are_sorted_by_one_block(device):
     x, indexes, source = (device.empty(dtype, 1 << 20) for dtype in (DType.F32, DType.U32, DType.F32))
-    x.index_add(layout((300, 8)), indexes, layout((4096,)), source, layout((4096, 8)), 0)
+    sums.index_add(at(x, (300, 8)), at(indexes, (4096,)), at(source, (4096, 8)), 0)
     assert device.names == ["sort_keys", "index_add_f32"]
     assert not device.filled
     fields = arguments.SORT_KEYS.unpack(device.launches[0][3])
     assert (fields[5], fields[9:13]) == (300, (1, 300, 9, 4096))
-    x.index_add(layout((1 << 15, 8)), indexes, layout((4096,)), source, layout((4096, 8)), 0)
+    sums.index_add(at(x, (1 << 15, 8)), at(indexes, (4096,)), at(source, (4096, 8)), 0)
     assert device.names[2:] == ["sort_keys", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1 << 17)
     assert arguments.SORT_KEYS.unpack(device.launches[2][3])[10:13] == (0, 16, 4096)
-    x.index_add(layout((300, 8)), indexes, layout((4097,)), source, layout((4097, 8)), 0)
+    sums.index_add(at(x, (300, 8)), at(indexes, (4097,)), at(source, (4097, 8)), 0)
     assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)
-    x.scatter_add(layout((9,)), indexes, layout((4096,)), source, layout((4096,)), 0)
+    sums.scatter_add(at(x, (9,)), at(indexes, (4096,)), at(source, (4096,)), 0)
     assert device.names[13:] == ["sort_keys", "scatter_add_f32_sorted"]
 
 
 def added_in_order(target, indexes, source, dim):
     """The sums in the order of positions, in the compute dtype, rounded once."""
     compute = np.promote_types(target.dtype, np.float32) if target.dtype.kind == "f" else target.dtype
-    sums = np.moveaxis(target.astype(compute), dim, -1)
-    lines = np.indices(sums.shape[:-1])
+    totals = np.moveaxis(target.astype(compute), dim, -1)
+    lines = np.indices(totals.shape[:-1])
     indexes, source = np.moveaxis(indexes, dim, -1), np.moveaxis(source.astype(compute), dim, -1)
     for position in range(indexes.shape[-1]):
         row = indexes[..., position]
         named = row != np.iinfo(row.dtype).max
         place = (*(line[named] for line in lines), row[named])
-        sums[place] += source[..., position][named]
-    return np.moveaxis(sums, -1, dim).astype(target.dtype)
+        totals[place] += source[..., position][named]
+    return np.moveaxis(totals, -1, dim).astype(target.dtype)
 
 
-def adders():
-    sums = backend.part("ops.sums")
+def by_sorting(x, indexes, source, dim):
+    sums._add_sorted(x, indexes, source, dim, x.layout.end - x.layout.start_offset)
 
-    def by_sorting(x, indexes, source, dim):
-        sums._add_sorted(x, indexes, source, dim, x.layout.end - x.layout.start_offset)
 
-    def by(way):
-        return lambda *operands: sums._add_by_lines(sums._Way[way], "scatter_add", *operands)
-
-    return {"sorted": by_sorting, "threads": by("THREADS"), "waves": by("WAVES")}
+ADDERS = {
+    "sorted": by_sorting,
+    "threads": partial(sums._add_by_lines, sums._Way.THREADS, "scatter_add"),
+    "waves": partial(sums._add_by_lines, sums._Way.WAVES, "scatter_add"),
+}
 
 
 # The shape of the target, that of the indexes, and the dim.
@@ -509,8 +519,7 @@ ORDERS = {
 @pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.uint8])
 def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
-    operand, generator = backend.part("ops.operand").Operand, np.random.default_rng(7)
-    add = adders()[way]
+    generator, add = np.random.default_rng(7), ADDERS[way]
 
     def numbers(shape):
         drawn = generator.standard_normal(shape) * 30
@@ -524,20 +533,19 @@ def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
         wide = np.stack([x, x], -1)
         target = gpu.storage(wide)
         strides = tuple(2 * step for step in Layout.contiguous(shape).strides)
-        reached = operand(target, layout(shape, strides))
-        add(reached, *(operand(gpu.storage(array), layout(index_shape)) for array in (indexes, source)), dim)
+        add(at(target, shape, strides), *(at(gpu.storage(array), index_shape) for array in (indexes, source)), dim)
         wide[..., 0] = added_in_order(x, indexes, source, dim)
         np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{order} of {index_shape}")
 
 
 @pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
 def test_every_way_adds_one_row_to_all(gpu, way):
-    operand, generator = backend.part("ops.operand").Operand, np.random.default_rng(8)
+    generator = np.random.default_rng(8)
     x, row = generator.standard_normal((6, 7)).astype(np.float32), generator.standard_normal(6).astype(np.float32)
     indexes = generator.integers(0, 7, (6, 200)).astype(np.int32)
     target = gpu.storage(x)
-    source = operand(gpu.storage(row), layout((6, 200), (1, 0)))
-    adders()[way](operand(target, layout(x.shape)), operand(gpu.storage(indexes), layout((6, 200))), source, 1)
+    source = at(gpu.storage(row), (6, 200), (1, 0))
+    ADDERS[way](at(target, x.shape), at(gpu.storage(indexes), (6, 200)), source, 1)
     expected = added_in_order(x, indexes, np.broadcast_to(row[:, None], (6, 200)), 1)
     np.testing.assert_array_equal(target.to_numpy().reshape(x.shape), expected)
 
@@ -547,38 +555,37 @@ def test_every_way_adds_one_row_to_all(gpu, way):
 @pytest.mark.parametrize("length", [3, 150, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_every_way_writes_nothing_where_an_index_is_out_of_range(gpu, way, index, length, dtype):
-    operand, ones = backend.part("ops.operand").Operand, np.ones((3, length), dtype)
+    ones = np.ones((3, length), dtype)
     indexes = np.arange(3 * length).reshape(3, length) % 50
     good, bad = gpu.storage(indexes), indexes.copy()
     bad[2, length // 2] = index
-    target, source = gpu.storage(np.ones((3, 50), dtype)), operand(gpu.storage(ones), layout((3, length)))
+    target, source = gpu.storage(np.ones((3, 50), dtype)), at(gpu.storage(ones), (3, length))
 
     def add(places):
-        adders()[way](operand(target, layout((3, 50))), operand(places, layout((3, length))), source, 1)
+        ADDERS[way](at(target, (3, 50)), at(places, (3, length)), source, 1)
 
     add(gpu.storage(bad))
     with pytest.raises(InvalidIndex, match=f"scatter_add: index {index} is out of range; use one from 0 to 49"):
-        gpu.synchronize()
+        synchronize(gpu)
     assert target.to_numpy().tolist() == [1] * 150
     # Only the call that had the index is refused.
     add(gpu.storage(bad))
     add(good)
     with pytest.raises(InvalidIndex):
-        gpu.synchronize()
+        synchronize(gpu)
     counts = [np.bincount(line, minlength=50) for line in indexes]
     np.testing.assert_array_equal(target.to_numpy(), 1 + np.concatenate(counts))
 
 
 def test_a_scatter_of_several_parts_writes_nothing_where_an_index_is_out_of_range(gpu, monkeypatch):
-    index = backend.part("ops.index")
-    monkeypatch.setattr(index, "parts", lambda *arguments: parts(*arguments, limit=16))
+    monkeypatch.setattr("tallow.gpu_backend.ops.index.parts", lambda *arguments: parts(*arguments, limit=16))
     indexes = np.arange(50) % 10
     indexes[49] = 10
-    operands = gpu.storage(indexes), layout((50,)), gpu.storage(np.ones(50, np.int32)), layout((50,)), 0
     target = gpu.storage(np.zeros(10, np.int32))
-    target.scatter_set(layout((10,)), *operands)
+    chosen, source = at(gpu.storage(indexes), (50,)), at(gpu.storage(np.ones(50, np.int32)), (50,))
+    scatter_set(at(target, (10,)), chosen, source, 0)
     with pytest.raises(InvalidIndex, match="scatter_set: index 10 is"):
-        gpu.synchronize()
+        synchronize(gpu)
     assert target.to_numpy().tolist() == [0] * 10
 
 
@@ -599,16 +606,16 @@ def test_rows_are_added_in_the_order_of_positions(gpu, count, size):
     x, source = (generator.standard_normal((rows, 3)).astype(np.float32) for rows in (size, count))
     indexes = generator.integers(0, size, count).astype(np.int64)
     indexes[generator.random(count) < 0.05] = np.iinfo(np.int64).max
-    operands = gpu.storage(indexes), layout((count,)), gpu.storage(source), layout((count, 3)), 0
-    found = gpu.storage(x).index_add(layout((size, 3)), *operands).to_numpy().reshape(size, 3)
+    operands = at(gpu.storage(x), (size, 3)), at(gpu.storage(indexes), (count,)), at(gpu.storage(source), (count, 3))
+    found = sums.index_add(*operands, 0).to_numpy().reshape(size, 3)
     expected = added_in_order(x, np.broadcast_to(indexes[:, None], (count, 3)), source, 0)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_what_is_written_to_is_not_read(device):
     x = device.empty(DType.I64, 100)
-    square = layout((5, 5))
-    x.scatter_set(square, x, layout((5, 5), None, 50), x, square, 0)
+    square = at(x, (5, 5))
+    scatter_set(square, at(x, (5, 5), None, 50), square, 0)
     assert len(device.copies) == 1
     assert device.names == ["scatter_mark", "scatter_set_b64"]
     assert device.zeroed[0][1] == 100
@@ -617,8 +624,6 @@ def test_what_is_written_to_is_not_read(device):
 class Library:
     """A BLAS that notes its calls."""
 
-    dtypes = frozenset((DType.F16, DType.F32))
-
     def __init__(self):
         self.calls = []
 
@@ -626,33 +631,70 @@ class Library:
         self.calls.append((dtype, bmnk, lhs, rhs))
 
 
+def device_with(library):
+    """A device whose storages the dispatch takes for those of the backend, which has that BLAS alone."""
+    backend.require_package()
+    return Recorder(backend.own("Storage"), hipblas=library, cublas=library, miopen=None)
+
+
 def test_products_go_to_the_library_where_it_takes_them():
-    device = Recorder(blas=Library())
-    x, y = device.empty(DType.F32, 4096), device.empty(DType.I32, 4096)
+    library = Library()
+    device = device_with(library)
+    x, y = Storage(device.empty(DType.F32, 4096)), Storage(device.empty(DType.I32, 4096))
     a, b = layout((2, 8, 4)), layout((2, 4, 16), (0, 1, 4))
     x.matmul(x, (2, 8, 16, 4), a, b)
     x.matmul(x, (2, 8, 16, 4), layout((2, 8, 4), (64, 8, 2)), b)
     y.matmul(y, (2, 8, 16, 4), a, b)
     x.matmul(x, (2, 8, 16, 0), layout((2, 8, 0)), layout((2, 0, 16)))
-    assert [call[3].step for call in device.blas.calls] == [0, 0]
+    assert [call[3].step for call in library.calls] == [0, 0]
     assert device.names == ["copy_b32_strided", "matmul_i32"]
     assert device.zeroed[0][1] == 2 * 8 * 16 * 4
     assert arguments.MATMUL.unpack(device.launches[-1][3])[3:12] == (4, 1, 1, 4, 8, 16, 4, 2, 1)
 
 
 def test_convolutions_are_products_where_these_pay():
-    device = Recorder(blas=Library())
-    x, image = device.empty(DType.F32, 1 << 16), layout((2, 4, 8, 8))
+    library = Library()
+    device = device_with(library)
+    x, image = Storage(device.empty(DType.F32, 1 << 16)), layout((2, 4, 8, 8))
     sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
     for c_out, k in ((16, 3), (16, 1), (2, 3)):
         x.conv2d(image, x, layout((c_out, 4, k, k)), ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k))
     assert device.names == ["im2col_b32", "conv_f32_direct"]
-    assert [call[1] for call in device.blas.calls] == [(2, 16, 36, 36), (2, 16, 64, 4)]
+    assert [call[1] for call in library.calls] == [(2, 16, 36, 36), (2, 16, 64, 4)]
+
+
+class Images:
+    """A library of images that notes its calls and takes kernels of one size."""
+
+    def __init__(self, size):
+        self.size = size
+        self.calls = []
+
+    def conv2d(self, dtype, params, source, kernel, result):
+        self.calls.append((dtype, params.k_h))
+        return params.k_h == self.size
+
+
+def test_what_a_library_refuses_is_handed_on():
+    """On AMD hardware to MIOpen, then to hipBLAS, then to the kernel."""
+    pytest.importorskip("hip")
+    from tallow.rocm_backend import RocmStorage
+
+    images, blas = Images(5), Library()
+    device = Recorder(RocmStorage, miopen=images, hipblas=blas)
+    sizes = {"b_size": 2, "i_h": 8, "i_w": 8, "c_in": 4, "padding": 0, "stride": 1, "dilation": 1}
+    for dtype, c_out, k in ((DType.F32, 16, 5), (DType.F32, 16, 1), (DType.F32, 2, 3), (DType.F64, 16, 1)):
+        x = Storage(device.empty(dtype, 1 << 16))
+        params = ParamsConv2D(**sizes, c_out=c_out, k_h=k, k_w=k)
+        x.conv2d(layout((2, 4, 8, 8)), x, layout((c_out, 4, k, k)), params)
+    assert images.calls == [(DType.F32, 5), (DType.F32, 1), (DType.F32, 3)]
+    assert [call[0] for call in blas.calls] == [DType.F32, DType.F64]
+    assert device.names == ["conv_f32_direct"]
 
 
 def test_images_too_large_for_a_kernel_are_refused(device):
     x = device.empty(DType.U8, 4)
-    x.upsample_nearest2d(layout((3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
+    window.upsample_nearest2d(at(x, (3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
     assert len(device.launches) == 1
     with pytest.raises(InvalidArgument):
-        x.upsample_nearest2d(layout((1, 1, 2, 2)), 1, 1 << 31)
+        window.upsample_nearest2d(at(x, (1, 1, 2, 2)), 1, 1 << 31)

@@ -109,7 +109,7 @@ def multiply(rocm, dtype: DType, lhs: Operand, rhs: Operand) -> np.ndarray:
     n = rhs.view.shape[-1]
     b = int(np.prod(batch))
     result = rocm.empty(dtype, b * m * n)
-    rocm.blas.multiply(dtype, (b, m, n, k), lhs.matrices, rhs.matrices, result.memory.address)
+    rocm.hipblas.multiply(dtype, (b, m, n, k), lhs.matrices, rhs.matrices, result.memory.address)
     return result.to_numpy().astype(np.float64).reshape(*batch, m, n)
 
 
@@ -212,7 +212,7 @@ def test_the_handle_has_the_devices_stream_and_is_destroyed(rocm, host):
     blas = RocBlas.open(rocm.driver, rocm.allocator)
     created, set_stream = host.take_log()
     assert (created["call"], set_stream["call"]) == ("hipblasCreate", "hipblasSetStream")
-    assert set_stream["stream"] == rocm.driver.hip_stream.address
+    assert set_stream["stream"] == rocm.driver.stream
     assert host.live("hipblas handle") == handles + 1
     assert blas.dtypes == frozenset(DTYPES)
     blas.close()

@@ -61,7 +61,7 @@ def test_what_can_be_recovered_from(name, recoverable):
 
 
 def test_every_unrecoverable_name_is_one_of_hips():
-    assert {status.name for status in hip.hipError_t} >= error_module._UNRECOVERABLE
+    assert {status.name for status in hip.hipError_t} >= HipError.unrecoverable
 
 
 @pytest.mark.parametrize("error", [HipError("hipFree", "hipErrorInvalidValue", 1, "rocm:0"), HipClosed("<HipStream>")])

@@ -13,6 +13,7 @@ from tallow.dtype import DType
 from tallow.error import BackendUnavailable, OutOfMemory, TallowError
 from tallow.gpu_backend import kernels
 from tallow.gpu_backend.kernels import Kernels
+from tallow.gpu_backend.ops import memory
 from tallow.rocm_backend import RocmDevice
 from tallow.rocm_backend.hip import HipBackend, HipBuffer, HipError, HipEvent, HipModule, HipStream, error
 from tallow.rocm_backend.kernels import Hiprtc
@@ -26,7 +27,7 @@ from .filling import fill
 def the_next_op_works(rocm):
     yield
     assert fill(rocm) == [9] * 5
-    rocm.synchronize()
+    memory.synchronize(rocm)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def fresh(rocm, tmp_path, monkeypatch):
 def test_an_allocation_that_fails_once_is_tried_again(rocm, host):
     rocm.allocator.empty_cache()
     host.fail("hipMalloc")
-    assert rocm.zeros(Shape((1000,)), DType.F32).to_numpy().sum() == 0
+    assert memory.zeros(rocm, Shape((1000,)), DType.F32).to_numpy().sum() == 0
 
 
 def test_an_allocation_that_fails(rocm, host):
@@ -48,7 +49,7 @@ def test_an_allocation_that_fails(rocm, host):
     held = rocm.storage(np.arange(100))
     host.fail("hipMalloc", -1)
     with pytest.raises(OutOfMemory, match="rocm:0: no memory for 4194304 bytes") as raised:
-        rocm.zeros(Shape((1 << 20,)), DType.F32)
+        memory.zeros(rocm, Shape((1 << 20,)), DType.F32)
     assert (raised.value.device, raised.value.nbytes) == ("rocm:0", 1 << 22)
     host.fail(None)
     assert held.to_numpy().tolist() == list(range(100))
