@@ -1,6 +1,7 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
 import ast
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -50,6 +51,8 @@ _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
 _LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
 _NUMPY_RANK = 64
+# The names that the functions of a functor give to what is no parameter of it.
+_TAKEN_NAMES = ("self", "x", "op", "inner", "layout", "np", "numerics")
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 _NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
 
@@ -84,7 +87,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         groups=groups,
         torn_groups=torn_groups,
         functors=functors,
-        families=_with_functors(families, functors),
+        families=tuple(_with_functors(family, functors) for family in families),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
@@ -186,7 +189,8 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
 def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Functor:
     fields = Fields(value, f"op '{name}'", problems)
     result = fields.text_or_none("result")
-    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields)
+    # Tensor methods of two operands broadcast them, which a method of its own does not.
+    parameters = _parameters(fields) if kind == "unary" else {}
     nothing = Expression("", "", fields.location)
     functor = Functor(
         name=name,
@@ -213,74 +217,67 @@ def _parameters(fields: Fields) -> dict[str, float | None]:
     found: dict[str, float | None] = {}
     content = value.content if isinstance(value.content, dict) else {}
     if not content:
-        fields.problem(value.location, f"'parameters' of {fields.what} must be a mapping of names to defaults or null")
+        fields.problem(value.location, f"'parameters' of {fields.what} must map names to defaults or null")
     for name, inner in content.items():
         fields.check_name(name, inner.key_location)
+        if name in _TAKEN_NAMES:
+            message = f"'{name}' cannot be a parameter of {fields.what}, the name is taken; choose another one"
+            fields.problem(inner.key_location, message)
         default = inner.content
-        if default is not None and (not isinstance(default, int | float) or isinstance(default, bool)):
-            fields.problem(inner.location, f"the default of '{name}' must be a number or null, not {inner.type_name}")
-            default = None
+        is_number = isinstance(default, int | float) and not isinstance(default, bool)
         found[name] = default if isinstance(default, int | float) else None
+        if default is not None and not is_number:
+            fields.problem(inner.location, f"the default of '{name}' must be a number or null, not {inner.type_name}")
+        elif isinstance(default, float) and not math.isfinite(default):
+            fields.problem(inner.location, f"the default of '{name}' must be a finite number, not {default}")
+        elif default is None and any(other is not None for other in found.values()):
+            message = f"parameter '{name}' without a default follows one with a default; move it before that one"
+            fields.problem(inner.key_location, message)
     return found
 
 
-def _with_functors(families: tuple[Family, ...], kinds: Mapping[str, FunctorKind]) -> tuple[Family, ...]:
-    """The families of storage methods with those that are functors, each beside the method of its kind."""
-    methods = _functor_methods(kinds)
-    return tuple(
-        replace(
-            family,
-            methods=(
-                *family.methods,
-                *(m for m in methods if m.kind in [other.kind for other in family.methods if other.kind]),
-            ),
-        )
-        for family in families
+def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
+    """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
+    names = {method.kind for method in family.methods}
+    own = [kind for kind in kinds.values() if kind.name in names]
+    functors = [_functor_method(kind, functor) for kind in own for functor in kind.methods]
+    return replace(family, methods=(*family.methods, *functors))
+
+
+def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
+    """The storage method, and the tensor method, of a functor with parameters."""
+    layouts = ("layout",) if len(kind.operands) == 1 else ("lhs_layout", "rhs_layout")
+    others = ("rhs",)[: len(kind.operands) - 1]
+    parameters = [
+        *(Parameter(name, "Storage") for name in others),
+        *(Parameter(name, "Layout") for name in layouts),
+        *(Parameter(name, "int | float") for name in functor.parameters),
+    ]
+    front = [Parameter("other", "Self | float")][: len(others)]
+    front += [
+        Parameter(name, "float" if default is None else f"float = {default!r}")
+        for name, default in functor.parameters.items()
+    ]
+    same = Names(("same",), (functor.location,), listed=False)
+    operands = [
+        Operand(name, layout, functor.dtypes if position == 0 else same, functor.location)
+        for position, (name, layout) in enumerate(zip(("self", *others), layouts, strict=True))
+    ]
+    return Method(
+        name=functor.name,
+        signature=Signature(functor.name, tuple(parameters), "Storage"),
+        doc=sentence(f"{functor.doc}; {functor.edges}"),
+        kind=kind.name,
+        functor=functor.name,
+        operands=tuple(operands),
+        dtypes=None,
+        unsupported=kind.unsupported,
+        checks=(Check(Call("same_shape", layouts), functor.location),) if others else (),
+        errors={"ShapeMismatch": functor.location} if others else {},
+        tensor=Signature(functor.name, tuple(front), "Tensor"),
+        is_broken=False,
+        location=functor.location,
     )
-
-
-def _functor_methods(kinds: Mapping[str, FunctorKind]) -> tuple[Method, ...]:
-    """A storage method for each functor with parameters."""
-    found = []
-    for kind in kinds.values():
-        layouts = ("layout",) if len(kind.operands) == 1 else ("lhs_layout", "rhs_layout")
-        others = ("rhs",)[: len(kind.operands) - 1]
-        for functor in kind.methods:
-            parameters = [
-                *(Parameter(name, "Storage") for name in others),
-                *(Parameter(name, "Layout") for name in layouts),
-                *(Parameter(name, "int | float") for name in functor.parameters),
-            ]
-            names = functor.dtypes
-            same = Names(("same",), (functor.location,), listed=False)
-            operands = [
-                Operand(name, layout, names if position == 0 else same, functor.location)
-                for position, (name, layout) in enumerate(zip(("self", *others), layouts, strict=True))
-            ]
-            call = Call("same_shape", layouts)
-            front = [Parameter("other", "Self | float")][: len(others)]
-            front += [
-                Parameter(name, "float" if default is None else f"float = {default!r}")
-                for name, default in functor.parameters.items()
-            ]
-            found.append(
-                Method(
-                    name=functor.name,
-                    signature=Signature(functor.name, tuple(parameters), "Storage"),
-                    doc=sentence(f"{functor.doc}; {functor.edges}"),
-                    kind=kind.name,
-                    functor=functor.name,
-                    operands=tuple(operands),
-                    dtypes=None,
-                    unsupported=kind.unsupported,
-                    checks=(Check(call, functor.location),) if others else (),
-                    errors={"ShapeMismatch": functor.location} if others else {},
-                    tensor=Signature(functor.name, tuple(front), "Tensor"),
-                    is_broken=False,
-                    location=functor.location,
-                )
-            )
-    return tuple(found)
 
 
 def _expression(fields: Fields, key: str) -> Expression:
@@ -541,4 +538,4 @@ def _runtime(value: Value, what: str, problems: list[Problem]) -> tuple[str | No
     parts.finish()
     if len(problems) == before and isinstance(value.content, dict) and (package is None) == (missing is None):
         parts.problem(parts.key_location, f"{what} must have one key: its 'package', or why it is 'missing'")
-    return package, missing
+    return package, missing if package is None else None

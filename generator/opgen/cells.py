@@ -41,7 +41,10 @@ def _lowerings(value: Value, what: str, problems: list[Problem]) -> tuple[Loweri
 
 
 def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
-    if isinstance(value.content, str):
+    if not isinstance(value.content, dict):
+        if not isinstance(value.content, str):
+            problems.append(Problem(value.location, f"{what} is {value.type_name}; {_FORM}"))
+            return Lowering((), None, None, None, None, value.key_location)
         return Lowering((_function(value, what, problems, None),), None, None, None, None, value.key_location)
     fields = Fields(value, what, problems)
     before = len(problems)
@@ -73,11 +76,14 @@ def _calls(value: Value, what: str, problems: list[Problem]) -> tuple[FunctionCa
                 calls.append(_function(inner, what, problems, library))
         else:
             calls.append(_function(element, what, problems, None))
-    for position, call in enumerate(calls):
+    for position, call in enumerate(calls if all(call.function for call in calls) else ()):
         is_last = position == len(calls) - 1
-        if is_last != (call.library is None):
-            mend = "end the list with a call that needs no library" if is_last else "move it to the end of the list"
-            problems.append(Problem(call.location, f"{what} cannot hand on from '{call}'; {mend}"))
+        if is_last and call.library is not None:
+            message = f"{what} ends with '{call}', which may refuse; end the list with a call that needs no library"
+            problems.append(Problem(call.location, message))
+        elif not is_last and call.library is None:
+            message = f"{what} goes on after '{call}', which takes everything; move it to the end of the list"
+            problems.append(Problem(call.location, message))
     if not calls:
         problems.append(Problem(value.location, f"{what} calls nothing; {_FORM}"))
     return tuple(calls)
@@ -86,6 +92,7 @@ def _calls(value: Value, what: str, problems: list[Problem]) -> tuple[FunctionCa
 def _function(value: Value, what: str, problems: list[Problem], library: str | None) -> FunctionCall:
     match = _CALL.fullmatch(value.content) if isinstance(value.content, str) else None
     if match is None:
-        problems.append(Problem(value.location, f"{what} cannot call '{value.content}'; write 'module.function'"))
+        given = f"'{value.content}'" if isinstance(value.content, str) else value.type_name
+        problems.append(Problem(value.location, f"{what} cannot call {given}; write 'module.function'"))
         return FunctionCall("", "", library, value.location)
     return FunctionCall(match[1], match[2], library, value.location)

@@ -19,7 +19,11 @@ def check(spec: Spec, problems: list[Problem]) -> None:
         _check_method(spec, method, problems)
     for method in spec.device_methods:
         _check_method(spec, method, problems)
+    chosen = {method.kind for method in spec.storage_methods()}
     for kind in spec.functors.values():
+        for functor in kind.methods if kind.name not in chosen and chosen <= {None, *spec.functors} else ():
+            message = f"op '{functor.name}' is a method beside the one with 'ops: {kind.name}', which is missing"
+            problems.append(Problem(functor.location, f"{message}; write it to a file of spec/storage"))
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
             if functor.result is not None and functor.result not in _dtype_names(spec):
@@ -98,14 +102,14 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
     if not spec.backends:
         problems.append(Problem(Location(Path("spec/backends")), "no backend is here; write the file of one"))
     whole = [backend for backend in spec.backends if backend.path not in torn]
-    for key in ("class_prefix", "extra", "label", "preference", "dlpack"):
+    for key in ("class_prefix", "package", "extra", "label", "preference", "dlpack"):
         counted = Counter(getattr(backend, key) for backend in whole)
         for backend in whole:
             value = getattr(backend, key)
             if value is not None and counted[value] > 1:
                 shown = f"'{value}'" if isinstance(value, str) else value
                 message = f"{key} {shown} is used by more than one backend; choose another"
-                problems.append(Problem(backend.place(key), message))
+                problems.append(Problem(backend.place(key, "runtime"), message))
     owners: dict[str, str] = {}
     for backend in spec.backends:
         for target, location in backend.code_objects.targets.items() if backend.code_objects else ():
@@ -113,6 +117,12 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
             if owners.setdefault(target, backend.name) != backend.name:
                 message = f"target '{target}' is one of backend '{owners[target]}' too; remove it from one of the two"
                 problems.append(Problem(location, message))
+    storage = {method.name: method.location for method in spec.storage_methods()}
+    for method in spec.device_methods:
+        # Cells and the support matrix call both by their names alone.
+        if method.name in storage:
+            message = f"device method '{method.name}' has the name of a storage method, from {storage[method.name]}"
+            problems.append(Problem(method.location, f"{message}; choose another name"))
     for name in FUNCTOR_KINDS:
         if name not in spec.functors:
             problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))

@@ -1,16 +1,17 @@
 """Stage 7: how emitted Python is laid out. Templates lay out statements; ruff breaks lines and sorts imports."""
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
+from ruff import find_ruff_bin
+
 from opgen.problem import Refusal
 from opgen.views.python import LINE_LENGTH
 
-# Imports that nothing uses go: a template lists what any of its outputs may need. Imports and __all__ are sorted.
-_RULES = "F401,I,RUF022"
+# Imports that nothing uses go, and conditions left empty by it: a template lists what any of its outputs may need.
+_RULES = "F401,TC005,I,RUF022"
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 
 
@@ -33,7 +34,7 @@ def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
 
 
 def _ruff(*arguments: str) -> None:
-    command = [sys.executable, "-m", "ruff", *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run([find_ruff_bin(), *arguments], capture_output=True, text=True, check=False)
     if result.returncode:
-        raise FormatError((result.stderr or result.stdout).strip())
+        reason = (result.stderr or result.stdout).strip()
+        raise FormatError(f"ruff cannot format what was emitted: {reason}; report this")

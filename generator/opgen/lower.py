@@ -1,112 +1,167 @@
 """Stage 3, second half: what every backend does for every op and dtype, from its own file and those that it extends."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from opgen.check import are_known
-from opgen.model import Backend, BackendFamily, Cells, Lowering, Method, Spec
+from opgen.model import FUNCTOR_KINDS, Backend, BackendFamily, Cells, Lowering, Lowerings, Method, Spec, Table
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.views.dispatch import custom_class
 
 Owner: TypeAlias = Backend | BackendFamily
+Subject: TypeAlias = tuple[Method, str | None]
+# Where a cell stands: a table of a file's cells, and a key of it.
+Key: TypeAlias = tuple[str, str]
+# Where the cell of an op may stand that has none, and the dtypes of one that has a cell for others alone.
+Lacking: TypeAlias = tuple[list[Key], tuple[str, ...]]
 
 
 def lower(spec: Spec, problems: list[Problem]) -> Spec:
     """The spec with the lowering of every op on every backend; mistakes of cells go to `problems`."""
-    owners: tuple[Owner, ...] = (*spec.backend_families, *spec.backends)
-    for owner in owners:
+    for family in spec.backend_families:
+        _check_name(spec, family, problems)
+    for owner in _extended(spec).values():
         _check_cells(spec, owner, problems)
-    return replace(
-        spec,
-        lowerings={backend.name: _lowered(spec, backend, problems) for backend in spec.backends},
-        packages={
-            backend.name: tuple(owner.package for owner in chain(spec, backend, []) if owner.package is not None)
-            for backend in spec.backends
-        },
-    )
+    chains = {backend.name: _chain(spec, backend) for backend in spec.backends}
+    # A file with a mistake may not say what it means to: what it lacks is noted when it has none.
+    torn = {problem.location.path for problem in problems}
+    lowerings = {}
+    for backend in spec.backends:
+        owners = chains[backend.name]
+        _check_extends(spec, owners, backend, problems)
+        lacking: list[Lacking] = []
+        lowerings[backend.name] = _lowered(spec, owners, backend, lacking)
+        if _is_whole(owners) and not spec.torn_groups and torn.isdisjoint(owner.path for owner in owners):
+            _note_lacking(spec, backend, lacking, problems)
+    packages = {
+        name: tuple(owner.package for owner in owners if owner.package is not None) if _is_whole(owners) else ()
+        for name, owners in chains.items()
+    }
+    return replace(spec, lowerings=lowerings, packages=packages)
 
 
-def chain(spec: Spec, backend: Backend, problems: list[Problem]) -> list[Owner]:
-    """The backend and what it extends, one after the other."""
+def _extended(spec: Spec) -> dict[str, Owner]:
+    """What a backend may extend, by name."""
     known: dict[str, Owner] = {family.name: family for family in spec.backend_families}
-    known.update({other.name: other for other in spec.backends})
+    return known | {backend.name: backend for backend in spec.backends}
+
+
+def _chain(spec: Spec, backend: Backend) -> list[Owner]:
+    """The backend and what it extends, one after the other, up to where there is nothing to extend."""
+    known = _extended(spec)
     owners: list[Owner] = [backend]
-    while (name := getattr(owners[-1], "extends", None)) is not None:
-        last = owners[-1]
-        place = last.place("extends") if isinstance(last, Backend) else Location(last.path)
-        if name not in known:
-            message = f"backend '{last.name}' extends unknown '{name}'{did_you_mean(name, known)}"
-            if last is backend:
-                problems.append(Problem(place, f"{message}; write the name of a family or of a backend"))
-            break
-        names = [owner.name for owner in owners]
-        if name in names:
-            # Noted once, at the first backend of the ring.
-            if name == backend.name == min(names):
-                message = f"backends extend each other: {' -> '.join([*names, name])}; write one of them out"
-                problems.append(Problem(place, message))
-            break
-        owners.append(known[name])
+    while (owner := known.get(_extends(owners[-1]) or "")) is not None and owner not in owners:
+        owners.append(owner)
     return owners
 
 
-def _lowered(
-    spec: Spec, backend: Backend, problems: list[Problem]
-) -> Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]:
-    """By method and op, then by dtype, what a backend does."""
-    owners = chain(spec, backend, problems)
+def _extends(owner: Owner) -> str | None:
+    return owner.extends if isinstance(owner, Backend) else None
+
+
+def _is_whole(owners: Sequence[Owner]) -> bool:
+    """Whether all that the first of `owners` extends is there."""
+    return _extends(owners[-1]) is None and all(getattr(owner, "missing", None) is None for owner in owners)
+
+
+def _check_name(spec: Spec, family: BackendFamily, problems: list[Problem]) -> None:
+    path = next((backend.path for backend in spec.backends if backend.name == family.name), None)
+    if path is not None:
+        message = f"family '{family.name}' has the name of the backend in {path.as_posix()}; rename one of the two"
+        problems.append(Problem(Location(family.path), message))
+
+
+def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, problems: list[Problem]) -> None:
+    """Note what is wrong with what a backend extends; not again what is wrong further on in its chain."""
+    name, place = backend.extends, backend.place("extends")
+    if name is None:
+        return
+    known = _extended(spec)
+    names = [owner.name for owner in owners]
+    if backend.missing is not None:
+        message = f"backend '{backend.name}' extends '{name}' but has no runtime; remove 'extends', or name its package"
+        problems.append(Problem(place, message))
+    elif name not in known:
+        message = f"backend '{backend.name}' extends '{name}', which is neither a family nor a backend"
+        others = [other.name for other in known.values() if getattr(other, "missing", None) is None]
+        problems.append(Problem(place, message + did_you_mean(name, others)))
+    elif getattr(known[name], "missing", None) is not None:
+        message = f"backend '{backend.name}' extends '{name}', which has no runtime and no cells; write its own cells"
+        problems.append(Problem(place, message))
+    elif _extends(owners[-1]) == backend.name == min(names):
+        # A ring is noted once, at the first of its backends.
+        message = (
+            f"backends extend each other: {' -> '.join([*names, backend.name])}; write the cells of one of them out"
+        )
+        problems.append(Problem(place, message))
+
+
+def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: list[Lacking]) -> Lowerings:
+    """By method and op, then by dtype, what a backend does; what has no cell goes to `lacking`."""
     found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
     for part, method in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
-            found[method.name, op] = MappingProxyType(_of_op(spec, backend, owners, (part, method, op), problems))
+            wanted = spec.op_dtypes(method, op)
+            dtypes: tuple[str | None, ...] = (None,) if wanted is None else wanted
+            if backend.missing is not None:
+                reason = Lowering((), None, None, backend.missing, None, backend.place("runtime"))
+                found[method.name, op] = dict.fromkeys(dtypes, reason)
+                continue
+            keys = keys_of(part, method, op)
+            cells = (_table(owner.cells, key[0]).get(key[1], ()) for owner in owners for key in keys)
+            done = _by_dtype(spec, [lowering for cell in cells for lowering in cell], dtypes)
+            found[method.name, op] = MappingProxyType(done)
+            if len(done) < len(dtypes):
+                lacking.append((keys, tuple(str(dtype) for dtype in dtypes if dtype not in done) if done else ()))
     return found
 
 
-def _of_op(
-    spec: Spec,
-    backend: Backend,
-    owners: list[Owner],
-    subject: tuple[str, Method, str | None],
-    problems: list[Problem],
-) -> dict[str | None, Lowering]:
-    part, method, op = subject
-    wanted = spec.op_dtypes(method, op)
-    places: tuple[str | None, ...] = (None,) if wanted is None else wanted
-    if backend.missing is not None:
-        return dict.fromkeys(places, Lowering((), None, None, backend.missing, None, backend.place("runtime")))
+def _note_lacking(spec: Spec, backend: Backend, lacking: Sequence[Lacking], problems: list[Problem]) -> None:
+    """Note the cells that a backend lacks, those to write at one place together."""
+    together: dict[tuple[Location, tuple[str, ...]], list[str]] = {}
+    for keys, dtypes in lacking:
+        written = (backend.cells.locations.get(f"{part}.{name}") for part, name in keys)
+        place = next((location for location in written if location is not None), backend.place(keys[0][0]))
+        together.setdefault((place, dtypes), []).append(keys[0][1])
+    for (place, dtypes), names in together.items():
+        of = f" of {', '.join(dtypes)}" if dtypes else ""
+        shown = ", ".join(f"'{name}'" for name in _shortened(spec, names))
+        message = f"backend '{backend.name}' has no cell{of} for {shown}"
+        problems.append(Problem(place, f"{message}; write what it calls, or '{{unsupported: reason}}'"))
+
+
+def _by_dtype(spec: Spec, lowerings: Sequence[Lowering], dtypes: Sequence[str | None]) -> dict[str | None, Lowering]:
+    """The first of `lowerings` for each of `dtypes` that has one."""
     found: dict[str | None, Lowering] = {}
-    is_written = False
-    for owner in owners:
-        for key in keys_of(part, method, op):
-            table = _tables(owner.cells)[key[0]]
-            is_written |= key[1] in table
-            for lowering in table.get(key[1], ()):
-                for dtype in places if lowering.dtypes is None else spec.resolve(lowering.dtypes):
-                    if dtype in places:
-                        found.setdefault(dtype, lowering)
-    missing = [str(dtype) for dtype in places if dtype not in found]
-    if missing and (not is_written or found):
-        name = method.name if op is None else f"{method.name}.{op}"
-        of = f" of {', '.join(missing)}" if wanted is not None and found else ""
-        message = (
-            f"backend '{backend.name}' has no cell{of} for '{name}'; write what it calls, or 'unsupported: reason'"
-        )
-        keys = [f"{key[0]}.{key[1]}" for key in keys_of(part, method, op)]
-        written = [backend.cells.locations[key] for key in keys if key in backend.cells.locations]
-        problems.append(Problem(written[0] if written else backend.place(part), message))
+    for lowering in lowerings:
+        own = dtypes if lowering.dtypes is None else spec.resolve(lowering.dtypes)
+        for dtype in own:
+            if dtype in dtypes:
+                found.setdefault(dtype, lowering)
     return found
 
 
-def keys_of(part: str, method: Method, op: str | None) -> list[tuple[str, str]]:
-    """Where the cell of an op may stand, the most particular place first: a table and a key of it."""
+def _shortened(spec: Spec, names: Sequence[str]) -> list[str]:
+    """The names of cells, that of a kind in place of those of all its functors."""
+    shortened: dict[str, None] = {}
+    for name in names:
+        kind = spec.functors.get(name.partition(".")[0])
+        every = [f"{kind.name}.{functor.name}" for functor in kind.functors] if kind and "." in name else []
+        shortened[kind.name if kind and every and set(every) <= set(names) else name] = None
+    return list(shortened)
+
+
+def keys_of(part: str, method: Method, op: str | None) -> list[Key]:
+    """Where the cell of an op may stand, the most particular place first."""
     if method.kind is None:
         return [(part, method.name)]
     return [("functors", f"{method.kind}.{method.functor or op}"), ("functors", method.kind)]
 
 
-def _tables(cells: Cells) -> Mapping[str, Mapping[str, tuple[Lowering, ...]]]:
-    return {"functors": cells.functors, "storage": cells.storage, "device": cells.device}
+def _table(cells: Cells, part: str) -> Table:
+    return {"functors": cells.functors, "storage": cells.storage, "device": cells.device}[part]
 
 
 def _methods(spec: Spec) -> Iterator[tuple[str, Method]]:
@@ -119,64 +174,97 @@ def _methods(spec: Spec) -> Iterator[tuple[str, Method]]:
 def _check_cells(spec: Spec, owner: Owner, problems: list[Problem]) -> None:
     """Note the cells of a file that belong to no op, that name what is not there, or that say something twice."""
     what = f"{'backend' if isinstance(owner, Backend) else 'family'} '{owner.name}'"
-    subjects: dict[tuple[str, str], list[tuple[Method, str | None]]] = {}
+    subjects: dict[Key, list[Subject]] = {}
     for part, method in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
             for key in keys_of(part, method, op):
                 subjects.setdefault(key, []).append((method, op))
-    broken = {(part, method.name) for part, method in _methods(spec) if method.is_broken}
-    for part, table in _tables(owner.cells).items():
-        known = [name for table_name, name in subjects if table_name == part]
-        for name, lowerings in table.items():
+    for part in ("functors", "storage", "device"):
+        for name, lowerings in _table(owner.cells, part).items():
             place = owner.cells.locations[f"{part}.{name}"]
             if isinstance(owner, Backend) and owner.missing is not None:
-                message = f"{what} has a cell of '{name}' but no runtime; remove the cell, or name its package"
+                message = f"{what} has a cell for '{name}' but no runtime; remove the cell, or name its package"
                 problems.append(Problem(place, message))
-            elif (part, name) not in subjects:
-                if (part, name) not in broken:
-                    noun = {"functors": "functor", "storage": "storage method", "device": "device method"}[part]
-                    problems.append(Problem(place, f"unknown {noun} '{name}' in {what}{did_you_mean(name, known)}"))
-            else:
-                _check_lowerings(spec, owner, f"'{name}' of {what}", subjects[part, name], lowerings, problems)
+            elif (part, name) in subjects:
+                _check_lowerings(spec, f"'{name}' of {what}", subjects[part, name], lowerings, problems)
+            elif not _is_noted(spec, part, name):
+                noun = {"functors": "functor", "storage": "storage method", "device": "device method"}[part]
+                message = f"unknown {noun} '{name}' in {what}"
+                problems.append(Problem(place, message + _mend(spec, part, name, list(subjects))))
+
+
+def _is_noted(spec: Spec, part: str, name: str) -> bool:
+    """Whether a mistake elsewhere, which is noted there, is why a cell belongs to no op."""
+    broken = [(place, method) for place, method in _methods(spec) if method.is_broken]
+    if part != "functors":
+        return (part, name) in [(place, method.name) for place, method in broken]
+    kind = name.partition(".")[0]
+    misnamed = any(method.kind not in (None, *spec.functors) for _, method in _methods(spec))
+    return misnamed or kind in [method.kind for _, method in broken] or kind in {*FUNCTOR_KINDS} - {*spec.functors}
+
+
+def _mend(spec: Spec, part: str, name: str, keys: Sequence[Key]) -> str:
+    """The end of the message about a cell that belongs to no op."""
+    functors = [other for table, other in keys if table == "functors"]
+    known = [other for table, other in keys if table == part]
+    if part == "storage":
+        # A functor stands below `functors`, and so do the ops of a method that chooses between them.
+        kinds = {method.name: method.kind for method in spec.storage_methods() if method.functor is None}
+        own = kinds.get(name) or next((other for other in functors if other.partition(".")[2] == name), None)
+        if own is not None:
+            return f"; write it as '{own}' below 'functors'"
+    if part == "functors":
+        kind, dot, _ = name.partition(".")
+        if kind in spec.functors and kind not in functors:
+            return f"; no storage method has 'ops: {kind}', write one or remove the cell"
+        of_kind = [other for other in functors if dot and other.startswith(f"{kind}.")]
+        known = of_kind or [other for other in functors if "." not in other]
+    return did_you_mean(name, known)
 
 
 def _check_lowerings(
     spec: Spec,
-    owner: Owner,
     what: str,
-    subjects: list[tuple[Method, str | None]],
-    lowerings: tuple[Lowering, ...],
+    subjects: Sequence[Subject],
+    lowerings: Sequence[Lowering],
     problems: list[Problem],
 ) -> None:
     named = [spec.op_dtypes(method, op) for method, op in subjects]
-    wanted = None if named[0] is None else {dtype for dtypes in named for dtype in dtypes or ()}
-    seen: set[str] = set()
+    wanted = [None] if named[0] is None else [dtype for dtypes in named for dtype in dtypes or ()]
+    # Of ops whose dtypes are wrong, which is noted, it is not known what they lack.
+    names_of_ops = [spec.op_names(method, op) for method, op in subjects]
+    is_sure = all(names is None or (names.texts and are_known(spec, names, (), [])) for names in names_of_ops)
+    seen: set[str | None] = set()
     for lowering in lowerings:
-        if isinstance(owner, Backend):
-            _check_libraries(owner, what, lowering, problems)
-        if lowering.dtypes is not None and wanted is None:
-            problems.append(Problem(lowering.location, f"{what} has no dtype; remove 'dtypes'"))
+        place = lowering.location
+        _check_form(what, subjects, lowering, problems)
+        names = lowering.dtypes
+        if names is not None and named[0] is None:
+            problems.append(Problem(place, f"{what} has no dtype; remove 'dtypes'"))
             continue
-        if wanted is None:
+        if names is not None and not are_known(spec, names, (), problems):
             continue
-        if lowering.dtypes is not None and not are_known(spec, lowering.dtypes, (), problems):
-            continue
-        dtypes = sorted(wanted) if lowering.dtypes is None else spec.resolve(lowering.dtypes)
-        if lowering.dtypes is not None and lowering.dtypes.listed:
-            for dtype in dtypes:
-                if dtype not in wanted:
-                    problems.append(
-                        Problem(lowering.location, f"{what} lists {dtype}, which the op does not have; remove it")
-                    )
+        dtypes = [*dict.fromkeys(wanted)] if names is None else spec.resolve(names)
         for dtype in dtypes:
-            if dtype in seen and dtype in wanted:
-                problems.append(Problem(lowering.location, f"{what} has two cells for {dtype}; keep one"))
+            if dtype not in wanted:
+                if is_sure and names is not None and names.listed:
+                    message = f"{what} lists {dtype}, which the op does not have; remove it"
+                    problems.append(Problem(place, message))
+            elif dtype in seen:
+                of = f" for {dtype}" if dtype is not None else ""
+                problems.append(Problem(place, f"{what} has two cells{of}; keep one"))
         seen.update(dtypes)
 
 
-def _check_libraries(owner: Backend, what: str, lowering: Lowering, problems: list[Problem]) -> None:
-    known = [library.name for library in owner.libraries]
-    for call in lowering.calls:
-        if call.library is not None and call.library not in known:
-            mend = did_you_mean(call.library, known) or "; write it to 'libraries'"
-            problems.append(Problem(call.location, f"{what} calls the unknown library '{call.library}'{mend}"))
+def _check_form(what: str, subjects: Sequence[Subject], lowering: Lowering, problems: list[Problem]) -> None:
+    """Note a cell of a form that its methods cannot be lowered to."""
+    for method, _ in subjects:
+        if (lowering.calls or lowering.attribute is not None) and custom_class(method) is not None:
+            message = f"{what} runs a user's op; write '{{forward: name}}'"
+        elif lowering.forward is not None and custom_class(method) is None:
+            message = f"{what} takes no user's op to forward to; write a call such as 'module.function'"
+        elif lowering.attribute is not None and method.signature.parameters:
+            message = f"{what} has arguments, which an attribute takes none of; write a call such as 'module.function'"
+        else:
+            continue
+        problems.append(Problem(lowering.location, message))

@@ -36,13 +36,14 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
     found = []
     lowerings = spec.lowerings[backend.name][method.name, op]
     has = spec.op_dtypes(method, op)
+    place = (spec.functor(method, op) or method).location
     for dtype in (None,) if has is None else tuple(dtype.name for dtype in spec.dtypes):
         if has is None or dtype in has:
             lowering = lowerings[dtype]
             status = "supported" if lowering.unsupported is None else "unsupported"
             via, reason, source = lowering.via, lowering.unsupported, lowering.location
         else:
-            status, via, reason, source = "unsupported", None, op_reason(spec, method), method.location
+            status, via, reason, source = "unsupported", None, op_reason(spec, method), place
         found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, source))
     return found
 

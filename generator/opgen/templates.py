@@ -26,7 +26,7 @@ class Templates:
         self._folder = folder
         self._texts: dict[PurePosixPath, str | None] = {}
         self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
-        self._functions: dict[PurePosixPath, Mapping[str, Callable]] = {}
+        self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted(self._walk()))
 
@@ -59,23 +59,25 @@ class Templates:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
 
-    def functions(self, path: PurePosixPath) -> Mapping[str, Callable]:
-        """The functions that a module defines at its top; none of one that is missing, or no Python yet."""
+    def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
+        """The functions that a module defines at its top for others; None of a text that is no Python."""
         if path not in self._functions:
-            self._functions[path] = dict(_functions(self.text(path) or ""))
+            self._functions[path] = _functions(self.text(path) or "")
         return self._functions[path]
 
 
-def _functions(text: str) -> Iterator[tuple[str, Callable]]:
+def _functions(text: str) -> dict[str, Callable] | None:
     try:
         body = ast.parse(text).body
-    except SyntaxError:
-        return
-    for node in body:
-        if isinstance(node, ast.FunctionDef):
-            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-            required = len(names) - len(node.args.defaults)
-            yield node.name, Callable(tuple(names), required, node.args.vararg is not None)
+    except (SyntaxError, ValueError):
+        return None
+    functions = (node for node in body if isinstance(node, ast.FunctionDef))
+    return {node.name: _callable(node) for node in functions if not node.name.startswith("_")}
+
+
+def _callable(node: ast.FunctionDef) -> Callable:
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None)
 
 
 def place(template: PurePosixPath, line: int = 1) -> Location:

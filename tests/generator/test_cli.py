@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from itertools import product
@@ -63,12 +64,23 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
 
 
 def test_cells_have_one_schema(cells: list[Row]) -> None:
-    assert {tuple(cell) for cell in cells} == {("method", "op", "backend", "dtype", "status", "via", "reason")}
-    assert {cell["status"] for cell in cells} <= {"supported", "unsupported", "unavailable"}
+    keys = ("method", "op", "backend", "dtype", "status", "via", "reason", "source")
+    assert {tuple(cell) for cell in cells} == {keys}
     for cell in cells:
-        # What is done says how, what is not says why, what waits for a runtime says both.
-        assert (cell["via"] is None) == (cell["status"] == "unsupported"), cell
-        assert (cell["reason"] is None) == (cell["status"] == "supported"), cell
+        # What is done says how, what is not says why, and both where the spec says so.
+        done, reason = (True, False) if cell["status"] == "supported" else (False, True)
+        assert cell["status"] in ("supported", "unsupported")
+        assert (cell["via"] is not None, cell["reason"] is not None) == (done, reason), cell
+
+
+def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
+    for cell in cells:
+        file, line, column = (cell["source"] or "").split(":")
+        text = (REPOSITORY / file).read_text(encoding="utf-8").splitlines()[int(line) - 1][int(column) - 1 :]
+        # The key of a cell, an op or a method, or an element of a list of cells.
+        key = text.partition(":")[0].rpartition(".")[2]
+        kinds = ("unary", "binary", "cmp", "reduce")
+        assert text.startswith("{") or key in ("runtime", cell["method"], cell["op"], *kinds), (cell, text)
 
 
 def test_every_op_has_a_backend_that_works(cells: list[Row]) -> None:
@@ -78,20 +90,24 @@ def test_every_op_has_a_backend_that_works(cells: list[Row]) -> None:
 
 def test_matrix_as_table(small: Project) -> None:
     lines = small.run("matrix").stdout.splitlines()
-    assert lines[0].split() == ["op", "accelerator", "accelerator_two", "host"]
-    assert lines[1].split("  ")[0] == "powf"
-    assert "unsupported" in lines[1]
-    assert lines[1].endswith("2/3 numpy elementwise")
-    assert "2/3 library blas or kernel unary (no runtime yet)" in lines[3]
-    assert len(lines) == 7
+    assert [line.split()[0] for line in lines] == [
+        "op", "powf", "unary_impl.exp", "unary_impl.neg", "elu", "gather", "zeros", "synchronize"
+    ]  # fmt: skip
+    assert lines[0].split() == ["op", "accelerator", "accelerator_two", "host", "planned"]
+    cells = [re.split(" {2,}", line) for line in lines]
+    assert cells[1][1:] == ["unsupported", "2/3 elementwise.powf", "2/3 elementwise.powf", "unsupported"]
+    assert cells[3][1:] == [
+        "2/3 blas: elementwise.negate or elementwise.unary", *["3/3 elementwise.unary"] * 2, "unsupported"
+    ]  # fmt: skip
 
 
 def test_matrix_as_markdown(small: Project) -> None:
     head, rule, *rows = small.run("matrix", "--format", "markdown").stdout.splitlines()
-    assert [text.strip() for text in head.split("|")] == ["", "op", "accelerator", "accelerator_two", "host", ""]
+    names = ["op", "accelerator", "accelerator_two", "host", "planned"]
+    assert [text.strip() for text in head.split("|")] == ["", *names, ""]
     assert set(rule) == set("|- ")
     assert len({len(line) for line in (head, rule, *rows)}) == 1
-    assert len(rows) == 6
+    assert len(rows) == 7
 
 
 def test_list_names_each_output_and_its_template(small: Project) -> None:
@@ -104,7 +120,7 @@ def test_list_names_each_output_and_its_template(small: Project) -> None:
 def test_check_is_quiet_when_all_is_well(small: Project) -> None:
     for flags in ([], ["--diff"]):
         result = small.run("check", *flags)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "6 files, all up to date\n", "")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "15 files, all up to date\n", "")
 
 
 def disturb(project: Project) -> None:
@@ -128,7 +144,7 @@ def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
         "left over generated/tallow/nested/deep.py",
     ]
     assert result.stderr == (
-        "4 of 5 files differ; move what was edited by hand to templates/ or spec/, "
+        "4 of 14 files differ; move what was edited by hand to templates/ or spec/, "
         "or run 'opgen generate --force' to lose it\n"
     )
     assert (small.files(), small.times()) == before
@@ -185,13 +201,13 @@ def test_generate_counts_what_it_did(small: Project) -> None:
         "wrote generated/tallow/index.py",
         "wrote generated/tallow/limits.py",
         "removed generated/tallow/nested/deep.py",
-        "5 files, 4 changed",
+        "14 files, 4 changed",
     ]
 
 
 def test_the_root_is_found_upwards(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small.root / "spec" / "storage")
-    assert CliRunner().invoke(main, ["check"]).stdout == "6 files, all up to date\n"
+    assert CliRunner().invoke(main, ["check"]).stdout == "15 files, all up to date\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,31 +1,26 @@
-"""The layout of emitted Python is that of `ruff format`: property tests against ruff itself, many samples a run."""
+"""Emitted Python is laid out by ruff, and texts of the spec stand in it as they are: property tests, many samples."""
 
 import ast
 import keyword
 import random
-import subprocess
-import sys
-from pathlib import Path
+import re
+import tempfile
+from pathlib import Path, PurePosixPath
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opgen.views.python import LINE_LENGTH, docstring, import_lines, in_triple_quotes, quoted, tuple_of, wrapped
-
-from .project import REPOSITORY
+from opgen.format import FormatError, formatted
+from opgen.views.python import LINE_LENGTH, comment, docstring, in_triple_quotes, quoted
 
 SAMPLES = 200
 
 
-def ruff(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ruff", *arguments, "--config", str(REPOSITORY / "pyproject.toml"), "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+MODULE = PurePosixPath("package/module.py")
 
 
-def formatted(text: str) -> str:
-    result = ruff("format", text=text)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+def laid_out(text: str) -> str:
+    return formatted({MODULE: text})[MODULE]
 
 
 def word(rng: random.Random, longest: int = 14) -> str:
@@ -33,30 +28,48 @@ def word(rng: random.Random, longest: int = 14) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
-def test_signatures_are_formatted(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    types = ["int", "Layout", "float | None", "tuple[int, int, int]", "tuple[int, ...]", "Self"]
-    methods = []
-    for number in range(SAMPLES):
-        names = sorted({f"{word(rng)}{index}" for index in range(rng.randint(0, 9))})
-        parameters = ["self", *(f"{name}: {rng.choice(types)}" for name in names)]
-        head = f"def {word(rng)}{number}("
-        tail = f") -> {rng.choice(['None', 'Self', 'tuple[Self, Shape]'])}:"
-        methods.append(f"    {wrapped(head, parameters, tail, 4)}\n        pass\n")
-    text = "class Sample:\n" + "\n".join(methods)
-    assert formatted(text) == text
+def test_modules_are_laid_out_and_what_is_no_python_is_left_as_it_is() -> None:
+    text = """
+from typing import TYPE_CHECKING, Final
+from .b import (C, B, unused)
+from .a import A
+import os
+
+if TYPE_CHECKING:
+    from .d import D
+
+__all__ = [ 'B', "A", "C" ]
+NUMBERS : Final = (1,
+2)
+"""
+    texts = {MODULE: text, PurePosixPath("README.md"): "a  =  1\n"}
+    assert formatted(texts) == {
+        MODULE: """from typing import Final
+
+from .a import A
+from .b import B, C
+
+__all__ = ["A", "B", "C"]
+NUMBERS: Final = (1, 2)
+""",
+        PurePosixPath("README.md"): "a  =  1\n",
+    }
+    assert laid_out(laid_out(text)) == laid_out(text)
 
 
-@pytest.mark.parametrize("indent", [0, 8, 16])
-def test_calls_are_formatted(indent: int) -> None:
-    rng = random.Random(indent)
-    lines = []
-    for _ in range(SAMPLES):
-        items = [rng.choice([word(rng, 30), quoted(word(rng, 40))]) for _ in range(rng.randint(1, 8))]
-        lines.append(" " * indent + wrapped(f"{word(rng)}(", items, ")", indent) + "\n")
-    opening = "".join(f"{' ' * column}if True:\n" for column in range(0, indent, 4))
-    text = opening + "".join(lines)
-    assert formatted(text) == text
+def test_settings_of_the_folder_and_the_person_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ruff.toml").write_text("line-length = 60\n[format]\nquote-style = 'single'\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    line = f'x = "{"a" * 60}", "{"b" * 20}"\n'
+    assert laid_out(line) == line
+    assert [path.name for path in tmp_path.iterdir()] == ["ruff.toml"]
+
+
+def test_what_is_no_python_is_refused() -> None:
+    with pytest.raises(FormatError, match=r"ruff cannot format what was emitted: .*; report this"):
+        laid_out("x = (\n")
 
 
 def test_docstrings_are_formatted() -> None:
@@ -73,7 +86,7 @@ def test_docstrings_are_formatted() -> None:
         texts.append("\n\n".join(paragraphs))
         functions.append(f"def function_{number}() -> None:\n    {docstring(texts[-1], 4)}\n")
     text = "\n\n".join(functions)
-    assert formatted(text) == text
+    assert laid_out(text) == text
     assert max(map(len, text.splitlines())) <= LINE_LENGTH
     for function, expected in zip(ast.parse(text).body, texts, strict=True):
         assert isinstance(function, ast.FunctionDef)
@@ -88,34 +101,20 @@ def test_texts_are_formatted() -> None:
     ]
     lines = [f"x = {quoted(text)}\n" for text in texts]
     lines += [f'y = """\n{in_triple_quotes(text)}\n"""\n' for text in texts]
-    assert formatted("".join(lines)) == "".join(lines)
+    assert laid_out("".join(lines)) == "".join(lines)
     values = [ast.literal_eval(line[4:]) for line in lines]
     assert values == texts + [f"\n{text}\n" for text in texts]
 
 
-def test_imports_are_sorted() -> None:
-    rng = random.Random(3)
-    for _ in range(8):
-        modules = {
-            f"{'.' * rng.randint(1, 2)}{word(rng)}": {
-                rng.choice([word(rng), word(rng).title().replace("_", ""), word(rng).upper()])
-                for _ in range(rng.randint(1, 9))
-            }
-            for _ in range(rng.randint(1, 6))
-        }
-        names = sorted({name for group in modules.values() for name in group})
-        text = f"{import_lines(modules)}\n\n__all__ = {names!r}\n"
-        result = ruff("check", "--select", "I", "--fix", "--stdin-filename", "package/inner/module.py", text=text)
-        assert (result.returncode, result.stdout) == (0, text), result.stderr
+def test_comments_are_formatted() -> None:
+    rng = random.Random(5)
+    texts = [" ".join(word(rng) for _ in range(rng.randint(1, 60))) for _ in range(SAMPLES)]
+    text = "".join(f"if x:\n    {comment(each, 4)}\n    y = 1\n" for each in texts)
+    assert laid_out(text) == text
+    assert max(map(len, text.splitlines())) <= LINE_LENGTH
+    assert " ".join(re.findall(r"# (.*)", text)) == " ".join(texts)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=0x24F, exclude_characters="\x7f\x85"), max_size=30))
 def test_a_quoted_text_means_itself(text: str) -> None:
     assert ast.literal_eval(quoted(text)) == text
-
-
-@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4))
-def test_a_tuple_is_a_tuple(items: list[str]) -> None:
-    node = ast.parse(tuple_of(items), mode="eval").body
-    assert isinstance(node, ast.Tuple)
-    assert [ast.unparse(element) for element in node.elts] == items

@@ -28,8 +28,8 @@ def render_one(folder: Path, name: str, template: str, view: View | None) -> str
 
 
 def test_a_template_is_given_its_view(tmp_path: Path) -> None:
-    text = render_one(tmp_path, "module.py.j2", "NAME = '{{ view.name }}'\n", View("<tallow>"))
-    assert text.splitlines()[1:] == ["NAME = '<tallow>'"]
+    text = render_one(tmp_path, "module.py.j2", 'NAME = "{{ view.name }}"\n', View("<tallow>"))
+    assert text.splitlines()[1:] == ['NAME = "<tallow>"']
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,5 @@
+"""The library of the accelerator."""
+
+
+class Blas:
+    """The library, open."""

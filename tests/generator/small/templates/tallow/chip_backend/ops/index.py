@@ -1,0 +1,5 @@
+"""Elements chosen by an index."""
+
+
+def gather(x, indexes, dim):
+    """The elements at the indexes along a dim."""
