@@ -24,7 +24,6 @@ kernels:
     over: {{dtype: all}}
     arguments: {name}
     call: "apply<{{dtype}}>"
-    grid: ceil(count / 256)
 """
 # Says what it is given, then does what the source and the folder of the compilers tell it to.
 COMPILER = """\

@@ -23,6 +23,8 @@ STORAGE_METHODS = (
     "avg_pool2d max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d where_cond gather scatter_set "
     "scatter_add index_add index_select matmul copy_strided_src copy2d"
 )
+# The methods that opgen derives from functors with parameters.
+FUNCTOR_METHODS = "leaky_relu clamp"
 DEVICE_METHODS = (
     "set_seed get_current_seed rand_uniform_f64 rand_normal_f64 zeros alloc_uninit storage_from_slice storage "
     "storage_owned synchronize"
@@ -30,11 +32,12 @@ DEVICE_METHODS = (
 WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize")
 OPS = {
     "unary_impl": (
-        "exp log sin cos tanh neg recip sqr sqrt gelu gelu_erf erf relu silu sigmoid abs floor ceil round sign"
+        "exp log sin cos tanh neg recip sqr sqrt gelu gelu_erf erf relu silu sigmoid abs floor ceil round sign "
+        "rsqrt log1p expm1 softplus mish hardswish isnan isinf"
     ),
-    "binary_impl": "add sub mul div minimum maximum",
+    "binary_impl": "add sub mul div minimum maximum pow fmod atan2",
     "cmp": "eq ne lt le gt ge",
-    "reduce_op": "sum min max argmin argmax",
+    "reduce_op": "sum prod min max any all argmin argmax",
 }
 DTYPES = ("u8", "u32", "i16", "i32", "i64", "bf16", "f16", "f32", "f64", "f8e4m3")
 BACKENDS = ("cpu", "cuda", "metal", "rocm")
@@ -55,7 +58,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
     wanted: set[tuple[str | None, ...]] = set()
     storage_methods, device_methods = STORAGE_METHODS.split(), DEVICE_METHODS.split()
     assert (len(storage_methods), len(device_methods)) == (36, 10)
-    for method in storage_methods + device_methods:
+    for method in storage_methods + FUNCTOR_METHODS.split() + device_methods:
         ops = OPS[method].split() if method in OPS else [None]
         dtypes = [None] if method in WITHOUT_DTYPE else DTYPES
         wanted |= set(product([method], ops, BACKENDS, dtypes))
@@ -120,7 +123,7 @@ def test_list_names_each_output_and_its_template(small: Project) -> None:
 def test_check_is_quiet_when_all_is_well(small: Project) -> None:
     for flags in ([], ["--diff"]):
         result = small.run("check", *flags)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "15 files, all up to date\n", "")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "17 files, all up to date\n", "")
 
 
 def disturb(project: Project) -> None:
@@ -144,7 +147,7 @@ def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
         "left over generated/tallow/nested/deep.py",
     ]
     assert result.stderr == (
-        "4 of 14 files differ; move what was edited by hand to templates/ or spec/, "
+        "4 of 16 files differ; move what was edited by hand to templates/ or spec/, "
         "or run 'opgen generate --force' to lose it\n"
     )
     assert (small.files(), small.times()) == before
@@ -201,13 +204,13 @@ def test_generate_counts_what_it_did(small: Project) -> None:
         "wrote generated/tallow/index.py",
         "wrote generated/tallow/limits.py",
         "removed generated/tallow/nested/deep.py",
-        "14 files, 4 changed",
+        "16 files, 4 changed",
     ]
 
 
 def test_the_root_is_found_upwards(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small.root / "spec" / "storage")
-    assert CliRunner().invoke(main, ["check"]).stdout == "15 files, all up to date\n"
+    assert CliRunner().invoke(main, ["check"]).stdout == "17 files, all up to date\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

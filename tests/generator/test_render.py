@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from opgen.plan import Output
 from opgen.problem import SpecError
-from opgen.render import digest, is_edited, is_generated, render
+from opgen.render import digest, is_edited, is_generated, render, with_banners
 from opgen.templates import Templates
 
 from .project import OPGEN, Project
@@ -24,7 +24,7 @@ class View:
 def render_one(folder: Path, name: str, template: str, view: View | None) -> str:
     (folder / name).write_text(template, encoding="utf-8")
     output = Output(PurePosixPath("module.py"), PurePosixPath(name), None if view is None else lambda: view)
-    return render([output], Templates(folder))[output.path]
+    return with_banners([output], render([output], Templates(folder)))[output.path]
 
 
 def test_a_template_is_given_its_view(tmp_path: Path) -> None:

@@ -21,11 +21,19 @@ SISTERS = [
 MOST_SHARED_LINES = 4
 GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
 
-# A name, or attributes of one: everything that a tag may look at.
-LOOKUP = r"[a-z_]+(?:\.[a-z_]+)*"
+# A name, or attributes of one, laid out: everything that a tag may look at.
+NAME = r"[a-z_]+(?:\.[a-z_]+)*"
+FILTER = r"quoted|docstring\(\d+\)|comment\(\d+\)|join\(\"[ ,|]+\"\)"
+LOOKUP = re.compile(rf"{NAME}(?: \| (?:{FILTER}))?")
 TAGS = re.compile(
-    rf"for [a-z_]+ in {LOOKUP}|if (?:not )?{LOOKUP}|elif (?:not )?{LOOKUP}|else|endif|endfor|include '[^']+'"
+    rf"for [a-z_]+(?:, [a-z_]+)? in {NAME}(?:\.items\(\))?|if (?:not )?{NAME}|elif (?:not )?{NAME}|else|endif|endfor"
+    r"|include '[^']+'|import \"[^\"]+\" as [a-z_]+"
 )
+# A part of other templates, which they import: macros, which are called like functions.
+PARTS = [template for template in RENDERED if template.endswith(".include.j2")]
+WHOLE = [template for template in RENDERED if template not in PARTS]
+PART_TAGS = re.compile(rf"macro {NAME}\([a-z, ]*\)|endmacro|(?:el)?if {NAME} == \"[a-z]+\"")
+CALL = re.compile(rf"{NAME}\((?:{NAME}|\"[a-z]+\")(?:, (?:{NAME}|\"[a-z]+\"))*\)")
 
 
 def text_of(template: str) -> str:
@@ -35,23 +43,24 @@ def text_of(template: str) -> str:
 @pytest.mark.parametrize("template", RENDERED)
 def test_tags_hold_no_logic(template: str) -> None:
     text = text_of(template)
-    tags = [tag.strip() for tag in re.findall(r"\{%(.*?)%\}", text, flags=re.S)]
-    assert not [tag for tag in tags if not TAGS.fullmatch(tag)]
+    is_part = template in PARTS
+    tags = [tag.strip("- \n") for tag in re.findall(r"\{%(.*?)%\}", text, flags=re.S)]
+    assert not [tag for tag in tags if not TAGS.fullmatch(tag) and not (is_part and PART_TAGS.fullmatch(tag))]
     lookups = [lookup.strip() for lookup in re.findall(r"\{\{(.*?)\}\}", text, flags=re.S)]
-    assert not [lookup for lookup in lookups if not re.fullmatch(LOOKUP, lookup)]
-    assert "{#" not in text
+    assert not [lookup for lookup in lookups if not LOOKUP.fullmatch(lookup) and not CALL.fullmatch(lookup)]
+    assert is_part or "{#" not in text
 
 
-@pytest.mark.parametrize("template", RENDERED)
-def test_a_template_is_short_and_a_quarter_of_it_tags_at_most(template: str) -> None:
+@pytest.mark.parametrize("template", WHOLE)
+def test_a_template_is_short_and_a_third_of_it_tags_at_most(template: str) -> None:
     """A tag is a line of control, which the output does not have. A line with {{ }} is one of the output's own."""
     lines = text_of(template).splitlines()
     tagged = [line for line in lines if "{%" in line]
-    assert len(lines) <= 100
-    assert len(tagged) * 4 <= len(lines), f"{len(tagged)} of {len(lines)} lines carry tags"
+    assert len(lines) <= 120
+    assert len(tagged) * 3 <= len(lines), f"{len(tagged)} of {len(lines)} lines carry tags"
 
 
-@pytest.mark.parametrize("template", RENDERED)
+@pytest.mark.parametrize("template", WHOLE)
 def test_a_tag_stands_alone_on_its_line(template: str) -> None:
     """So that `trim_blocks` and `lstrip_blocks` leave no trace of it."""
     for line in text_of(template).splitlines():

@@ -119,17 +119,17 @@ def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dty
         "spec/functors/unary.yaml": {
             "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: u8, numpy: np.isnan(x), hip: x != x, "
             "edges: of infinities it is 0}\n"
-            "  clamp: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, "
+            "  clip: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, "
             'numpy: "np.clip(x, low, high)", hip: "minimum(maximum(x, low), high)", edges: NaN wins}\n  exp:\n'
         },
         "spec/backends/cpu.yaml": {
             "  cmp: elementwise.elementwise": "  cmp: elementwise.elementwise\n"
-            "  unary.clamp:\n    - {call: elementwise.elementwise, dtypes: [u8, f32]}\n"
+            "  unary.clip:\n    - {call: elementwise.elementwise, dtypes: [u8, f32]}\n"
             "    - {unsupported: too wide, dtypes: [u32, i16, i32, i64]}\n"
             "    - {unsupported: too narrow, dtypes: [bf16, f16, f64, f8e4m3]}"
         },
         "spec/families/gpu.yaml": {
-            "  cmp: elementwise.compare": "  cmp: elementwise.compare\n  unary.clamp: {unsupported: no kernel}"
+            "  cmp: elementwise.compare": "  cmp: elementwise.compare\n  unary.clip: {unsupported: no kernel}"
         },
     }
     edit(repository, edits)
@@ -139,19 +139,19 @@ import math
 from tallow import DType, Tensor, support
 x = Tensor([3.0, math.nan])
 print(x.is_nan().dtype.value, x.is_nan().tolist())
-print(x.clamp(0.0, 2.5).tolist(), Tensor([0, 3], DType.U8).clamp(1).tolist())
+print(x.clip(0.0, 2.5).tolist(), Tensor([0, 3], DType.U8).clip(1).tolist())
 for dtype in (DType.I16, DType.F64):
     try:
-        Tensor([1], dtype).clamp(0)
+        Tensor([1], dtype).clip(0)
     except Exception as error:
         print(type(error).__name__, error)
-print({(cell.backend, cell.via) for cell in support() if cell.method == "clamp" and cell.via})
+print({(cell.backend, cell.via) for cell in support() if cell.method == "clip" and cell.via})
 """
     assert run_python(repository, code).splitlines() == [
         "u8 [0, 1]",
         "[2.5, nan] [1, 1]",
-        "UnsupportedDType clamp: i16 is not supported on cpu: too wide",
-        "UnsupportedDType clamp: f64 is not supported on cpu: too narrow",
+        "UnsupportedDType clip: i16 is not supported on cpu: too wide",
+        "UnsupportedDType clip: f64 is not supported on cpu: too narrow",
         "{('cpu', 'elementwise.elementwise')}",
     ]
 

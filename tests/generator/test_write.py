@@ -21,7 +21,8 @@ def change_rank(project: Project) -> None:
 
 def test_everything_is_written_at_first(small: Project) -> None:
     ops = ["elementwise", "index", "memory", "operand"]
-    names = ["__init__", "accelerator_backend/blas", "accelerator_two_backend/__init__"]
+    names = ["__init__", "accelerator_backend/__init__", "accelerator_backend/blas"]
+    names += ["accelerator_two_backend/__init__", "host_backend/__init__"]
     names += [f"{package}_backend/ops/{name}" for package in ("chip", "host") for name in ops]
     names += ["elementwise", "index", "limits", "nested/deep"]
     assert sorted(small.files()) == sorted(f"tallow/{name}.py" for name in names)
@@ -31,7 +32,7 @@ def test_only_what_changed_is_written(small: Project) -> None:
     before = small.times()
     change_rank(small)
     result = small.run("generate")
-    assert result.output == f"wrote generated/{LIMITS}\n15 files, 1 changed\n"
+    assert result.output == f"wrote generated/{LIMITS}\n17 files, 1 changed\n"
     after = small.times()
     assert [name for name in after if after[name] != before[name]] == [LIMITS]
     assert b"MAX_RANK = 9" in small.files()[LIMITS]
@@ -40,7 +41,7 @@ def test_only_what_changed_is_written(small: Project) -> None:
 def test_an_orphan_is_removed_with_its_empty_folder(small: Project) -> None:
     (small.root / "templates/tallow/nested/deep.py").unlink()
     result = small.run("generate")
-    assert result.output == "removed generated/tallow/nested/deep.py\n14 files, 1 changed\n"
+    assert result.output == "removed generated/tallow/nested/deep.py\n16 files, 1 changed\n"
     assert not (small.output / "tallow/nested").exists()
     assert (small.output / "tallow").is_dir()
 
@@ -73,7 +74,7 @@ def test_what_python_leaves_is_not_looked_at(small: Project, command: str) -> No
         (small.output / folder).mkdir(parents=True)
         (small.output / folder / "module.py").write_bytes(banner)
     assert small.run(command).exit_code == 0
-    assert len(small.files()) == 18
+    assert len(small.files()) == 20
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_a_second_generate_waits_for_the_first(small: Project) -> None:
     assert b"MAX_RANK = 8" in small.files()[LIMITS]
     os.close(handle)
     output, errors = second.communicate(timeout=60)
-    assert (second.returncode, output, errors) == (0, f"wrote generated/{LIMITS}\n15 files, 1 changed\n", "")
+    assert (second.returncode, output, errors) == (0, f"wrote generated/{LIMITS}\n17 files, 1 changed\n", "")
     assert sorted(small.output.iterdir()) == [small.output / "tallow"]
 
 
@@ -251,7 +252,7 @@ def test_several_generates_at_once_all_succeed(small: Project) -> None:
     command = [OPGEN, "generate", "--root", small.root]
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     printed = [run.communicate(timeout=60)[0].splitlines()[-1] for run in runs]
-    assert sorted(printed) == ["15 files, 0 changed"] * 3 + ["15 files, 15 changed"]
+    assert sorted(printed) == ["17 files, 0 changed"] * 3 + ["17 files, 17 changed"]
     assert small.run("check").exit_code == 0
 
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opgen.model import Backend, Spec
-from opgen.views.dispatch import backend_classes, custom_class
+from opgen.views.dispatch import backend_classes, custom_class, ops_names
+from opgen.views.python import quoted
 
 
 def backend_named(spec: Spec, member: str | None) -> Backend:
@@ -13,15 +14,39 @@ def backend_named(spec: Spec, member: str | None) -> Backend:
 
 
 @dataclass(frozen=True)
+class ImportView:
+    """Where the classes and the ops of one backend come from."""
+
+    condition: str | None  # where its runtime is imported, and its dummy elsewhere
+    module: str
+    dummy: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class BackendsView:
     """backends.py: the classes of every backend, the runtime's or the dummy's."""
 
-    backends: tuple[Backend, ...]
+    backends: tuple[ImportView, ...]
+    exports: tuple[str, ...]
+    devices: tuple[str, ...]
+    storages: tuple[str, ...]
 
 
 def backends_module(spec: Spec, _: str | None) -> BackendsView:
     """The choice between each backend's runtime and its dummy."""
-    return BackendsView(spec.backends)
+    devices, storages = backend_classes(spec, "Device"), backend_classes(spec, "Storage")
+    exports = (*devices, *storages, *ops_names(spec))
+    return BackendsView(tuple(map(_import, spec.backends)), tuple(map(quoted, exports)), devices, storages)
+
+
+def _import(backend: Backend) -> ImportView:
+    dummy = f"dummy_{backend.name}_backend"
+    classes = (f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage")
+    if backend.package is None:
+        return ImportView(None, dummy, dummy, classes)
+    condition = " and ".join(f"installed({quoted(module)})" for module in backend.modules)
+    return ImportView(condition or None, backend.package, dummy, (*classes, f"ops as {backend.name}"))
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,7 @@ class OpsView:
     name: str
     operand: str  # the module of the class Operand
     modules: Mapping[str, str]  # and the package of each
+    exports: tuple[str, ...]
 
 
 def backend_ops(spec: Spec, member: str | None) -> OpsView:
@@ -62,7 +88,8 @@ def backend_ops(spec: Spec, member: str | None) -> OpsView:
     homes = {module: next(p for p in packages if module in spec.modules.get(p, {})) for module in sorted(called)}
     operand = next(p for p in packages if "operand" in spec.modules.get(p, {}))
     where = {module: _relative(package, backend) for module, package in homes.items()}
-    return OpsView(backend.name, f"{_relative(operand, backend).rstrip('.')}.operand", where)
+    exports = tuple(map(quoted, ("Operand", *where)))
+    return OpsView(backend.name, f"{_relative(operand, backend).rstrip('.')}.operand", where, exports)
 
 
 def _relative(package: str, backend: Backend) -> str:

@@ -402,11 +402,13 @@ class StoragePackageView:
     """storage/__init__.py: the class Storage made of the families."""
 
     families: tuple[tuple[str, str], ...]  # module and class
+    classes: tuple[str, ...]
 
 
 def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     """The package that makes one class of the families' methods."""
-    return StoragePackageView(tuple((family.name, mixin_name(family)) for family in spec.families))
+    classes = tuple(mixin_name(family) for family in spec.families)
+    return StoragePackageView(tuple((family.name, mixin_name(family)) for family in spec.families), classes)
 
 
 @dataclass(frozen=True)
@@ -414,11 +416,25 @@ class StorageBaseView:
     """storage/base.py: what the families share."""
 
     backends: tuple[Backend, ...]
+    storages: tuple[str, ...]
 
 
 def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     """The base of the families' methods."""
-    return StorageBaseView(spec.backends)
+    return StorageBaseView(spec.backends, backend_classes(spec, "Storage"))
+
+
+@dataclass(frozen=True)
+class OpenerView:
+    """How a device of one backend is opened and named."""
+
+    name: str
+    prefix: str
+    parameters: str
+    ordinal: str
+    label: str
+    display: str
+    dlpack: int
 
 
 @dataclass(frozen=True)
@@ -426,7 +442,7 @@ class DeviceView:
     """device.py."""
 
     doc: str
-    backends: tuple[Backend, ...]
+    backends: tuple[OpenerView, ...]
     names: tuple[str, ...]  # what branches need of the backends
     order: tuple[str, ...]  # the device classes from the preferred one down
     example: str
@@ -437,9 +453,21 @@ class DeviceView:
 def device(spec: Spec, _: str | None) -> DeviceView:
     """The class Device."""
     numbered = [f"{backend.name}:1" for backend in spec.backends if backend.is_numbered]
+    openers = [
+        OpenerView(
+            name=backend.name,
+            prefix=backend.class_prefix,
+            parameters="cls, ordinal: int = 0" if backend.is_numbered else "cls",
+            ordinal='argument.integer("device", "ordinal", ordinal)' if backend.is_numbered else "0",
+            label=backend.label,
+            display=backend.display,
+            dlpack=backend.dlpack,
+        )
+        for backend in spec.backends
+    ]
     return DeviceView(
         doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
-        backends=spec.backends,
+        backends=tuple(openers),
         names=(*backend_classes(spec, "Device"), *ops_names(spec)),
         order=tuple(f"{b.class_prefix}Device" for b in sorted(spec.backends, key=lambda b: -b.preference)),
         example=[*numbered, spec.backends[0].name][0],
