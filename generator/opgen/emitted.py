@@ -62,7 +62,10 @@ def _imports(
 ) -> Iterator[Problem]:
     for match in _IMPORT.finditer(text):
         module = output.path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
-        for missing in _missing(module, match[3], texts, folders):
+        # What is no module may be a name that the package defines, unless it is the package that asks.
+        init = module / "__init__.py"
+        defined = texts.get(init, "") if init != output.path else ""
+        for missing in _missing(module, match[3], defined, texts, folders):
             line = text.count("\n", 0, match.start()) + 1
             where = place(output.template, line_of_template(output, templates, line))
             message = f"it imports {missing.name}, but no template makes generated/{missing}.py"
@@ -70,16 +73,18 @@ def _imports(
 
 
 def _missing(
-    module: PurePosixPath, names: str, texts: Mapping[PurePosixPath, str], folders: Container[PurePosixPath]
+    module: PurePosixPath,
+    names: str,
+    defined: str,
+    texts: Mapping[PurePosixPath, str],
+    folders: Container[PurePosixPath],
 ) -> Iterator[PurePosixPath]:
-    """The modules that `from module import names` needs and no text is."""
+    """The modules that `from module import names` needs and no text is; the text `defined` defines names of its own."""
     if _file(module) in texts:
         return
     if module not in folders:
         yield module
         return
-    # What is no module may be a name that the package defines.
-    defined = texts.get(module / "__init__.py", "")
     for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
         inner = module / name
         if _file(inner) not in texts and inner not in folders and not re.search(rf"\b{name}\b", defined):

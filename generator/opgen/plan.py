@@ -45,8 +45,21 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
             if first is not output:
                 message = f"generated/{output.path} comes from templates/{first.template} too; rename one of the two"
                 problems.append(Problem(place(template), f"{message}, or what it is made for in spec/"))
+    _check_made(spec, templates, outputs, problems)
     _check_runtimes(spec, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
+
+
+def _check_made(spec: Spec, templates: Templates, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
+    """Note what the package lacks where no template makes it."""
+    init = f"{spec.package.name}/__init__.py"
+    if PurePosixPath(init) not in outputs:
+        problems.append(Problem(spec.package.location, f"no template makes generated/{init}; write templates/{init}"))
+    used = {placeholder for path in templates.paths for placeholder in PLACEHOLDER.findall(str(path))}
+    for placeholder, folder in FOLDERS.items():
+        if placeholder not in used and any(PLACEHOLDERS[placeholder](spec)):
+            message = f"no template makes anything of its files; write one with {{{placeholder}}} in its path"
+            problems.append(Problem(Location(Path(folder)), message))
 
 
 def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:

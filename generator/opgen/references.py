@@ -11,7 +11,7 @@ from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
 from opgen.model import Functor, FunctorKind, Spec
 from opgen.problem import Location, Problem, did_you_mean
-from opgen.templates import Templates
+from opgen.templates import Templates, place
 
 _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -47,23 +47,36 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
     folder = PurePosixPath(spec.package.name, "kernels")
     headers = {path.name: path for path in templates.paths if path.parent == folder and path.suffix == ".hpp"}
     for family in spec.kernels:
-        missing = [header for header in family.headers if header not in headers]
-        for header in missing:
-            hint = did_you_mean(header, headers, f"write a header to templates/{folder}")
-            problems.append(Problem(family.headers[header], f"unknown header '{header}'{hint}"))
-        if not missing:
-            _check_family(spec, family, _reached(family, headers, templates), problems)
+        before = len(problems)
+        for header, location in family.headers.items():
+            if header not in headers:
+                hint = did_you_mean(header, headers, f"write a header to templates/{folder}")
+                problems.append(Problem(location, f"unknown header '{header}'{hint}"))
+        reached = _reached(family, headers, templates, problems)
+        # A header that is missing would have defined something.
+        if len(problems) == before:
+            _check_family(spec, family, reached, problems)
 
 
-def _reached(family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates) -> set[str]:
+def _reached(
+    family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates, problems: list[Problem]
+) -> set[str]:
     """What a family's headers define, and those that they include."""
-    waiting = list(family.headers)
+    waiting = [header for header in family.headers if header in headers]
     seen: set[str] = set()
     while waiting:
         header = waiting.pop()
-        if header in headers and header not in seen:
-            seen.add(header)
-            waiting += _INCLUDE.findall(templates.text(headers[header]) or "")
+        if header in seen:
+            continue
+        seen.add(header)
+        text = templates.text(headers[header]) or ""
+        for match in _INCLUDE.finditer(text):
+            if match[1] in headers:
+                waiting.append(match[1])
+            else:
+                hint = did_you_mean(match[1], headers, "write it, or remove the include")
+                where = place(headers[header], text.count("\n", 0, match.start()) + 1)
+                problems.append(Problem(where, f"it includes an unknown header, '{match[1]}'{hint}"))
     return {name for header in seen for name in templates.defined(headers[header])}
 
 

@@ -151,6 +151,7 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # Names are looked up in the templates, sources are compiled from what was generated of them.
     templates = small.root / "templates/tallow/kernels"
     templates.mkdir()
+    (templates / "{family}.hip").touch()
     for name, header in (("Scale", "common.hpp"), ("Shift", "other.hpp")):
         (templates / header).write_text("template <typename T> void apply() {}\n", encoding="utf-8")
         text = KERNELS.format(name=name, header=header)
