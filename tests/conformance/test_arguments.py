@@ -159,7 +159,7 @@ def test_arguments_of_other_types_are_named(device, x):
         (lambda: x.unary_impl("neg", vector), "unary_impl: op is of type UnaryOp, not str"),
         (lambda: x.matmul(None, (1, 2, 2, 2), vector, vector), "matmul: rhs is of type Storage, not NoneType"),
         (lambda: x.matmul(x, (1, 2, 2), vector, vector), "matmul: bmnk is a sequence of 4 integers"),
-        (lambda: x.to_dtype(vector, np.float32), "to_dtype: dtype is of type DType, not type"),
+        (lambda: x.to_dtype(vector, 32), "to_dtype: dtype is a DType, its name or NumPy's type of it, not 32"),
         (lambda: x.conv1d(vector, x, vector, calls.LINE), "conv1d: params is of type ParamsConv1D, not dict"),
         (lambda: x.apply_op1(vector, abs), "apply_op1: the op is an object of a class that derives from CustomOp1"),
         (lambda: x.upsample_bilinear2d(vector, 1, 1, 1, None, None), "align_corners is True or False, not 1"),
