@@ -9,13 +9,13 @@ are the op and the name of the argument.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from .dtype import DType
-from .error import InvalidArgument
+from .error import InvalidArgument, shown
 
 # A dtype, its name, or NumPy's type, dtype or name of it.
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
@@ -36,7 +36,7 @@ def integer(op: str, name: str, value: Any) -> int:
     try:
         found: int = value if type(value) is int else int(operator.index(value))
     except TypeError:
-        raise InvalidArgument(op, f"{name} is an integer, not {_shown(value)}") from None
+        raise InvalidArgument(op, f"{name} is an integer, not {shown(value)}") from None
     if -_MOST < found < _MOST:
         return found
     raise InvalidArgument(op, f"{name} is an integer of at most 256 bits, not of {found.bit_length()}")
@@ -69,7 +69,7 @@ def integers(
         found = None
     if found is None or (count is not None and len(found) != count):
         expected = expected or f"a sequence of {'' if count is None else f'{count} '}integers"
-        raise InvalidArgument(op, f"{name} is {expected}, not {_shown(values)}")
+        raise InvalidArgument(op, f"{name} is {expected}, not {shown(values)}")
     return found
 
 
@@ -100,7 +100,19 @@ def boolean(op: str, name: str, value: Any) -> bool:
     """Return a flag as Python's bool."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidArgument(op, f"{name} is True or False, not {_shown(value)}")
+    raise InvalidArgument(op, f"{name} is True or False, not {shown(value)}")
+
+
+def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
+    """Return the backend and the number of the device that a label such as `cuda:1` names."""
+    if not isinstance(value, str):
+        raise wrong_type("device", "label", value, "str")
+    name, colon, number = value.partition(":")
+    if name not in backends:
+        raise InvalidArgument("device", f"unknown backend {shown(name)}; known are {', '.join(backends)}")
+    if colon and not (number.isascii() and number.isdecimal() and len(number) < 10):
+        raise InvalidArgument("device", f"{shown(value)} has no device number; write it as '{name}:0'")
+    return name, int(number or 0)
 
 
 def dtype(op: str, name: str, value: DTypeLike) -> DType:
@@ -115,7 +127,7 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
     found = DType.named(meant) if isinstance(meant, str) else None
     if found is None:
         known = ", ".join(known.value for known in DType)
-        reason = f"{name} is a DType, its name or NumPy's type of it, not {_shown(value)}"
+        reason = f"{name} is a DType, its name or NumPy's type of it, not {shown(value)}"
         raise InvalidArgument(op, f"{reason}; use one of {known}")
     return found
 
@@ -125,12 +137,3 @@ def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)
     raise wrong_type(op, name, value, "numpy.ndarray")
-
-
-def _shown(value: object) -> str:
-    """What an error shows of an argument: the text of a short one, of any other the type."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = ""
-    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"

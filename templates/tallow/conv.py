@@ -9,6 +9,9 @@ from .argument import integer
 from .error import InvalidArgument
 
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
+# Libraries and kernels take these in 32 bits.
+_STEPS = frozenset({"padding", "output_padding", "stride", "dilation"})
+_LONGEST_STEP = 2**31 - 1
 
 
 class _Params:
@@ -27,8 +30,11 @@ class _Params:
             given, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
             if type(given) is not int:
                 object.__setattr__(self, name, integer(self.op, name, given))
-            if getattr(self, name) < least:
-                raise InvalidArgument(self.op, f"{name} is {least} or more, not {given}")
+            size: int = getattr(self, name)
+            if size < least:
+                raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
+            if size > _LONGEST_STEP and name in _STEPS:
+                raise InvalidArgument(self.op, f"{name} is {_LONGEST_STEP} or less, not {size}")
         for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):
             self._check_result(size, kernel)
 

@@ -5,6 +5,7 @@ The latter is that of Candle (candle-core/src/display.rs).
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .argument import integer
+from .argument import boolean, integer
 from .dtype import Array
 from .error import InvalidArgument
 
@@ -27,6 +28,9 @@ class _Options(NamedTuple):
     line_width: int = 80
     sci_mode: bool | None = None
 
+
+# Whatever more digits were asked for, they would be those of no number that a tensor holds.
+_MOST_DIGITS = 1000
 
 _options = _Options()
 
@@ -46,15 +50,21 @@ def set_print_options(
     writes numbers with exponents or never does; None decides by their sizes.
     """
     global _options
-    for name, number, least in (
-        ("precision", precision, 0),
-        ("threshold", threshold, 0),
-        ("edge_items", edge_items, 1),
-        ("line_width", line_width, 1),
-    ):
-        if integer("set_print_options", name, number) < least:
-            raise InvalidArgument("set_print_options", f"{name} is {least} or more, not {number}")
-    _options = _Options(precision, threshold, edge_items, line_width, sci_mode)
+    _options = _Options(
+        _option("precision", precision, 0, _MOST_DIGITS),
+        _option("threshold", threshold, 0),
+        _option("edge_items", edge_items, 1),
+        _option("line_width", line_width, 1),
+        None if sci_mode is None else boolean("set_print_options", "sci_mode", sci_mode),
+    )
+
+
+def _option(name: str, value: int, least: int, most: float = math.inf) -> int:
+    number = integer("set_print_options", name, value)
+    if not least <= number <= most:
+        bounds = f"{least} or more" if most == math.inf else f"from {least} to {most}"
+        raise InvalidArgument("set_print_options", f"{name} is {bounds}, not {number}")
+    return number
 
 
 def debug(tensor: Tensor) -> str:

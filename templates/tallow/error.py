@@ -151,15 +151,16 @@ class EmptyTensor(TallowError, ValueError):
 
 
 class OutOfMemory(TallowError, MemoryError):
-    """A device has no room for an allocation of `nbytes` bytes."""
+    """A device has no room for an allocation of `nbytes` bytes; None where their number is not known."""
 
-    def __init__(self, device: str, nbytes: int) -> None:
+    def __init__(self, device: str, nbytes: int | None) -> None:
         super().__init__(device, nbytes)
         self.device = device
         self.nbytes = nbytes
 
     def __str__(self) -> str:
-        return f"{self.device}: no memory for {self.nbytes} bytes; drop tensors that are no longer needed, or use less"
+        what = "no memory" if self.nbytes is None else f"no memory for {self.nbytes} bytes"
+        return f"{self.device}: {what}; drop tensors that are no longer needed, or use less"
 
 
 class FileError(TallowError, OSError):
@@ -183,3 +184,12 @@ class FileError(TallowError, OSError):
 
 class MissingFile(FileError, FileNotFoundError):
     """There is no file at a path, or no folder for it."""
+
+
+def shown(value: object) -> str:
+    """Return what an error shows of an argument: the text of a short one, of any other the type."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"

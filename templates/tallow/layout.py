@@ -13,7 +13,7 @@ from typing import Final
 
 from .argument import integer, integers
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
-from .shape import Shape
+from .shape import MOST_ELEMENTS, Shape
 
 
 @dataclass(init=False, slots=True, unsafe_hash=True)
@@ -31,15 +31,19 @@ class Layout:
     _is_contiguous: bool | None = field(repr=False, compare=False)
 
     def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
-        self.shape = shape = Shape(shape)
-        self.strides = strides = integers("layout", "strides", strides)
-        self.start_offset = integer("layout", "start_offset", start_offset)
-        self._end = None
-        self._is_contiguous = None
+        shape, strides = Shape(shape), integers("layout", "strides", strides)
         if len(strides) != len(shape):
             raise InvalidArgument("layout", f"shape {shape} needs {len(shape)} strides, not {strides}")
         if strides and min(strides) < 0:
             raise InvalidArgument("layout", f"strides are 0 or more, not {strides}")
+        if strides and max(strides) >= MOST_ELEMENTS:
+            # Nothing steps along a dim of size 1, but kernels and NumPy count its stride; `check` refuses the others.
+            strides = tuple([step if size > 1 else 0 for size, step in zip(shape, strides, strict=True)])
+        self.shape = shape
+        self.strides = strides
+        self.start_offset = integer("layout", "start_offset", start_offset)
+        self._end = None
+        self._is_contiguous = None
 
     @staticmethod
     def _trusted(shape: Shape, strides: tuple[int, ...], start_offset: int) -> Layout:
@@ -117,13 +121,15 @@ class Layout:
 
     def check(self, op: str, length: int) -> None:
         """Raise `InvalidLayout` if an element is outside a storage of `length` elements."""
+        if type(length) is not int:
+            length = integer(op, "length", length)
         if self.end > length or self.start_offset < 0:
             raise InvalidLayout(op, self, length)
 
     def transpose(self, dim1: int, dim2: int) -> Layout:
         """Return the layout with two dims swapped."""
         shape, strides = self.shape, self.strides
-        first, second = shape.dim("transpose", dim1), shape.dim("transpose", dim2)
+        first, second = shape.dim("transpose", dim1, "dim1"), shape.dim("transpose", dim2, "dim2")
         sizes, steps = list(shape), list(strides)
         sizes[first], sizes[second] = sizes[second], sizes[first]
         steps[first], steps[second] = steps[second], steps[first]
@@ -152,8 +158,11 @@ class Layout:
             raise InvalidArgument("narrow", f"{reason}; {_mend_of_narrow(start, length, step, size)}")
         sizes, steps = list(shape), list(strides)
         sizes[dim] = length
-        steps[dim] *= step
-        return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset + start * strides[dim])
+        if length > 1:  # there is no other place to step to
+            steps[dim] *= step
+        # Only with no elements may the other sizes be too large for a shape.
+        narrowed = Shape._trusted(sizes) if length else Shape(sizes)
+        return Layout._trusted(narrowed, tuple(steps), self.start_offset + start * strides[dim])
 
     def broadcast_as(self, shape: Iterable[int]) -> Layout:
         """Stretch to `shape` by NumPy's rules: stride 0 along each dim that is new or was of size 1."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Self
+from typing import Final, Self
 
 from .argument import integer, integers
 from .error import InvalidArgument, ShapeMismatch
 from .limits import MAX_RANK
+
+MOST_ELEMENTS: Final = 1 << 56
+"""No machine has the memory for so many elements, whatever their dtype, and nothing counts further than their bytes."""
 
 
 class Shape(tuple[int, ...]):
@@ -26,6 +29,9 @@ class Shape(tuple[int, ...]):
             raise InvalidArgument("shape", f"the sizes of dims are 0 or more, not {shape}")
         if len(shape) > MAX_RANK:
             raise InvalidArgument("shape", f"a tensor has at most {MAX_RANK} dims, not {len(shape)}; merge some")
+        # A shape with more elements fits no memory, but one without any does.
+        if 0 in shape and math.prod(filter(None, shape)) >= MOST_ELEMENTS:
+            raise InvalidArgument("shape", f"the sizes of {shape} but for 0 are too large; multiply to less than 2**56")
         return shape
 
     @classmethod
@@ -53,16 +59,16 @@ class Shape(tuple[int, ...]):
         strides.reverse()
         return tuple(strides)
 
-    def dim(self, op: str, dim: int) -> int:
+    def dim(self, op: str, dim: int, name: str = "dim") -> int:
         """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
-        rank, dim = len(self), integer(op, "dim", dim)
+        rank, dim = len(self), integer(op, name, dim)
         if 0 <= dim < rank:
             return dim
         if -rank <= dim < 0:
             return dim + rank
         if rank == 0:
-            raise InvalidArgument(op, f"dim {dim} does not exist: the tensor has rank 0; unsqueeze it first")
-        raise InvalidArgument(op, f"dim {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
+            raise InvalidArgument(op, f"{name} {dim} does not exist: the tensor has rank 0; unsqueeze it first")
+        raise InvalidArgument(op, f"{name} {dim} does not exist in shape {self}; use one from {-rank} to {rank - 1}")
 
     @staticmethod
     def broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
@@ -71,12 +77,18 @@ class Shape(tuple[int, ...]):
         Dims are lined up from the back; a dim that is missing or of size 1 takes the size of the other operand's.
         `ShapeMismatch` where two sizes differ and neither is 1.
         """
-        return lhs if lhs == rhs else _broadcast(op, lhs, rhs)
+        if not (isinstance(lhs, Shape) and isinstance(rhs, Shape)):
+            lhs, rhs = Shape(lhs), Shape(rhs)
+        try:
+            return lhs if lhs == rhs else _broadcast(lhs, rhs)
+        except ShapeMismatch as error:
+            error.rename(op)
+            raise
 
 
-# Cached because a program repeats its shapes; the op's name is for the error.
+# Cached because a program repeats its shapes.
 @lru_cache(maxsize=4096)
-def _broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
+def _broadcast(lhs: Shape, rhs: Shape) -> Shape:
     longer, shorter = (lhs, rhs) if len(lhs) >= len(rhs) else (rhs, lhs)
     extra = len(longer) - len(shorter)
     dims = list(longer)
@@ -85,5 +97,5 @@ def _broadcast(op: str, lhs: Shape, rhs: Shape) -> Shape:
             dims[position] = size
         elif size not in (1, dims[position]):
             reason = f"sizes {dims[position]} and {size} do not broadcast, since neither is 1; reshape one"
-            raise ShapeMismatch(op, (lhs, rhs), reason)
-    return Shape._trusted(dims)
+            raise ShapeMismatch("broadcast", (lhs, rhs), reason)
+    return Shape(dims)

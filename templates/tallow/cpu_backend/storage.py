@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backend import BackendStorage
 from ..dtype import Array, DType
-from ..error import UnsupportedDType
+from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from .ops import array
 
@@ -34,6 +34,8 @@ class CpuStorage(BackendStorage):
         if self.data.dtype.kind not in "iuf":
             reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
             raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
+        if options.get("stream") is not None:
+            raise InvalidArgument("dlpack", f"stream is None on cpu, which has no streams, not {options['stream']}")
         return self.view(layout).reshape(layout.shape).__dlpack__(**options)
 
     def view(self, layout: Layout) -> Array:

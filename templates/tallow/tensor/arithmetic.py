@@ -59,7 +59,8 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     def __pow__(self, exponent: float) -> Self:
         if isinstance(exponent, TensorBase):
             raise InvalidArgument("powf", "an exponent is a Python number; for a tensor y use (y * x.log()).exp()")
-        return self.sqr() if exponent == 2 else self.powf(float(exponent))
+        exponent = argument.real("powf", "the exponent", exponent)
+        return self.sqr() if exponent == 2 else self.powf(exponent)
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -115,9 +116,9 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         All three broadcast to one shape. The condition has an integer dtype; one of the two others may be a number.
         """
         if isinstance(on_true, TensorBase):
-            chosen, other = on_true, on_true._operand("where", on_false)
+            chosen, other = on_true, on_true._operand("where", on_false, "on_false")
         elif isinstance(on_false, TensorBase):
-            chosen, other = on_false._operand("where", on_true), on_false
+            chosen, other = on_false._operand("where", on_true, "on_true"), on_false
         else:
             reason = "one of on_true and on_false is a Tensor, which gives the dtype; make one of them a Tensor"
             raise InvalidArgument("where", reason)

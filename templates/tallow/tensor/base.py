@@ -12,7 +12,7 @@ from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument
+from ..error import InvalidArgument, shown
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
@@ -128,7 +128,7 @@ class TensorBase:
         self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
     ) -> Self:
         refuse_keywords(op.value, unknown)
-        dims = self._reduced_dims(op.value, dim)
+        dims, keepdim = self._reduced_dims(op.value, dim), argument.boolean(op.value, "keepdim", keepdim)
         storage = self._storage.reduce_op(op, self._layout, dims)
         sizes = [1 if i in dims else size for i, size in enumerate(self.shape) if keepdim or i not in dims]
         return self._new(storage, Layout.contiguous(Shape._trusted(sizes)))
@@ -139,12 +139,12 @@ class TensorBase:
             return tuple(range(len(shape)))
         return tuple([shape.dim(op, item) for item in (dim if isinstance(dim, Sequence) else (dim,))])
 
-    def _operand(self, op: str, other: Self | float) -> Self:
+    def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:
         """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
         if isinstance(other, TensorBase):
             return other
         dtype = self.dtype
-        number = as_number(op, other, dtype)
+        number = as_number(op, other, dtype, name=name)
         if dtype.is_integer:
             # As an array, because the way through a float would round the largest of them.
             storage = self.device.storage_owned(np.array([number], dtype.numpy))
@@ -160,7 +160,7 @@ def device_of(device: Device | str | None) -> Device:
     if isinstance(device, str):
         return Device.parse(device)
     if not isinstance(device, Device):
-        raise InvalidArgument("device", f"{device!r} is no device; use Device.parse or a label such as 'cpu'")
+        raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
     return device
 
 
@@ -171,11 +171,11 @@ def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
         raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
 
 
-def require_tensors(op: str, *operands: object) -> None:
-    """Raise `InvalidArgument` if an operand is anything else, such as a list or an array."""
-    for operand in operands:
+def require_tensors(op: str, **operands: object) -> None:
+    """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
+    for name, operand in operands.items():
         if not isinstance(operand, TensorBase):
-            raise InvalidArgument(op, f"an operand is a Tensor, not a {type(operand).__name__}; make it one first")
+            raise InvalidArgument(op, f"{name} is a Tensor, not a {type(operand).__name__}; make it one first")
 
 
 @cache

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Never, Self
 
 import numpy as np
@@ -13,7 +12,8 @@ from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import Array, DType
-from ..error import InvalidArgument, OutOfMemory, TallowError
+from ..error import InvalidArgument, TallowError
+from ..host_memory import require_room, tells_lack_of_memory
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
@@ -183,32 +183,28 @@ def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Sha
         raise
 
 
+@tells_lack_of_memory
 def _integers(first: int, end: int, step: int, dtype: DType) -> Array:
-    count = max(-((first - end) // step), 0)
-    if count:
-        require_range("arange", (first, first + (count - 1) * step), dtype)
-        require_range("arange", (step,), DType.I64)
-    with _room(count):
-        array = np.arange(count, dtype=np.int64)
+    count = -((first - end) // step)
+    if count <= 0:
+        return np.empty(0, np.int64)
+    require_range("arange", (first, first + (count - 1) * step), dtype)
+    require_range("arange", (step,), DType.I64)
+    require_room((count,), DType.I64)
+    array = np.arange(count, dtype=np.int64)
     # A product beyond i64 wraps, and the sum wraps back.
     array *= step
     array += first
     return array
 
 
+@tells_lack_of_memory
 def _floats(first: float, end: float, step: float) -> Array:
     length = (end - first) / step
     if not all(map(math.isfinite, (first, end, step, length))):
         reason = f"start, stop, step and the number of steps are finite, not {first}, {end}, {step} and {length}"
         raise InvalidArgument("arange", reason)
-    with _room(max(math.ceil(length), 0)):
-        return np.arange(first, end, step)
-
-
-@contextmanager
-def _room(count: int) -> Iterator[None]:
-    try:
-        yield
-    except (MemoryError, ValueError, OverflowError):
-        # The latter two where not even NumPy's indexes reach so far.
-        raise OutOfMemory("cpu", count * DType.I64.itemsize) from None
+    if length <= 0:
+        return np.empty(0)
+    require_room((math.ceil(length),), DType.F64)
+    return np.arange(first, end, step)

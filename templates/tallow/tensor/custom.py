@@ -28,12 +28,12 @@ class CustomMethods(TensorBase):
 
     def apply_op2(self, second: Self, op: CustomOp2) -> Self:
         """Return what a user's op makes of this tensor and another."""
-        require_tensors("apply_op2", second)
+        require_tensors("apply_op2", second=second)
         return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
 
     def apply_op3(self, second: Self, third: Self, op: CustomOp3) -> Self:
         """Return what a user's op makes of this tensor and two others."""
-        require_tensors("apply_op3", second, third)
+        require_tensors("apply_op3", second=second, third=third)
         others = (second._storage, second._layout, third._storage, third._layout)
         return self._made(self._storage.apply_op3(self._layout, *others, op))
 
@@ -44,13 +44,13 @@ class CustomMethods(TensorBase):
 
     def inplace_op2(self, second: Self, op: InplaceOp2) -> Self:
         """Let a user's op change this tensor in place with the help of another. The tensor itself."""
-        require_tensors("inplace_op2", second)
+        require_tensors("inplace_op2", second=second)
         self._storage.inplace_op2(self._layout, second._storage, second._layout, op)
         return self
 
     def inplace_op3(self, second: Self, third: Self, op: InplaceOp3) -> Self:
         """Let a user's op change this tensor in place with the help of two others. The tensor itself."""
-        require_tensors("inplace_op3", second, third)
+        require_tensors("inplace_op3", second=second, third=third)
         self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)
         return self
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import Self, SupportsIndex
+
+import numpy as np
 
 from ..argument import integer
 from ..error import InvalidArgument, InvalidIndex, TallowError
@@ -61,16 +62,16 @@ class IndexMethods(ViewMethods):
 
         The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
         """
-        require_tensors("gather", indexes)
+        require_tensors("gather", indexes=indexes)
         dim = self.shape.dim("gather", dim)
         return indexes._like(self._storage.gather(self._layout, indexes._storage, indexes._layout, dim))
 
     def index_select(self, indexes: Self, dim: int) -> Self:
         """Return the rows of the tensor along `dim` that a vector of indexes names."""
-        require_tensors("index_select", indexes)
+        require_tensors("index_select", indexes=indexes)
         dim = self.shape.dim("index_select", dim)
         storage = self._storage.index_select(indexes._storage, self._layout, indexes._layout, dim)
-        return self._new(storage, Layout.contiguous(Shape._trusted(_replaced(self.shape, dim, indexes.elem_count))))
+        return self._new(storage, Layout.contiguous(_replaced(self.shape, dim, indexes.elem_count)))
 
     def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.
@@ -97,7 +98,7 @@ class IndexMethods(ViewMethods):
         return self._scattered("scatter_add_", Storage.scatter_add, indexes, source, dim)
 
     def _scattered(self, op: str, scatter: Callable[..., None], indexes: Self, source: Self, dim: int) -> Self:
-        require_tensors(op, indexes, source)
+        require_tensors(op, indexes=indexes, source=source)
         dim = self.shape.dim(op, dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         try:
@@ -112,7 +113,7 @@ class IndexMethods(ViewMethods):
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
         """
-        require_tensors("index_add", indexes, source)
+        require_tensors("index_add", indexes=indexes, source=source)
         dim = self.shape.dim("index_add", dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         return self._like(self._storage.index_add(self._layout, *operands, dim))
@@ -132,27 +133,24 @@ def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
 
 
 def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
-    if item == _WHOLE:
-        return layout
+    start = None if item.start is None else integer("index", "the start of a slice", item.start)
+    stop = None if item.stop is None else integer("index", "the end of a slice", item.stop)
     step = 1 if item.step is None else integer("index", "the step of a slice", item.step)
     if step < 1:
         raise InvalidArgument("index", f"the step of a slice is 1 or more, not {step}; to reverse use index_select")
-    try:
-        start, stop, step = item.indices(layout.shape[dim])
-    except TypeError:
-        raise InvalidArgument("index", f"the ends of a slice are integers or left out, not as in {item}") from None
-    return layout.narrow(dim, start, len(range(start, stop, step)), step)
+    if start is None and stop is None and step == 1:
+        return layout
+    first, end, _ = slice(start, stop).indices(layout.shape[dim])
+    return layout.narrow(dim, first, max(-((first - end) // step), 0), step)
 
 
 def _at(layout: Layout, dim: int, item: Index) -> Layout:
     size = layout.shape[dim]
-    try:
-        if isinstance(item, bool) or not isinstance(item, SupportsIndex):
-            raise TypeError
-        position = operator.index(item)
-    except TypeError:
+    is_array = isinstance(item, np.ndarray) and item.ndim > 0
+    if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
         reason = f"an index is an integer, a slice, None or '...', not a {type(item).__name__}"
-        raise InvalidArgument("index", f"{reason}; use index_select or gather for a tensor of indexes") from None
+        raise InvalidArgument("index", f"{reason}; use index_select or gather for a tensor of indexes")
+    position = integer("index", "an index", item)
     if not -size <= position < size:
         raise InvalidIndex("index", position, size)
     return layout.narrow(dim, position % size, 1).squeeze(dim)

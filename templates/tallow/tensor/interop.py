@@ -12,6 +12,7 @@ from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import Array
 from ..error import InvalidArgument, TallowError
+from ..host_memory import require_room, tells_lack_of_memory
 from ..layout import Layout
 from ..storage import Storage
 from .arithmetic import ArithmeticMethods
@@ -67,8 +68,10 @@ class InteropMethods(ArithmeticMethods):
             error.rename(op)
             raise
 
+    @tells_lack_of_memory
     def numpy(self) -> Array:
         """Copy the elements to an array of the same shape and dtype; bf16 and f8e4m3 are those of ml_dtypes."""
+        require_room(self.shape, self.dtype)
         view = self._host_view()
         if view is not None:
             return np.array(view, order="C")
@@ -140,14 +143,28 @@ class InteropMethods(ArithmeticMethods):
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device.dlpack
 
-    def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """Export the elements to another library without a copy; on the CPU only dtypes that NumPy has.
 
         The options are those of the protocol: a stream of the device that shall wait for the elements, `copy=True` for
         a copy of them. A `dl_device` other than the tensor's own is a BufferError, as the protocol has it.
         """
-        if dl_device not in (None, self.device.dlpack):
+        if dl_device is not None and argument.integers("dlpack", "dl_device", dl_device, 2) != self.device.dlpack:
             raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        options: dict[str, Any] = {}
+        if stream is not None:
+            options["stream"] = argument.integer("dlpack", "stream", stream)
+        if max_version is not None:
+            options["max_version"] = argument.integers("dlpack", "max_version", max_version, 2)
+        if copy is not None:
+            options["copy"] = argument.boolean("dlpack", "copy", copy)
         return self._storage.inner.to_dlpack(self._layout, **options)
 
     @classmethod
@@ -157,15 +174,18 @@ class InteropMethods(ArithmeticMethods):
         The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
         else they are copied.
         """
+        if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
+            reason = f"source is a tensor that exports DLPack, not a {type(source).__name__}"
+            raise InvalidArgument("from_dlpack", f"{reason}; use Tensor() for what is none")
         try:
             kind, ordinal = source.__dlpack_device__()
             device = Device.of_dlpack(int(kind), int(ordinal))
             inner, layout = device.inner.from_dlpack(source)
         except TallowError:
             raise
-        except (AttributeError, BufferError, RuntimeError, TypeError) as error:
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
             reason = "move the tensor to the CPU and to a dtype that NumPy has"
-            raise InvalidArgument("from_dlpack", f"{error}; {reason} first") from error
+            raise InvalidArgument("from_dlpack", f"source gives no tensor: {error}; {reason} first") from error
         return cls._new(Storage(inner), layout)
 
 

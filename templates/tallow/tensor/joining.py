@@ -69,7 +69,8 @@ def _alike(op: str, tensors: Iterable[T]) -> list[T]:
     tensors = list(tensors)
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")
-    require_tensors(op, *tensors)
+    for position, tensor in enumerate(tensors):
+        require_tensors(op, **{f"tensors[{position}]": tensor})
     first = tensors[0]
     for tensor in tensors:
         if tensor.dtype is not first.dtype:

@@ -22,7 +22,7 @@ class LinearMethods(TensorBase):
         column, and that dim is not in the result. bf16, f16 and f8e4m3 accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
-        require_tensors("matmul", other)
+        require_tensors("matmul", other=other)
         shapes = self.shape, other.shape
         if not shapes[0] or not shapes[1]:
             raise ShapeMismatch("matmul", shapes, "an operand has rank 0; multiply with * instead")

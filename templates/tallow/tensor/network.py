@@ -143,7 +143,7 @@ class NetworkMethods(ViewMethods):
         return self._by_group(kernel, groups, one_group)
 
     def _check_channels(self, op: str, kernel: Self, rank: int, groups: int, *, transposed: bool) -> None:
-        require_tensors(op, kernel)
+        require_tensors(op, kernel=kernel)
         shapes = self.shape, kernel.shape
         if self.rank != rank or kernel.rank != rank:
             raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")

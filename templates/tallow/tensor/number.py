@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from .. import argument
 from ..device import Device
 from ..dtype import Array, DType
-from ..error import InvalidArgument
+from ..error import InvalidArgument, shown
 from ..op import BinaryOp
 
 _EXPECTED = "a Tensor or a Python number"
@@ -23,15 +23,15 @@ _INEXACT = np.float64(2**53)
 CONVERT: Final = "convert the tensor to a {} dtype with to_dtype first"
 
 
-def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT) -> float:
+def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> float:
     """Return the number that `value` is in a tensor of `dtype`: an int for integers, else a float.
 
     `InvalidArgument` if it is no number, or one that an integer dtype does not have; `mend` says how to get a wider or
     a floating-point dtype.
     """
     if dtype.is_integer:
-        return _integer(op, argument.number(op, "an operand", value, _EXPECTED), dtype, mend)
-    return argument.real(op, "an operand", value, _EXPECTED)
+        return _integer(op, argument.number(op, name, value, _EXPECTED), dtype, mend)
+    return argument.real(op, name, value, _EXPECTED)
 
 
 def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
@@ -106,14 +106,15 @@ def _dtype_of(numbers: Array) -> DType:
 def _known(numbers: Array) -> Array:
     for number in numbers.flat:
         if not isinstance(number, int | float | np.integer | np.floating):
-            raise InvalidArgument("tensor", f"{number!r} is no number; make tensors of integers and floats")
+            reason = f"{shown(number)} is no number; data is nested lists of integers and floats"
+            raise InvalidArgument("tensor", reason)
     return numbers
 
 
 def exact_integers(op: str, array: Array, dtype: DType) -> Array:
     """Return an array of numbers in an integer dtype; `InvalidArgument` if it lacks one of them."""
     with np.errstate(invalid="ignore"):
-        is_whole = array.dtype.kind in "biu" or bool((array % 1 == 0).all())
+        is_whole = array.dtype.kind in "biu" or bool(np.all(array % 1 == 0))
     if not is_whole:
         reason = f"not all of the numbers are integers, as {dtype.value} needs; round them or use a float dtype"
         raise InvalidArgument(op, reason)

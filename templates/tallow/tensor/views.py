@@ -44,7 +44,7 @@ class ViewMethods(TensorBase):
         shape = self.shape
         if not shape:
             return self.reshape(1)
-        first, last = shape.dim("flatten", start_dim), shape.dim("flatten", end_dim)
+        first, last = shape.dim("flatten", start_dim, "start_dim"), shape.dim("flatten", end_dim, "end_dim")
         if first > last:
             reason = f"start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}; swap them"
             raise InvalidArgument("flatten", reason)

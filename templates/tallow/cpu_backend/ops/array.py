@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import Array
+from ...error import OutOfMemory
 from ...layout import Layout
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -28,8 +29,12 @@ def view(data: Array, layout: Layout) -> Array:
         return data[start : start + layout.elem_count].reshape(shape)
     size = data.itemsize
     strides = tuple(stride * size for stride in layout.strides)
-    # The types of ml_dtypes export no buffer, their bytes do; as_strided takes ten times as long.
-    return np.ndarray(shape, data.dtype, data.view(np.uint8).data, layout.start_offset * size, strides)
+    try:
+        # The types of ml_dtypes export no buffer, their bytes do; as_strided takes ten times as long.
+        return np.ndarray(shape, data.dtype, data.view(np.uint8).data, layout.start_offset * size, strides)
+    except ValueError:
+        # There are repeated elements, more than NumPy could ask the memory for; so would what is made of them be.
+        raise OutOfMemory("cpu", layout.elem_count * size) from None
 
 
 def bits(array: Array) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...dtype import Array, DType
+from ...host_memory import require_room, tells_lack_of_memory
 from . import cast
 from .matmul import multiply
 from .operand import Operand
@@ -25,26 +26,34 @@ _PART_BYTES = 1 << 26
 _LARGEST_ITEM = 8
 
 
+@tells_lack_of_memory
 def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> CpuStorage:
     """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
+    require_room(params.out_dims, x.dtype)
     window = (0, params.padding), params.stride, params.dilation, (1, params.l_out)
     return x.result(_convolve(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
+@tells_lack_of_memory
 def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> CpuStorage:
     """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
+    require_room(params.out_dims, x.dtype)
     window = (params.padding, params.padding), params.stride, params.dilation, (params.out_h, params.out_w)
     return x.result(_convolve(x.array, kernel.array, *window, x.dtype))
 
 
+@tells_lack_of_memory
 def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> CpuStorage:
     """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
+    require_room(params.out_dims, x.dtype)
     window = (0, params.padding), params.stride, params.dilation, (1, params.l_out)
     return x.result(_spread(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
+@tells_lack_of_memory
 def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> CpuStorage:
     """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
+    require_room(params.out_dims, x.dtype)
     window = (params.padding, params.padding), params.stride, params.dilation, (params.out_h, params.out_w)
     return x.result(_spread(x.array, kernel.array, *window, x.dtype))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
 from ...shape import Shape
 from . import array, cast
@@ -13,21 +14,25 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+@tells_lack_of_memory
 def clone(source: Operand) -> CpuStorage:
     """A new storage of all elements of a storage, wherever the layout reaches."""
     return source.result(source.storage.data.copy())
 
 
+@tells_lack_of_memory
 def fill(target: Operand, value: float) -> None:
     """Set every element to `value`, converted to the dtype."""
-    array.bits(target.array)[...] = array.bits(cast.scalar(value, target.dtype))
+    array.bits(array.distinct(target.array))[...] = array.bits(cast.scalar(value, target.dtype))
 
 
+@tells_lack_of_memory
 def copy_to(source: Operand, target: CpuStorage, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     array.copy(target.view(Layout.contiguous(source.layout.shape, offset)), source.array)
 
 
+@tells_lack_of_memory
 def copy_rows(
     source: CpuStorage,
     target: CpuStorage,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array, DType
+from ...host_memory import tells_lack_of_memory
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from . import cast
 from .array import bits, contiguous, distinct, in_parts
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+@tells_lack_of_memory
 def elementwise(op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float) -> CpuStorage:
     """`op` of every element, or of those of several operands of one dtype and shape; numbers are its parameters.
 
@@ -45,6 +47,7 @@ def elementwise(op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: 
     return x.result(_repeated(result, arrays[0]), target)
 
 
+@tells_lack_of_memory
 def to_dtype(x: Operand, target: DType) -> CpuStorage:
     """The elements converted to dtype `target`."""
     array, source = x.array, x.dtype
@@ -53,6 +56,7 @@ def to_dtype(x: Operand, target: DType) -> CpuStorage:
     return x.result(_repeated(result, array), target)
 
 
+@tells_lack_of_memory
 def where(condition: Operand, on_true: Operand, on_false: Operand) -> CpuStorage:
     """The element of `on_true` where the condition is not 0, else that of `on_false`."""
     chosen, first, second = condition.array, on_true.array, on_false.array

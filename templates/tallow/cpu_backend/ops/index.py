@@ -11,6 +11,7 @@ import numpy as np
 
 from ...dtype import Array
 from ...error import InvalidIndex
+from ...host_memory import require_room, tells_lack_of_memory
 from ...layout import Layout
 from . import cast
 from .array import bits, contiguous
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _LONG_ROW = 256
 
 
+@tells_lack_of_memory
 def gather(x: Operand, indexes: Operand, dim: int) -> CpuStorage:
     """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
     layout, data = x.layout, x.storage.data
@@ -35,9 +37,11 @@ def gather(x: Operand, indexes: Operand, dim: int) -> CpuStorage:
     return x.result(result.view(data.dtype))
 
 
+@tells_lack_of_memory
 def select(operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     x = operand.array
+    require_room((*x.shape[:dim], *indexes.layout.shape, *x.shape[dim + 1 :]), operand.dtype)
     rows, marked = _checked("index_select", indexes, x.shape[dim])
     if x.shape[dim] == 0:
         return operand.result(np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype))
@@ -50,6 +54,7 @@ def select(operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
     return operand.result(result.view(x.dtype))
 
 
+@tells_lack_of_memory
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     places, values = _scattered("scatter_set", x, indexes, source, dim)
@@ -67,6 +72,7 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     bits(x.storage.data)[places] = bits(values)[winners]
 
 
+@tells_lack_of_memory
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     places, values = _scattered("scatter_add", x, indexes, source, dim)
@@ -84,6 +90,7 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         data[places] = cast.narrow(sums[places - first], dtype)
 
 
+@tells_lack_of_memory
 def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> CpuStorage:
     """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
     x, source, dtype = operand.array, terms.array, operand.dtype

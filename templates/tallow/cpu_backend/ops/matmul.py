@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array, DType
+from ...host_memory import require_room, tells_lack_of_memory
 from . import cast
 from .array import bits, contiguous
 from .operand import Operand
@@ -21,13 +22,11 @@ _FEW_PRODUCTS = 1 << 15
 _EXACT_TERMS = 1 << 21
 
 
-def matmul(
-    lhs: Operand,
-    rhs: Operand,
-    bmnk: tuple[int, int, int, int],  # noqa: ARG001 - the layouts say it too
-) -> CpuStorage:
+@tells_lack_of_memory
+def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> CpuStorage:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     dtype = lhs.dtype
+    require_room(bmnk[:3], dtype)
     result = multiply(_matrices(lhs.array, dtype), _matrices(rhs.array, dtype))
     return lhs.result(cast.narrow(result, dtype) if dtype.is_float else result)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...dtype import Array, DType
-from ...error import InvalidArgument, OutOfMemory
+from ...error import InvalidArgument
+from ...host_memory import require_room, tells_lack_of_memory
 from ...shape import Shape
 from . import cast
 
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
     from ..device import CpuDevice
     from ..storage import CpuStorage
 
-# No machine has the memory for more. NumPy's errors for what even its indexes can't reach are other ones.
-_MOST_ELEMENTS: Final = 1 << 56
 
-
+@tells_lack_of_memory
 def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of zeros."""
     return make(device, lambda count: np.zeros(count, dtype.numpy), shape, dtype)
 
 
+@tells_lack_of_memory
 def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
     return make(device, lambda count: np.empty(count, dtype.numpy), shape, dtype)
@@ -35,11 +35,16 @@ def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuS
     return device.storage_class(device, dtype, numbers(data, dtype))
 
 
+@tells_lack_of_memory
 def numbers(data: Sequence[float], dtype: DType) -> Array:
     """A flat array of the numbers, converted as to_dtype does."""
-    values = np.asarray(data)
-    if values.ndim != 1:
-        raise InvalidArgument("storage_from_slice", f"the numbers are in a flat sequence, not {values.ndim} deep")
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise InvalidArgument("storage_from_slice", f"data is a flat sequence of numbers ({error})") from None
+    if values.ndim != 1 or values.dtype.kind in "cMmSU":
+        reason = f"data is a flat sequence, not one of {values.ndim} dims and NumPy's type {values.dtype}"
+        raise InvalidArgument("storage_from_slice", f"{reason}; use integers, or floats in f64's range")
     if values.dtype.kind in "bi":
         return cast.convert(values.astype(np.int64), DType.I64, dtype)
     if all(isinstance(number, int | np.integer) for number in data):
@@ -52,12 +57,14 @@ def numbers(data: Sequence[float], dtype: DType) -> Array:
     return cast.convert(values, DType.F64, dtype)
 
 
+@tells_lack_of_memory
 def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
     return device.storage_class(device, dtype, np.array(array, dtype.numpy, order="C").reshape(-1))
 
 
+@tells_lack_of_memory
 def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
@@ -69,11 +76,6 @@ def synchronize(device: CpuDevice) -> None:
 
 
 def make(device: CpuDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
-    """The storage of a new array of as many elements as the shape has; OutOfMemory where there is no room."""
-    count = shape.elem_count
-    try:
-        if count > _MOST_ELEMENTS:
-            raise MemoryError
-        return device.storage_class(device, dtype, array_of(count))
-    except MemoryError:
-        raise OutOfMemory("cpu", count * dtype.itemsize) from None
+    """The storage of a new array of as many elements as the shape has."""
+    require_room(shape, dtype)
+    return device.storage_class(device, dtype, array_of(shape.elem_count))

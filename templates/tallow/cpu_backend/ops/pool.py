@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array
+from ...host_memory import tells_lack_of_memory
 from . import cast
 from .operand import Operand
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+@tells_lack_of_memory
 def avg_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]) -> CpuStorage:
     """The mean of each window, accumulated in f64 and rounded once."""
     with np.errstate(all="ignore"):
@@ -24,6 +26,7 @@ def avg_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
     return x.result(cast.narrow(result, x.dtype))
 
 
+@tells_lack_of_memory
 def max_pool2d(x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]) -> CpuStorage:
     """The largest element of each window; NaN wins."""
     with np.errstate(invalid="ignore"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array, DType
+from ...host_memory import tells_lack_of_memory
 from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
 from ...shape import Shape
 from . import cast
@@ -34,11 +35,13 @@ def seed(device: CpuDevice) -> int:
     return device.random.seed
 
 
+@tells_lack_of_memory
 def uniform(device: CpuDevice, lo: float, up: float, shape: Shape, dtype: DType) -> CpuStorage:
     """Numbers uniform in [lo, up)."""
     return _draw(device, lambda seed, base, count: _uniform(seed, base, count, lo, up, dtype), shape, dtype)
 
 
+@tells_lack_of_memory
 def normal(device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DType) -> CpuStorage:
     """Normal numbers, by Box-Muller."""
     return _draw(device, lambda seed, base, count: _normal(seed, base, count, mean, std, dtype), shape, dtype)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...host_memory import tells_lack_of_memory
 from ...op import ReduceOp
 from . import cast
 from .functors import REDUCTIONS
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+@tells_lack_of_memory
 def reduce(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> CpuStorage:
     """`op` over `dims`, in row-major order of them, in the dtype of the op's result."""
     x, dtype = operand.array, operand.dtype

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array
+from ...host_memory import require_room, tells_lack_of_memory
 from . import cast
 from .array import bits
 from .operand import Operand
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+@tells_lack_of_memory
 def nearest1d(x: Operand, size: int) -> CpuStorage:
     """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
     return _nearest(x, (size,))
 
 
+@tells_lack_of_memory
 def nearest2d(x: Operand, height: int, width: int) -> CpuStorage:
     """The same of (b, c, h, w) along both of the last dims."""
     return _nearest(x, (height, width))
@@ -27,6 +30,7 @@ def nearest2d(x: Operand, height: int, width: int) -> CpuStorage:
 
 def _nearest(operand: Operand, sizes: tuple[int, ...]) -> CpuStorage:
     x = operand.array
+    require_room((*x.shape[: -len(sizes)], *sizes), operand.dtype)
     result = bits(x)
     for axis, size in enumerate(sizes, x.ndim - len(sizes)):
         places = np.arange(size) * x.shape[axis] // max(size, 1)
@@ -34,11 +38,13 @@ def _nearest(operand: Operand, sizes: tuple[int, ...]) -> CpuStorage:
     return operand.result(result.view(x.dtype))
 
 
+@tells_lack_of_memory
 def bilinear2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> CpuStorage:
     """(b, c, h, w) at (height, width), interpolated between the four elements around each place in f64."""
     x, dtype = operand.array, operand.dtype
+    require_room((*x.shape[:2], height, width), dtype)
     if x.shape[2:] == (height, width) or 0 in (x.size, height, width):
         is_empty, shape = x.size == 0, (*x.shape[:2], height, width)
         return operand.result(np.zeros(shape, dtype.numpy) if is_empty else x[:, :, :height, :width].copy())

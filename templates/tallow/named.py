@@ -1,0 +1,20 @@
+"""Enums whose values are names."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Never
+
+from .error import InvalidArgument, shown
+
+
+class Named(Enum):
+    """An enum that is found by the name of a member, which is also how the member is shown."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        known = ", ".join(member.value for member in cls)
+        raise InvalidArgument(cls.__name__, f"{shown(value)} is no {cls.__name__}; use one of {known}")
+
+    def __str__(self) -> str:
+        return str(self.value)

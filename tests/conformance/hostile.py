@@ -1,0 +1,394 @@
+"""Every public call of tallow, found by walking, and arguments for them: some that fit and some that nobody expects."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tallow
+from hypothesis import strategies as st
+from tallow import BinaryOp, CmpOp, DType, Layout, ReduceOp, Shape, Tensor, UnaryOp
+from tallow.backend import BackendDevice, BackendStorage
+from tallow.user_op import UserOp
+
+from . import calls
+
+Device = tallow.Device
+
+
+class Value:
+    """An argument, made anew for each call because calls may change it; it shows as the expression that makes it."""
+
+    def __init__(self, text: str, make: Callable[[Device], Any]) -> None:
+        self.text = text
+        self.make = make
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def values(text: str) -> list[Value]:
+    """The values of Python expressions, between semicolons and line ends, in which `d` is the device."""
+    expressions = [part.strip() for line in text.splitlines() for part in line.split(";") if part.strip()]
+    return [Value(part, eval(f"lambda d: {part}", NAMES)) for part in expressions]
+
+
+class Index:
+    """An integer of some library."""
+
+    def __index__(self) -> int:
+        return 2
+
+
+class Exporter:
+    """What says that it exports a tensor, and exports something else."""
+
+    def __init__(self, capsule: object, kind: object = 1, ordinal: object = 0) -> None:
+        self.capsule, self.place = capsule, (kind, ordinal)
+
+    def __dlpack__(self, **_: object) -> object:
+        return self.capsule
+
+    def __dlpack_device__(self) -> object:
+        return self.place
+
+
+class Taken(Exporter):
+    """A tensor whose capsule somebody has taken already."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor.__dlpack__(), *tensor.__dlpack_device__())
+        Tensor.from_dlpack(self)
+
+
+def ramp(d: Device, dtype: DType, *shape: int) -> Tensor:
+    """A tensor of 0, 1, 2, 0, 1, 2 and so on."""
+    numbers = [float(i % 3) for i in range(int(np.prod(shape)))]
+    return Tensor.from_storage(d.storage_from_slice(numbers, dtype), shape)
+
+
+class _Apply:
+    def cpu_fwd(self, storage: Any, *_: object) -> tuple[Any, tuple[int]]:
+        return storage.device.storage(np.ones(2)), (2,)
+
+    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
+
+
+class _Change:
+    def cpu_fwd(self, *_: object) -> None:
+        pass
+
+    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
+
+
+def user_op(kind: type[UserOp]) -> UserOp:
+    """A user's op of a kind, which never fails."""
+    work = _Change if kind.__name__.startswith("Inplace") else _Apply
+    made: UserOp = type("Own", (work, kind), {})()
+    return made
+
+
+NAMES = {
+    "np": np,
+    "tl": tallow,
+    "Path": Path,
+    "Layout": Layout,
+    "Shape": Shape,
+    "DType": DType,
+    "UnaryOp": UnaryOp,
+    "Index": Index,
+    "Exporter": Exporter,
+    "Taken": Taken,
+    "ramp": ramp,
+    "user_op": user_op,
+    "at": calls.layout,
+    "LINE": calls.LINE,
+    "IMAGE": calls.IMAGE,
+}
+
+
+def params(kind: str, sizes: str) -> list[Value]:
+    """The parameters of a convolution, and such with one that is as large as can be, or larger."""
+    names = ("padding", "stride", "dilation", *(("output_padding",) if "output_padding" in sizes else ()))
+    many = [f"'{name}': {size}" for name in names for size in ("2**31 - 1", "2**31", "2**40", "2**62")]
+    return values(";".join(f"tl.{kind}(**{{{sizes}, {change}}})" for change in ["", *many]))
+
+
+TENSORS = values("""
+    ramp(d, DType.F32, 2, 3); ramp(d, DType.F32, 4); ramp(d, DType.I64, 4)
+    ramp(d, DType.U8, 2, 3); ramp(d, DType.U32, 2, 3); ramp(d, DType.BF16, 3, 2).transpose(0, 1)
+    ramp(d, DType.F64, 1, 3).broadcast_as(2, 3); ramp(d, DType.F32, 1, 2, 4); ramp(d, DType.F32, 1, 2, 4, 4)
+    ramp(d, DType.F32, 2, 2, 2, 2); ramp(d, DType.I32, 2, 2, 2); ramp(d, DType.F16, 0, 3); ramp(d, DType.F8E4M3, 1)
+    ramp(d, DType.F32, 3, 4)[1:, ::3]; ramp(d, DType.F32, 1)[0]; ramp(tl.Device.cpu(), DType.F32, 2, 3)
+""")
+STORAGES = values("""
+    d.storage(np.arange(48, dtype=np.float32)); d.storage(np.arange(48) % 2); d.storage(np.zeros(48, np.uint8))
+    d.zeros((48,), DType.BF16); d.zeros((0,), DType.F32); tl.Device.cpu().zeros((48,), DType.F32)
+""")
+LAYOUTS = values("""
+    Layout.contiguous((2, 3)); Layout.contiguous((4,)); Layout.contiguous((2, 3), 5); Layout.contiguous(())
+    Layout.contiguous((1, 2, 4)); Layout.contiguous((1, 2, 4, 4)); Layout.contiguous((2, 2, 2, 2))
+    Layout.contiguous((0, 3)); Layout((2, 3), (1, 2)); Layout((2, 3), (0, 1)); Layout((1, 3), (2**40, 2))
+""")
+SHAPES = values("(2, 3); (); (4,); (1, 2, 4, 4); (0, 3); [3, 2]; (1, 6); (2, 2, 1); (1, 0)")
+DTYPES = [Value(str(dtype), lambda _, dtype=dtype: dtype) for dtype in DType]
+# What fits an annotation that has the word.
+FITTING: dict[str, list[Value]] = {
+    "Tensor": TENSORS,
+    "Storage": STORAGES,
+    "Layout": LAYOUTS,
+    "Shape": [Value(f"Shape({shape})", lambda d, make=shape.make: Shape(make(d))) for shape in SHAPES],
+    "DType": DTYPES,
+    "DTypeLike": DTYPES + values("'f16'; np.float32; np.dtype('int64')"),
+    "Device": values("d; tl.Device.cpu()"),
+    "CpuDevice": values("tl.Device.cpu().inner; d.inner"),
+    "AnyStorage": [Value(f"{storage}.inner", lambda d, make=storage.make: make(d).inner) for storage in STORAGES],
+    "int": values("0; 1; 2; 3; -1; 4"),
+    "float": values("0; 1; 2.5; -0.0; -3; float('inf'); float('nan'); 1e300; 300"),
+    "bool": values("True; False"),
+    "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'"),
+    "tuple": SHAPES + values("(1, 2, 2, 3); (0, 1); (2, 2)"),
+    "Iterable": SHAPES,
+    "Sequence": SHAPES + values("[0.5, 2]; []; (0, -1)"),
+    "T": values("[ramp(d, DType.F32, 2, 3)] * 2; []; (ramp(d, DType.F32, 2, 3), ramp(d, DType.I64, 4))"),
+    "Array": values("np.ones((2, 3), np.float32); np.arange(4); np.array(True); np.zeros((3, 0))"),
+    "ArrayLike": values("[[1, 2], [3, 4]]; 2.5; [True]; np.ones(3, np.int16)"),
+    "ndarray": values("np.ones((2, 3), np.float32); np.arange(4)"),
+    "dtype": values("np.dtype('float32'); np.dtype('int8')"),
+    "dict": values("{}; {'a': 'b'}"),
+    "Mapping": values("{}; {'a': ramp(d, DType.F32, 2)}; {'a': ramp(d, DType.I64, 4), 'b': ramp(d, DType.U8, 1)}"),
+    "PathLike": values("'made.safetensors'; 'not/there'; '.'; Path('made.safetensors')"),
+    "SupportsDLPack": values("np.ones((2, 3), np.float32); np.ones((4, 2))[::2]; np.array([True])") + TENSORS,
+    "Index": values("0; -1; slice(1, None); slice(None, None, 2); None; ...; (0, ...); (slice(0, 0), 1)"),
+    "ParamsConv1D": params("ParamsConv1D", "**LINE"),
+    "ParamsConv2D": params("ParamsConv2D", "**IMAGE"),
+    "ParamsConvTranspose1D": params("ParamsConvTranspose1D", "**LINE, 'output_padding': 0"),
+    "ParamsConvTranspose2D": params("ParamsConvTranspose2D", "**IMAGE, 'output_padding': 0"),
+    "SupportCell": values("tl.support()[0]"),
+    **{
+        kind.__name__: [Value(str(op), lambda _, op=op: op) for op in kind]
+        for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp)
+    },
+    **{
+        name: values(f"user_op(tl.{name})")
+        for name in tallow.__all__
+        if isinstance(getattr(tallow, name), type) and issubclass(getattr(tallow, name), UserOp)
+    },
+}
+
+# Sizes are small, or so large that nobody has the memory: what lies between would be granted, and take its time. For
+# the same reason no layout repeats an element more than a few times.
+HOSTILE = values(r"""
+    None; True; '2'; ''; b'2'; 1.5; 2.0; float('nan'); float('inf'); 1j; object(); object; tl; lambda *_: None
+    -1; -(2**31); 2**31 - 1; 2**31; 2**33; 2**62; 2**63 - 1; 2**63; -(2**63); 2**64 - 1; 10**30; 10**400; -(10**400)
+    10**5000; np.int8(2); np.int32(2**30); np.int64(2**62); np.int64(2**63 - 1); np.uint64(2**64 - 1); np.bool_(True)
+    np.float32(1.5); np.float64; np.str_('2'); np.datetime64('2020'); Index()
+    []; (); (1,) * 9; [1, [2]]; [None]; ['a']; (2.0, 3); range(3); {1: 2}; {'a'}; iter([1, 2]); [1 + 2j]; (-1, -1)
+    (2**62, 4); (0, 2**62, 2**62); (2**63, 0); (10**5000, 1); (2**31, 2**31); (0,) * 9; [2**64]; (1, 2**62)
+    np.array([1, 2]); np.array(3); np.array(['a']); np.array([None]); np.zeros((1,) * 12); np.ones(2)[:0]
+    np.array([1 + 2j]); np.zeros(2, [('a', int)]); np.array(['2020'], 'M8[D]'); np.ones(2, '>f4')
+    slice(None, None, 2**70); slice(2**70, -(2**70)); slice('a'); slice(0, 1, 0); slice(None, None, -1); ...; (..., ...)
+    ramp(d, DType.F32, 2, 3); [ramp(d, DType.F32, 2, 3)]; d.zeros((4,), DType.F32); d; d.inner; DType.U8; Shape((2, 3))
+    UnaryOp.EXP; tl.BinaryOp.ADD; tl.ReduceOp.MAX; user_op(tl.InplaceOp1); tl.CustomOp1; tl.CustomOp1()
+    Layout((2, 3), (2**40, 1)); Layout((5,), (np.int32(2**30),)); Layout((2,), (1,), -1); Layout((1,), (2**40,))
+    Layout((0, 9), (2**40, 2**40), 2**40); Layout.contiguous((2**40,)); Layout.contiguous((1,) * 8)
+    Exporter(None); Exporter(object()); Exporter(1, 'a', 'b'); Exporter(1, 10**30); Exporter(1, 1, 7)
+    Taken(ramp(d, DType.F32, 2)); 'no/such/file'; '\0'; Path('.'); {'': None}; {1: ramp(d, DType.F32, 2)}
+    {'a': ramp(d, DType.BF16, 2)}; tl.ParamsConv1D(**{**LINE, 'stride': 2**31 - 1})
+""")
+
+_COUNT = "d.storage(np.arange(48, dtype=np.float32))"
+_ROWS = "d.storage(np.arange(48) % 2)"
+_SCATTER = (_COUNT, f"at(4); {_ROWS}; at(4); {_COUNT}; at(4); 0")
+_POOL = (_COUNT, "at(1, 2, 4, 4); (2, 2); (1, 2)")
+_LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
+_ROW = "ramp(d, DType.F32, 4)"
+_SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
+# Calls whose operands must fit each other, as they hardly ever do by chance: what each is called on, and its arguments.
+BASES = {
+    "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
+    "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
+    "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),
+    "Storage.gather": (_COUNT, f"at(4); {_ROWS}; at(4); 0"),
+    "Storage.index_select": (_COUNT, f"{_ROWS}; at(4); at(4); 0"),
+    "Storage.index_add": _SCATTER,
+    "Storage.scatter_set": _SCATTER,
+    "Storage.scatter_add": _SCATTER,
+    "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
+    "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
+    "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),
+    "Storage.conv2d": (_COUNT, f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConv2D(**IMAGE)"),
+    "Storage.conv_transpose1d": (
+        _COUNT,
+        f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConvTranspose1D(**LINE, output_padding=0)",
+    ),
+    "Storage.conv_transpose2d": (
+        _COUNT,
+        f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConvTranspose2D(**IMAGE, output_padding=0)",
+    ),
+    "Storage.avg_pool2d": _POOL,
+    "Storage.max_pool2d": _POOL,
+    "Storage.upsample_nearest1d": (_COUNT, "at(1, 2, 4); 6"),
+    "Storage.upsample_nearest2d": (_COUNT, "at(1, 2, 4, 4); 6; 7"),
+    "Storage.upsample_bilinear2d": (_COUNT, "at(1, 2, 4, 4); 6; 7; False; None; 1.5"),
+    "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
+    "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
+    "Tensor.conv1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 1; 1; 2"),
+    "Tensor.conv2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 1; 1; 2"),
+    "Tensor.conv_transpose1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2"),
+    "Tensor.conv_transpose2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 0; 2; 1; 2"),
+    "Tensor.avg_pool2d": (_IMAGE, "2; (1, 2)"),
+    "Tensor.max_pool2d": (_IMAGE, "2; (1, 2)"),
+    "Tensor.upsample_nearest1d": (_LINE, "6"),
+    "Tensor.upsample_nearest2d": (_IMAGE, "6; 7"),
+    "Tensor.upsample_bilinear2d": (_IMAGE, "6; 7; False; None; 1.5"),
+    "Tensor.gather": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
+    "Tensor.index_select": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
+    "Tensor.index_add": _SCATTERED,
+    "Tensor.scatter": _SCATTERED,
+    "Tensor.scatter_": _SCATTERED,
+    "Tensor.scatter_add": _SCATTERED,
+    "Tensor.scatter_add_": _SCATTERED,
+    "Tensor.where": ("ramp(d, DType.U8, 4)", f"{_ROW}; 1.5"),
+    "Tensor.narrow": ("ramp(d, DType.F32, 2, 3)", "1; 0; 2; 1"),
+    "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
+    "Layout.narrow": ("Layout.contiguous((2, 3))", "1; 0; 2; 1"),
+    "Layout": (None, "(2, 3); (3, 1); 2"),
+    "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
+    "ParamsConv2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 1; 1"),
+    "ParamsConvTranspose1D": (None, "1; 4; 1; 1; 2; 0; 0; 1; 1"),
+    "ParamsConvTranspose2D": (None, "1; 2; 2; 1; 2; 1; 1; 0; 0; 1; 1"),
+}
+
+
+class Call(NamedTuple):
+    """A public function, or a method of a public class."""
+
+    name: str
+    owner: str | None
+    """The class of the object that it is called on; None for what is called without one."""
+    find: Callable[[Any], Callable[..., Any]]
+    """The function, given the object."""
+    parameters: tuple[inspect.Parameter, ...]
+
+
+def surface() -> dict[str, Call]:
+    """Every call that tallow offers, by name."""
+    found = []
+    for name in tallow.__all__:
+        thing = getattr(tallow, name)
+        if not callable(thing) or _is_left_out(thing):
+            continue
+        found.append(Call(name, None, lambda _, thing=thing: thing, _parameters(thing)))
+        if isinstance(thing, type):
+            found += _methods(thing)
+    return {call.name: call for call in found}
+
+
+def _is_left_out(thing: object) -> bool:
+    """Errors hold what they are given, backends are given what the dispatch has checked, and users write their ops."""
+    return isinstance(thing, type) and issubclass(thing, (tallow.TallowError, BackendStorage, BackendDevice, UserOp))
+
+
+def _methods(owner: type) -> Iterator[Call]:
+    for name in dir(owner):
+        static = inspect.getattr_static(owner, name)
+        code = getattr(getattr(static, "__func__", static), "__code__", None)
+        # What dataclasses, enums and tuples bring along is Python's. The class itself stands for its constructor.
+        is_ours = code is not None and Path(tallow.__file__).parent in Path(code.co_filename).parents
+        is_private = re.fullmatch("_[^_].*", name) is not None
+        if not is_ours or is_private or name in ("__init__", "__new__"):
+            continue
+        function = getattr(owner, name)
+        if isinstance(static, classmethod | staticmethod):
+            yield Call(f"{owner.__name__}.{name}", None, lambda _, function=function: function, _parameters(function))
+        else:
+            parameters = _parameters(function)[1:]
+            yield Call(f"{owner.__name__}.{name}", owner.__name__, lambda of, name=name: getattr(of, name), parameters)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    if isinstance(function, type) and issubclass(function, enum.Enum):
+        return (inspect.Parameter("value", inspect.Parameter.POSITIONAL_ONLY, annotation="str"),)
+    return tuple(inspect.signature(function).parameters.values())
+
+
+def fitting(call: Call, parameter: inspect.Parameter) -> list[Value]:
+    """What fits a parameter by the words of its annotation; nothing where none of them is known."""
+    own = call.name.partition(".")[0]
+    text = re.sub(r"\bSelf\b|\bTensorBase\b", own if own in FITTING else "Tensor", str(parameter.annotation))
+    words = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", text))
+    return FITTING["T"] if "T" in words else [value for word in words for value in FITTING.get(word, ())]
+
+
+class Example(NamedTuple):
+    """A call with its arguments."""
+
+    call: Call
+    of: Value | None
+    arguments: tuple[Value, ...]
+    keywords: dict[str, Value]
+
+    def __repr__(self) -> str:
+        items = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.keywords.items())]
+        return f"{self.call.name}({', '.join(items)}){'' if self.of is None else f', a method of {self.of!r}'}"
+
+    def run(self, device: Device) -> Any:
+        """Make the call."""
+        function = self.call.find(None if self.of is None else self.of.make(device))
+        arguments = [value.make(device) for value in self.arguments]
+        return function(*arguments, **{name: value.make(device) for name, value in self.keywords.items()})
+
+
+def base_of(call: Call) -> Example:
+    """A call whose arguments fit."""
+    of, text = BASES[call.name]
+    keywords = dict(zip([parameter.name for parameter in call.parameters], values(text), strict=True))
+    return Example(call, values(of)[0] if of else None, (), keywords)
+
+
+# Where a call takes any keyword, it names the right ones for those of NumPy; the last is nobody's.
+_KEYWORDS = ("axis", "keepdims", "nobody")
+
+
+@st.composite
+def examples(draw: st.DrawFn, found: dict[str, Call]) -> Example:
+    """Any call, with arguments that fit but for some: none, some or all of them."""
+    call = found[draw(st.sampled_from(sorted(found)))]
+    if call.name in BASES and draw(st.booleans()):
+        base = base_of(call)
+        changed = draw(st.lists(st.sampled_from(call.parameters), min_size=1, max_size=2, unique=True))
+        new = {parameter.name: draw(st.sampled_from(HOSTILE + fitting(call, parameter))) for parameter in changed}
+        return base._replace(keywords=base.keywords | new)
+    of = None if call.owner is None else draw(st.sampled_from(FITTING[call.owner]))
+    arguments: list[Value] = []
+    keywords: dict[str, Value] = {}
+    # Python's enum itself compares what it is given with each value, and prints it.
+    is_enum = [parameter.name for parameter in call.parameters] == ["value"]
+    hostile = [value for value in HOSTILE if not (is_enum and re.search("np\\.|5000", value.text))]
+    tenths = draw(st.sampled_from([0, 3, 3, 10] if len(call.parameters) > 1 else [7]))
+
+    def some(parameter: inspect.Parameter) -> Value:
+        fit = fitting(call, parameter)
+        is_hostile = not fit or draw(st.integers(1, 10)) <= tenths
+        return draw(st.sampled_from(hostile if is_hostile else fit))
+
+    by_name = False
+    for parameter in call.parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            count = 0 if by_name else draw(st.sampled_from([0, 1, 1, 2, 3]))
+            arguments += [some(parameter) for _ in range(count)]
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            keywords |= {name: some(parameter) for name in draw(st.lists(st.sampled_from(_KEYWORDS), max_size=1))}
+        elif parameter.default is not parameter.empty and draw(st.booleans()):
+            by_name = True
+        elif by_name or parameter.kind is parameter.KEYWORD_ONLY:
+            keywords[parameter.name] = some(parameter)
+        else:
+            arguments.append(some(parameter))
+    return Example(call, of, tuple(arguments), keywords)
