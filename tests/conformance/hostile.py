@@ -147,7 +147,7 @@ FITTING: dict[str, list[Value]] = {
     "DTypeLike": DTYPES + values("'f16'; np.float32; np.dtype('int64')"),
     "Device": values("d; tl.Device.cpu()"),
     "CpuDevice": values("tl.Device.cpu().inner; d.inner"),
-    "AnyStorage": [Value(f"{storage}.inner", lambda d, make=storage.make: make(d).inner) for storage in STORAGES],
+    "BackendStorage": [Value(f"{storage}.inner", lambda d, make=storage.make: make(d).inner) for storage in STORAGES],
     "int": values("0; 1; 2; 3; -1; 4"),
     "float": values("0; 1; 2.5; -0.0; -3; float('inf'); float('nan'); 1e300; 300"),
     "bool": values("True; False"),
@@ -209,8 +209,17 @@ _POOL = (_COUNT, "at(1, 2, 4, 4); (2, 2); (1, 2)")
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
 _ROW = "ramp(d, DType.F32, 4)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
-# Calls whose operands must fit each other, as they hardly ever do by chance: what each is called on, and its arguments.
+_SCALAR = "ramp(d, DType.F32, 1)[0]"
+# Calls whose arguments must fit each other, as they hardly ever do by chance: what each is called on, and these.
 BASES = {
+    "BinaryOp": (None, "'add'"),
+    "CmpOp": (None, "'eq'"),
+    "ReduceOp": (None, "'sum'"),
+    "UnaryOp": (None, "'exp'"),
+    "DType": (None, "'f32'"),
+    "Device.of_dlpack": (None, "1; 0"),
+    "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),
+    "Device.rand_normal_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
     "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
     "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),
@@ -257,6 +266,16 @@ BASES = {
     "Tensor.where": ("ramp(d, DType.U8, 4)", f"{_ROW}; 1.5"),
     "Tensor.narrow": ("ramp(d, DType.F32, 2, 3)", "1; 0; 2; 1"),
     "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
+    "Tensor.matmul": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
+    "Tensor.__matmul__": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
+    "Tensor.__bool__": (_SCALAR, ""),
+    "Tensor.__float__": (_SCALAR, ""),
+    "Tensor.__int__": (_SCALAR, ""),
+    "Tensor.__format__": (_SCALAR, "'.2f'"),
+    "Tensor.item": (_SCALAR, ""),
+    "Layout.check": ("Layout.contiguous((2, 3))", "'add'; 6"),
+    "Layout.permute": ("Layout.contiguous((2, 3))", "(1, 0)"),
+    "Layout.squeeze": ("Layout.contiguous((2, 1, 3))", "1"),
     "Layout.narrow": ("Layout.contiguous((2, 3))", "1; 0; 2; 1"),
     "Layout": (None, "(2, 3); (3, 1); 2"),
     "ParamsConv1D": (None, "1; 4; 1; 1; 2; 0; 1; 1"),
@@ -338,6 +357,13 @@ class Example(NamedTuple):
         items = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.keywords.items())]
         return f"{self.call.name}({', '.join(items)}){'' if self.of is None else f', a method of {self.of!r}'}"
 
+    def changed(self, new: dict[str, Value]) -> Example:
+        """The same call with other arguments for some parameters."""
+        by_place = [parameter.name for parameter in self.call.parameters if parameter.kind is parameter.POSITIONAL_ONLY]
+        arguments = [new.get(name, value) for name, value in zip(by_place, self.arguments, strict=True)]
+        keywords = self.keywords | {name: value for name, value in new.items() if name not in by_place}
+        return self._replace(arguments=tuple(arguments), keywords=keywords)
+
     def run(self, device: Device) -> Any:
         """Make the call."""
         function = self.call.find(None if self.of is None else self.of.make(device))
@@ -347,9 +373,17 @@ class Example(NamedTuple):
 
 def base_of(call: Call) -> Example:
     """A call whose arguments fit."""
-    of, text = BASES[call.name]
-    keywords = dict(zip([parameter.name for parameter in call.parameters], values(text), strict=True))
-    return Example(call, values(of)[0] if of else None, (), keywords)
+    named = [parameter for parameter in call.parameters if "VAR" not in parameter.kind.name]
+    if call.name in BASES:
+        of, text = BASES[call.name]
+        given = values(text)
+    else:
+        of = None if call.owner is None else FITTING[call.owner][0].text
+        named = [parameter for parameter in named if parameter.default is parameter.empty]
+        given = [(fitting(call, parameter) or HOSTILE)[0] for parameter in named]
+    keywords = {parameter.name: value for parameter, value in zip(named, given, strict=True)}
+    by_place = [keywords.pop(parameter.name) for parameter in named if parameter.kind is parameter.POSITIONAL_ONLY]
+    return Example(call, values(of)[0] if of else None, tuple(by_place), keywords)
 
 
 # Where a call takes any keyword, it names the right ones for those of NumPy; the last is nobody's.
@@ -360,17 +394,17 @@ _KEYWORDS = ("axis", "keepdims", "nobody")
 def examples(draw: st.DrawFn, found: dict[str, Call]) -> Example:
     """Any call, with arguments that fit but for some: none, some or all of them."""
     call = found[draw(st.sampled_from(sorted(found)))]
-    if call.name in BASES and draw(st.booleans()):
-        base = base_of(call)
-        changed = draw(st.lists(st.sampled_from(call.parameters), min_size=1, max_size=2, unique=True))
-        new = {parameter.name: draw(st.sampled_from(HOSTILE + fitting(call, parameter))) for parameter in changed}
-        return base._replace(keywords=base.keywords | new)
-    of = None if call.owner is None else draw(st.sampled_from(FITTING[call.owner]))
-    arguments: list[Value] = []
-    keywords: dict[str, Value] = {}
     # Python's enum itself compares what it is given with each value, and prints it.
     is_enum = [parameter.name for parameter in call.parameters] == ["value"]
     hostile = [value for value in HOSTILE if not (is_enum and re.search("np\\.|5000", value.text))]
+    if call.name in BASES and call.parameters and draw(st.booleans()):
+        base = base_of(call)
+        changed = draw(st.lists(st.sampled_from(call.parameters), min_size=1, max_size=2, unique=True))
+        new = {parameter.name: draw(st.sampled_from(hostile + fitting(call, parameter))) for parameter in changed}
+        return base.changed(new)
+    of = None if call.owner is None else draw(st.sampled_from(FITTING[call.owner]))
+    arguments: list[Value] = []
+    keywords: dict[str, Value] = {}
     tenths = draw(st.sampled_from([0, 3, 3, 10] if len(call.parameters) > 1 else [7]))
 
     def some(parameter: inspect.Parameter) -> Value:

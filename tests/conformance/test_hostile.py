@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tallow
 from hypothesis import HealthCheck, given, settings
-from tallow import DType, Layout, TallowError, UnaryOp
+from tallow import BackendUnavailable, DType, Layout, MissingFile, TallowError, UnaryOp
 
 from . import hostile
 
@@ -23,22 +23,20 @@ PROTOCOL = {
     "Tensor.__dlpack__": (BufferError,),
     "Tensor.__format__": (ValueError, TypeError),
 }
+# Devices, and a file.
+MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors")
 ROOM = 1 << 30
 
 
-def test_every_call_and_every_parameter_has_arguments_that_fit() -> None:
-    assert {
-        "cat",
-        "Tensor",
-        "Tensor.add",
-        "Tensor.__getitem__",
-        "Storage.matmul",
-        "Device.parse",
-        "Shape.dim",
-    } <= SURFACE.keys()
-    assert {"Layout.narrow", "ParamsConv2D", "load_safetensors", "set_print_options", "UnaryOp"} <= SURFACE.keys()
-    owners = {call.owner for call in SURFACE.values() if call.owner is not None}
-    assert owners <= hostile.FITTING.keys()
+def test_all_that_is_public_is_found() -> None:
+    expected = (
+        "cat Tensor Tensor.add Tensor.__getitem__ Storage.matmul Device.parse Shape.dim Layout.narrow ParamsConv2D"
+    )
+    assert {*expected.split(), "load_safetensors", "set_print_options", "UnaryOp", "Tensor.zeros"} <= SURFACE.keys()
+
+
+def test_every_parameter_has_arguments_that_fit() -> None:
+    assert {call.owner for call in SURFACE.values()} - {None} <= hostile.FITTING.keys()
     lacking = [
         f"{call.name}({parameter})"
         for call in SURFACE.values()
@@ -46,6 +44,56 @@ def test_every_call_and_every_parameter_has_arguments_that_fit() -> None:
         if not hostile.fitting(call, parameter) and not re.search("Never|Any|object", str(parameter.annotation))
     ]
     assert not lacking
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_arguments_that_fit_do(room: None, device: tallow.Device, name: str) -> None:
+    try:
+        hostile.base_of(SURFACE[name]).run(device)
+    except (BackendUnavailable, MissingFile) as error:
+        assert name in MAY_BE_MISSING, error
+    except TallowError:
+        # A sequence of sizes or dims may have no element.
+        assert any(parameter.kind is parameter.VAR_POSITIONAL for parameter in SURFACE[name].parameters)
+
+
+class Strange:
+    """Nothing that tallow knows."""
+
+
+STRANGE = hostile.Value("Strange()", lambda _: Strange())
+# What takes an object of any class: it is the name of an op, a fact to hold, or Python's own affair.
+TAKES_ANYTHING = {
+    *("Device.__eq__ other", "Layout.check op", "Shape.broadcast op", "Shape.dim op", "Shape.dim name"),
+    *("Tensor.__array__ copy", "Tensor.__deepcopy__ memo"),
+    *(f"SupportCell {name}" for name in ("method", "op", "backend", "dtype", "status", "via", "reason")),
+}
+# Where the class or the method says what is meant.
+OTHER_WORDS = {
+    **{f"{kind} value": f"no {kind}" for kind in ("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "DType")},
+    **dict.fromkeys(
+        ("Shape dims", "Shape.broadcast lhs", "Shape.broadcast rhs", "Tensor.from_storage layout"), "a shape"
+    ),
+    **dict.fromkeys(("cat tensors", "stack tensors"), "the tensors"),
+}
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_an_argument_of_a_strange_class_is_named(room: None, device: tallow.Device, name: str) -> None:
+    call = SURFACE[name]
+    base = hostile.base_of(call)
+    for parameter in call.parameters:
+        case = f"{name} {parameter.name}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or case in TAKES_ANYTHING:
+            continue
+        try:
+            result = base.changed({parameter.name: STRANGE}).run(device)
+        except TallowError as error:
+            assert OTHER_WORDS.get(case, parameter.name) in str(error), case
+        except PROTOCOL.get(name, ()):
+            pass
+        else:
+            assert result is NotImplemented, case
 
 
 @pytest.fixture

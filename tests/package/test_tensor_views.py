@@ -173,7 +173,7 @@ def test_iteration(device: Device) -> None:
         (lambda x: x.narrow(0.0, 0, 1), InvalidArgument, "dim is an integer"),
         (lambda x: x.unsqueeze(0.5), InvalidArgument, "dim is an integer"),
         (lambda x: x.sum(0.5), InvalidArgument, "sum: dim is an integer"),
-        (lambda x: x.transpose(0, 3), InvalidArgument, "dim 3 does not exist"),
+        (lambda x: x.transpose(0, 3), InvalidArgument, "dim2 3 does not exist"),
         (lambda x: x.permute(0, 1), InvalidArgument, "do not name each"),
         (lambda x: x.squeeze(1), InvalidArgument, "not of size 1"),
         (lambda x: x.broadcast_as(3, 3, 4), ShapeMismatch, "does not broadcast"),

@@ -96,9 +96,8 @@ class CreationMethods(InteropMethods):
         Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or one
         of the vector is one that its integer dtype lacks.
         """
-        first, end = (0, start) if stop is None else (start, stop)
-        first, end = argument.number("arange", "start", first), argument.number("arange", "stop", end)
-        step = argument.number("arange", "step", step)
+        first, step = argument.number("arange", "start", start), argument.number("arange", "step", step)
+        first, end = (0, first) if stop is None else (first, argument.number("arange", "stop", stop))
         if step == 0:
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
         if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
