@@ -159,6 +159,7 @@ FITTING: dict[str, list[Value]] = {
     "Array": values("np.ones((2, 3), np.float32); np.arange(4); np.array(True); np.zeros((3, 0))"),
     "ArrayLike": values("[[1, 2], [3, 4]]; 2.5; [True]; np.ones(3, np.int16)"),
     "ndarray": values("np.ones((2, 3), np.float32); np.arange(4)"),
+    "NDArray": values("np.ones((2, 3), np.float32); np.arange(4)"),
     "dtype": values("np.dtype('float32'); np.dtype('int8')"),
     "dict": values("{}; {'a': 'b'}"),
     "Mapping": values("{}; {'a': ramp(d, DType.F32, 2)}; {'a': ramp(d, DType.I64, 4), 'b': ramp(d, DType.U8, 1)}"),

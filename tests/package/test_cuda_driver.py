@@ -316,7 +316,7 @@ calls()
 if os.fork() == 0:
     driver = device.driver
     for call in (
-        held.to_numpy, device.synchronize, driver.synchronize, driver.memory_info, lambda: driver.wait_for(0),
+        held.to_numpy, Device(device).synchronize, driver.synchronize, driver.memory_info, lambda: driver.wait_for(0),
         lambda: device.empty(DType.U8, 1), lambda: driver.allocate(8), lambda: driver.zero(address, 8),
         lambda: fill(device), lambda: CudaDevice(0), lambda: CudaDevice(1), lambda: Driver(0), runtime_version,
     ):

@@ -168,13 +168,14 @@ def test_numbers_that_no_kernel_drew_are_still_to_come(gpu, monkeypatch):
     def fail(*arguments):
         raise KeyboardInterrupt
 
-    gpu.set_seed(3)
+    device = Device(gpu)
+    device.set_seed(3)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(gpu.kernels, "launch", fail)
-        gpu.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32)
-    drawn = gpu.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32).to_numpy()
-    gpu.set_seed(3)
-    assert gpu.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32).to_numpy().tolist() == drawn.tolist()
+        device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32)
+    drawn = device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32).to_numpy()
+    device.set_seed(3)
+    assert device.rand_uniform_f64(0.0, 1.0, Shape((9,)), DType.F32).to_numpy().tolist() == drawn.tolist()
 
 
 def test_bounds_without_a_number_between_them(gpu):
