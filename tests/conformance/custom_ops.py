@@ -39,51 +39,54 @@ def write_back(storage: Any, layout: Layout, values: Array) -> None:
     tallow.Storage(storage.device.storage(elements)).copy_strided_src(tallow.Storage(storage), 0, whole)
 
 
+def everywhere(op: type) -> type:
+    """The class of an op with what it does on the CPU on every backend."""
+    for backend in {cell.backend for cell in tallow.support()}:
+        setattr(op, f"{backend}_fwd", op.cpu_fwd)
+    return op
+
+
+@everywhere
 class Interleave1(CustomOp1):
     name = "interleave1"
 
     def cpu_fwd(self, storage, layout):
         return result(storage, interleave(seen(storage, layout)))
 
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
-
+@everywhere
 class Interleave2(CustomOp2):
     name = "interleave2"
 
     def cpu_fwd(self, storage, layout1, storage2, layout2):
         return result(storage, interleave(seen(storage, layout1), seen(storage2, layout2)))
 
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
-
+@everywhere
 class Interleave3(CustomOp3):
     name = "interleave3"
 
     def cpu_fwd(self, storage, layout1, storage2, layout2, storage3, layout3):
         return result(storage, interleave(seen(storage, layout1), seen(storage2, layout2), seen(storage3, layout3)))
 
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
-
+@everywhere
 class Reverse(InplaceOp1):
     name = "reverse"
 
     def cpu_fwd(self, storage, layout):
         write_back(storage, layout, seen(storage, layout).ravel()[::-1].reshape(layout.shape))
 
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
-
+@everywhere
 class Replace(InplaceOp2):
     name = "replace"
 
     def cpu_fwd(self, storage, layout1, storage2, layout2):
         write_back(storage, layout1, seen(storage2, layout2))
 
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
-
+@everywhere
 class Blend(InplaceOp3):
     """Even places of the second storage, odd ones of the third."""
 
@@ -91,8 +94,6 @@ class Blend(InplaceOp3):
 
     def cpu_fwd(self, storage, layout1, storage2, layout2, storage3, layout3):
         write_back(storage, layout1, blend(seen(storage2, layout2), seen(storage3, layout3)))
-
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
 
 def blend(even: Array, odd: Array) -> Array:
