@@ -20,6 +20,7 @@ from tallow.gpu_backend.ops.index import gather, index_select, scatter_set
 from tallow.gpu_backend.ops.memory import synchronize
 from tallow.gpu_backend.ops.operand import Operand
 from tallow.gpu_backend.storage import GpuStorage
+from tallow.gpu_backend.utils import MOST_BLOCKS
 from tallow.kernels import arguments
 from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
@@ -152,16 +153,30 @@ def test_tiles_turn_every_element_once(drawn, itemsize, lines, columns):
     assume(len(outer) <= 3)
     dims = (*outer, lines, columns)
     strides = [copy.row_major(dims), (*(step * lines * columns for step in steps), 1, lines)]
-    part = tiled(dims, strides, 1, itemsize)
-    assert part is not None
-    tiles, rank, *_ = part.fields
+    launches = tiled(dims, strides, 1, itemsize)
+    assert launches is not None
+    (part,) = launches
+    first_tile, rank, *_ = part.fields
     side = {1: 128, 2: 64, 4: 32, 8: 32}[itemsize]
-    assert part.blocks == tiles == math.prod(outer) * -(-lines // side) * -(-columns // side)
+    assert (first_tile, part.blocks) == (0, math.prod(outer) * -(-lines // side) * -(-columns // side))
     count = math.prod(dims)
     assert part.fields[2:4] == (columns, lines)
     assert sorted(located((count, rank, *part.fields[2:]), 2)) == sorted(
         zip(*(places(dims, operand) for operand in strides), strict=True)
     )
+
+
+def test_more_tiles_than_a_launch_has_blocks_are_several_launches():
+    count = 2 * MOST_BLOCKS + 5
+    dims = (count, 20, 30)
+    launches = tiled(dims, [copy.row_major(dims), (600, 1, 20)], 1, 4)
+    assert launches is not None
+    assert [(part.fields[0], part.blocks) for part in launches] == [
+        (0, MOST_BLOCKS),
+        (MOST_BLOCKS, MOST_BLOCKS),
+        (2 * MOST_BLOCKS, 5),
+    ]
+    assert {part.fields[1:] for part in launches} == {launches[0].fields[1:]}
 
 
 @given(strided(), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 4, 8, 16)), st.sampled_from((1, 4, 16)))
@@ -300,7 +315,7 @@ def test_elementwise_variants(device):
     addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
     assert addresses == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 64 * 48)
     turned_fields = arguments.BINARY_TURNED.unpack(device.launches[2][3])
-    assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 4, 2, 48)
+    assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
 
 
 def test_large_turned_operands_are_turned_by_tiles_first(device):

@@ -5,7 +5,7 @@ from typing import Final
 BLOCK: Final = 256
 """Threads of a block, for every kernel."""
 
-# HIP counts the threads of a launch in 32 bits. Kernels loop over what is left.
+# HIP counts the threads of a launch in 32 bits. Kernels loop over what is left; those of tiles are launched again.
 MOST_BLOCKS: Final = (1 << 32) // BLOCK - 1
 
 PACK_BYTES: Final = 16

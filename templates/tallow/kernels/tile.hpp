@@ -20,9 +20,6 @@ template <typename T> struct Tile {
     }
 };
 
-// How many lines of the result a thread has under way: all of its lines of narrow elements would take more registers.
-constexpr uint32_t lines_in_flight = 4;
-
 // Where a block's tile begins, and each operand's first element in it.
 template <uint32_t Operands> struct TilePlace {
     uint32_t first_column;
@@ -30,9 +27,11 @@ template <uint32_t Operands> struct TilePlace {
     uint64_t offsets[Operands];
 };
 
-// Tiles count along dim 0, then dim 1, then the dims above.
+// A block has one tile, since what functions hold in registers would stay there through a loop over tiles. They count
+// along dim 0, then dim 1, then the dims above.
 template <uint32_t Side, uint32_t Operands, typename Arguments>
-TALLOW_INLINE TilePlace<Operands> locate_tile(const Arguments& arguments, uint32_t tile) {
+TALLOW_INLINE TilePlace<Operands> locate_tile(const Arguments& arguments) {
+    const uint32_t tile = arguments.first_tile + block_index();
     TilePlace<Operands> place;
     const uint32_t columns = (arguments.dims[0] + Side - 1) / Side;
     const uint32_t lines = (arguments.dims[1] + Side - 1) / Side;
@@ -114,23 +113,19 @@ template <typename T> TALLOW_INLINE Pack<T, Tile<T>::pack> read_turned(Tile<T>& 
 template <typename T, typename Arguments> TALLOW_INLINE void copy_turned(const Arguments& arguments) {
     using Shape = Tile<T>;
     __shared__ Shape tile;
-    for (uint32_t t = block_index(); t < arguments.tiles; t += grid_blocks()) {
-        const TilePlace<2> place = locate_tile<Shape::side, 2>(arguments, t);
-        const uint32_t columns = arguments.dims[0] - place.first_column;
-        const uint32_t lines = arguments.dims[1] - place.first_line;
-        load_turned(tile, pointer_to<const T>(arguments.source) + place.offsets[1], arguments.strides[max_rank],
-                    columns, lines);
-        synchronize_block();
-        const uint32_t column = thread_index() % Shape::packs_per_line * Shape::pack;
-        T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
-#pragma unroll lines_in_flight
-        for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
-            const uint32_t line = i + thread_index() / Shape::packs_per_line;
-            if (line < lines && column < columns)
-                store_guarded(result + line * arguments.strides[1], 0, columns - column,
-                              read_turned(tile, line, column));
-        }
-        synchronize_block();
+    const TilePlace<2> place = locate_tile<Shape::side, 2>(arguments);
+    const uint32_t columns = arguments.dims[0] - place.first_column;
+    const uint32_t lines = arguments.dims[1] - place.first_line;
+    load_turned(tile, pointer_to<const T>(arguments.source) + place.offsets[1], arguments.strides[max_rank], columns,
+                lines);
+    synchronize_block();
+    const uint32_t column = thread_index() % Shape::packs_per_line * Shape::pack;
+    T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
+#pragma unroll 4
+    for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
+        const uint32_t line = i + thread_index() / Shape::packs_per_line;
+        if (line < lines && column < columns)
+            store_guarded(result + line * arguments.strides[1], 0, columns - column, read_turned(tile, line, column));
     }
 }
 
@@ -139,35 +134,34 @@ template <typename Function, typename T, typename Arguments>
 TALLOW_INLINE void binary_tiles(const Arguments& arguments, Function function) {
     using Shape = Tile<T>;
     constexpr uint32_t length = Shape::pack;
+    // More packs of several elements would take too many registers.
+    constexpr uint32_t unrolled = length == 1 ? 4 : 1;
     __shared__ Shape tile;
-    for (uint32_t t = block_index(); t < arguments.tiles; t += grid_blocks()) {
-        const TilePlace<3> place = locate_tile<Shape::side, 3>(arguments, t);
-        const uint32_t columns = arguments.dims[0] - place.first_column;
-        const uint32_t lines = arguments.dims[1] - place.first_line;
-        // Operand 1 is the turned one: the launcher swaps, and `swapped` says that it did.
-        load_turned(tile, pointer_to<const T>(arguments.turned) + place.offsets[1], arguments.strides[max_rank],
-                    columns, lines);
-        synchronize_block();
-        const uint32_t column = thread_index() % Shape::packs_per_line * length;
-        T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
-        const uint64_t stride = arguments.strides[2 * max_rank];
-        const T* const straight = pointer_to<const T>(arguments.straight) + place.offsets[2] + column * stride;
-#pragma unroll lines_in_flight
-        for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
-            const uint32_t line = i + thread_index() / Shape::packs_per_line;
-            if (line < lines && column < columns) {
-                const Pack<T, length> x = read_turned(tile, line, column);
-                const Pack<T, length> y =
-                    load_some<length>(straight + line * arguments.strides[2 * max_rank + 1], stride, columns - column);
-                Pack<T, length> pack;
+    const TilePlace<3> place = locate_tile<Shape::side, 3>(arguments);
+    const uint32_t columns = arguments.dims[0] - place.first_column;
+    const uint32_t lines = arguments.dims[1] - place.first_line;
+    // Operand 1 is the turned one: the launcher swaps, and `swapped` says that it did.
+    load_turned(tile, pointer_to<const T>(arguments.turned) + place.offsets[1], arguments.strides[max_rank], columns,
+                lines);
+    synchronize_block();
+    const uint32_t column = thread_index() % Shape::packs_per_line * length;
+    T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
+    const uint64_t stride = arguments.strides[2 * max_rank];
+    const T* const straight = pointer_to<const T>(arguments.straight) + place.offsets[2] + column * stride;
+#pragma unroll unrolled
+    for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
+        const uint32_t line = i + thread_index() / Shape::packs_per_line;
+        if (line < lines && column < columns) {
+            const Pack<T, length> x = read_turned(tile, line, column);
+            const Pack<T, length> y =
+                load_some<length>(straight + line * arguments.strides[2 * max_rank + 1], stride, columns - column);
+            Pack<T, length> pack;
 #pragma unroll
-                for (uint32_t j = 0; j < length; ++j)
-                    pack.values[j] =
-                        arguments.swapped ? function(y.values[j], x.values[j]) : function(x.values[j], y.values[j]);
-                store_guarded(result + line * arguments.strides[1], 0, columns - column, pack);
-            }
+            for (uint32_t j = 0; j < length; ++j)
+                pack.values[j] =
+                    arguments.swapped ? function(y.values[j], x.values[j]) : function(x.values[j], y.values[j]);
+            store_guarded(result + line * arguments.strides[1], 0, columns - column, pack);
         }
-        synchronize_block();
     }
 }
 

@@ -102,7 +102,7 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, PACK_BYTES)
     turned = tiled(dims, strides, 1, width)
     if turned is not None:
-        return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, (turned,))
+        return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
     launches = parts(_COPIED * BLOCK, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
 

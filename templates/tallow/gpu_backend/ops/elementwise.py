@@ -79,25 +79,26 @@ def _bits(kernels: Map, parameters: tuple[float, ...], dtype: DType) -> tuple[in
 
 
 @lru_cache(maxsize=4096)
-def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, Part] | None:
-    """Whether the second operand is the turned one, and the launch; None where neither is."""
+def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, tuple[Part, ...]] | None:
+    """Whether the second operand is the turned one, and the launches; None where neither is."""
     for swapped, (turned, straight) in enumerate(((x, y), (y, x))):
         # Dims of the result merge only where those of the operands do.
         dims, steps = merged(shape, (copy.row_major(shape), turned, straight))
-        part = tiled(dims, steps, 1, itemsize)
-        if part is not None:
-            return bool(swapped), part
+        launches = tiled(dims, steps, 1, itemsize)
+        if launches is not None:
+            return bool(swapped), launches
     return None
 
 
 def _binary_turned(
-    name: str, x: Operand, y: Operand, swapped: bool, part: Part, bits: tuple[int, ...]
+    name: str, x: Operand, y: Operand, swapped: bool, launches: tuple[Part, ...], bits: tuple[int, ...]
 ) -> GpuStorage:
     result = x.device.empty(x.dtype, x.layout.elem_count)
     turned, straight = (y, x) if swapped else (x, y)
     addresses = result.memory.address, turned.address, straight.address
-    packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields, *bits)
-    x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
+    for part in launches:
+        packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields, *bits)
+        x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
     return result
 
 

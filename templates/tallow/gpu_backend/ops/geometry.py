@@ -13,7 +13,7 @@ from ...error import InvalidArgument
 from ...layout import Layout, collapse
 from ...limits import MAX_RANK
 from ...shape import Shape
-from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from ..utils import BLOCK, MOST_BLOCKS, PACK_BYTES, ceil_divide
 
 Dims = tuple[int, ...]
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     offsets: Dims
     """The first element of each operand."""
     fields: Dims
-    """The arguments count (or tiles), rank, dims, multipliers, shifts and strides."""
+    """The arguments count (or first tile), rank, dims, multipliers, shifts and strides."""
 
 
 def strided_block(itemsize: int) -> int:
@@ -130,8 +130,8 @@ def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> I
         yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, fields)
 
 
-def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> Part | None:
-    """The launch by tiles of merged dims in which operand 0 is dense in the last and operand `turned` in another one.
+def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> tuple[Part, ...] | None:
+    """Launches by tiles of merged dims in which operand 0 is dense in the last and operand `turned` in another one.
 
     None where they do not lie like that, or where tiles would stay mostly empty.
     """
@@ -148,5 +148,9 @@ def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> Pa
     tiles = ceil_divide(dims[along], side) * ceil_divide(dims[last], side) * math.prod(sizes[:-2])
     if max(tiles, *sizes) >= LIMIT:
         return None
-    steps = [tuple(operand[dim] for dim in order) for operand in strides]
-    return Part(tiles, 0, (0,) * len(strides), (tiles, *packed_dims(sizes, steps)))
+    fields = packed_dims(sizes, [tuple(operand[dim] for dim in order) for operand in strides])
+    # A block has one tile.
+    return tuple(
+        Part(min(tiles - first, MOST_BLOCKS), 0, (0,) * len(strides), (first, *fields))
+        for first in range(0, tiles, MOST_BLOCKS)
+    )
