@@ -32,7 +32,8 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
     }
 
   private:
-    template <uint32_t... I, typename... Elements> TALLOW_INLINE Result apply(Numbers<I...>, Elements... elements) const {
+    template <uint32_t... I, typename... Elements>
+    TALLOW_INLINE Result apply(Numbers<I...>, Elements... elements) const {
         const auto value = Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...);
         if constexpr (is_same<decltype(value), const bool>)
             return value ? Result{1} : Result{0};
@@ -57,8 +58,8 @@ TALLOW_INLINE void elementwise_contiguous(const Arguments& arguments) {
 }
 template <typename Functor, typename Result, typename T, uint32_t Operands, typename Arguments>
 TALLOW_INLINE void elementwise_strided(const Arguments& arguments) {
-    strided_operands<T>(arguments, ElementFunction<Functor, Result, T>(arguments),
-                        pointer_to<Result>(arguments.result), typename CountUp<Operands>::type{});
+    strided_operands<T>(arguments, ElementFunction<Functor, Result, T>(arguments), pointer_to<Result>(arguments.result),
+                        typename CountUp<Operands>::type{});
 }
 template <typename Functor, typename Result, typename T, typename Arguments>
 TALLOW_INLINE void elementwise_turned(const Arguments& arguments) {
