@@ -63,7 +63,7 @@ def _check_made(spec: Spec, templates: Templates, outputs: Collection[PurePosixP
 
 
 def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
-    """Note the modules that a backend needs and no template makes."""
+    """Note the runtimes that no template makes."""
     # A file with a mistake of its own may not say what it means to.
     torn = {problem.location.path for problem in problems}
     for backend in spec.backends:
@@ -75,13 +75,6 @@ def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: li
             message = f"no template makes generated/{folder}/__init__.py, the runtime of backend '{backend.name}'"
             hint = did_you_mean(backend.package, known, "write it, or why the runtime is 'missing'")
             problems.append(Problem(backend.place("runtime"), message + hint))
-            continue
-        for library in backend.libraries:
-            if folder / f"{library.module}.py" not in outputs:
-                known = [path.stem for path in outputs if path.parent == folder]
-                message = f"library '{library.name}' is opened by an unknown module, '{library.module}'"
-                hint = did_you_mean(library.module, known, f"write templates/{folder}/{library.module}.py")
-                problems.append(Problem(library.location, message + hint))
 
 
 def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> Iterator[Output]:

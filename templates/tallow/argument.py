@@ -104,7 +104,7 @@ def boolean(op: str, name: str, value: Any) -> bool:
 
 
 def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
-    """Return the backend and the number of the device that a label such as `cuda:1` names."""
+    """Return the backend and the number of the device that a label such as `name:1` names."""
     if not isinstance(value, str):
         raise wrong_type("device", "label", value, "str")
     name, colon, number = value.partition(":")

@@ -40,8 +40,9 @@ def test_change_shows(repository: Project, case: Path, pytestconfig: pytest.Conf
         result = repository.run("check", *(["--diff"] if file.suffix == ".diff" else []))
         assert result.exit_code == 1, result.output
         assert "files differ; run 'opgen generate'" in result.stderr
-        # A checksum says no more than the lines below it.
-        compare(pytestconfig, file, re.sub(r"Do not edit\. [0-9a-f]{12}", "Do not edit. CHECKSUM", result.stdout))
+        # A checksum says no more than the lines below it, and where those stand, each change above them changes.
+        shown = re.sub(r"Do not edit\. [0-9a-f]{12}", "Do not edit. CHECKSUM", result.stdout)
+        compare(pytestconfig, file, re.sub(r"^@@ .*? @@", "@@", shown, flags=re.MULTILINE))
 
 
 def test_mistakes_are_many_and_placed() -> None:
