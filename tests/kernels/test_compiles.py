@@ -43,6 +43,20 @@ def test_a_sample_compiles(
     check(target, read_report(made.messages), sample)
 
 
+@pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])
+def test_the_wave_size_is_known_without_the_macros_that_newer_compilers_deprecate(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str, lanes: int
+) -> None:
+    source = reduced("fill", ["fill_b8_contiguous"])
+    macros = ("__AMDGCN_WAVEFRONT_SIZE", "__AMDGCN_WAVEFRONT_SIZE__")
+    pragmas = [f"#pragma clang deprecated({macro})\n" for macro in macros]
+    text = source.read_text(encoding="utf-8")
+    check = f"static_assert(tallow::wave_size == {lanes});\n"
+    # A warning is an error.
+    source.write_text("".join([*(f"#define {macro} {lanes}\n" for macro in macros), *pragmas, text, check]))
+    machine.compile(target, source, tmp_path)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(("target", "family"), list(product(TARGETS, FAMILIES)))
 def test_a_family_compiles(machine: Machine, target: str, family: str) -> None:

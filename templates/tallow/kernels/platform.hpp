@@ -53,11 +53,8 @@ using uint64_t = unsigned long long;
 constexpr uint32_t block_size = 256;
 
 #if defined(TALLOW_AMD)
-#if defined(__AMDGCN_WAVEFRONT_SIZE__)
-constexpr uint32_t wave_size = __AMDGCN_WAVEFRONT_SIZE__;
-#elif defined(__AMDGCN_WAVEFRONT_SIZE)
-constexpr uint32_t wave_size = __AMDGCN_WAVEFRONT_SIZE;
-#elif defined(__GFX9__)
+// clang's macros of the wave size are deprecated since 20, and gone since 22.
+#if defined(__GFX9__)
 constexpr uint32_t wave_size = 64;
 #else
 constexpr uint32_t wave_size = 32;
