@@ -10,6 +10,7 @@ from opgen.problem import Problem, SpecError
 from opgen.render import line_of_template
 from opgen.templates import Templates, place
 
+_WORD = re.compile(r"\w+")
 _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
 
@@ -87,7 +88,7 @@ def _missing(
         return
     for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
         inner = module / name
-        if _file(inner) not in texts and inner not in folders and not re.search(rf"\b{name}\b", defined):
+        if _file(inner) not in texts and inner not in folders and name not in _WORD.findall(defined):
             yield inner
 
 

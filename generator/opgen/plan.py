@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from opgen.model import Spec
@@ -36,11 +37,12 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
         if all(problem.location != spec.package.location for problem in problems):
             problems.append(Problem(spec.package.location, message))
         return []
+    view = cache(lambda make, member: make(spec, member))  # one for all templates that see the same
     outputs: dict[PurePosixPath, Output] = {}
     for template in templates.paths:
         if template.name.endswith(_PART_ENDING):
             continue
-        for output in _outputs(spec, template, problems):
+        for output in _outputs(spec, template, view, problems):
             first = outputs.setdefault(output.path, output)
             if first is not output:
                 message = f"generated/{output.path} comes from templates/{first.template} too; rename one of the two"
@@ -77,7 +79,9 @@ def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: li
             problems.append(Problem(backend.place("runtime"), message + hint))
 
 
-def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> Iterator[Output]:
+def _outputs(
+    spec: Spec, template: PurePosixPath, view: Callable[..., object], problems: list[Problem]
+) -> Iterator[Output]:
     text = str(template)
     target = text.removesuffix(_TEMPLATE_ENDING)
     make = FILES.get(_listed_as(spec, template))
@@ -96,11 +100,11 @@ def _outputs(spec: Spec, template: PurePosixPath, problems: list[Problem]) -> It
     if unknown or len(placeholders) > 1:
         return
     if not placeholders:
-        yield Output(PurePosixPath(target), template, _view(spec, make, None))
+        yield Output(PurePosixPath(target), template, _bound(view, make, None))
         return
     members = list(PLACEHOLDERS[placeholders[0]](spec))
     for member in members:
-        yield Output(PurePosixPath(PLACEHOLDER.sub(member, target)), template, _view(spec, make, member))
+        yield Output(PurePosixPath(PLACEHOLDER.sub(member, target)), template, _bound(view, make, member))
     if not members and placeholders[0] in FOLDERS:
         message = f"no file is here, and templates/{template} makes one of each; write one or remove the template"
         problems.append(Problem(Location(Path(FOLDERS[placeholders[0]])), message))
@@ -112,7 +116,7 @@ def _listed_as(spec: Spec, template: PurePosixPath) -> str:
     return "/".join("{runtime}" if part in runtimes else part for part in template.parts)
 
 
-def _view(
-    spec: Spec, make: Callable[[Spec, str | None], object] | None, member: str | None
+def _bound(
+    view: Callable[..., object], make: Callable[[Spec, str | None], object] | None, member: str | None
 ) -> Callable[[], object] | None:
-    return None if make is None else lambda: make(spec, member)
+    return None if make is None else partial(view, make, member)
