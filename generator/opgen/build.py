@@ -52,7 +52,7 @@ _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) 
 _LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
 _NUMPY_RANK = 64
 # The names that the functions of a functor give to what is no parameter of it.
-_TAKEN_NAMES = ("self", "x", "op", "inner", "layout", "np", "numerics")
+_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "lhs_layout", "rhs_layout", "rhs", "other", "np", "numerics")
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 _NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
 
@@ -189,8 +189,7 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
 def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Functor:
     fields = Fields(value, f"op '{name}'", problems)
     result = fields.text_or_none("result")
-    # Tensor methods of two operands broadcast them, which a method of its own does not.
-    parameters = _parameters(fields) if kind == "unary" else {}
+    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields)
     nothing = Expression("", "", fields.location)
     functor = Functor(
         name=name,
