@@ -59,7 +59,7 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
     gc.collect()  # what the errors of other tests hold
     rocm.allocator.empty_cache()
     before = host.live("device memory"), rocm.allocator.statistics()[:2]
-    storages = [rocm.zeros(Shape((size,)), DType.U8) for size in (1000, 1000, 5000)]
+    storages = [memory.zeros(rocm, Shape((size,)), DType.U8) for size in (1000, 1000, 5000)]
     del storages
     host.fail("hipFree", -1)
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
             rocm.allocator.empty_cache()
     assert host.live("device memory") == before[0] + 3
     host.fail(None)
-    assert rocm.zeros(Shape((1000,)), DType.U8).to_numpy().sum() == 0
+    assert memory.zeros(rocm, Shape((1000,)), DType.U8).to_numpy().sum() == 0
     rocm.allocator.empty_cache()
     assert (host.live("device memory"), rocm.allocator.statistics()[:2]) == before
 
