@@ -81,6 +81,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     families = tuple(_family(document, problems) for document in by_folder["storage"])
     most_parameters = {kind.name: kind.most_parameters for kind in functors.values()}
     kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
+    backends = [_backend(document, problems) for document in by_folder["backends"]]
     return Spec(
         package=_package(package, problems) if package else _NO_PACKAGE,
         dtypes=dtype_values,
@@ -91,7 +92,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
-        backends=tuple(_backend(document, problems) for document in by_folder["backends"]),
+        backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
         kernels=tuple(build_family(document, most_parameters, problems) for document in kernels),
         c_libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
         widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},

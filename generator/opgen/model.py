@@ -330,7 +330,7 @@ class Spec:
     device_doc: str
     device_methods: tuple[Method, ...]
     backend_families: tuple[BackendFamily, ...]
-    backends: tuple[Backend, ...]
+    backends: tuple[Backend, ...]  # in order of preference, in which branches and the matrix have them
     kernels: tuple[KernelFamily, ...]
     c_libraries: tuple[CLibrary, ...]
     widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name

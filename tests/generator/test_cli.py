@@ -96,21 +96,28 @@ def test_matrix_as_table(small: Project) -> None:
     assert [line.split()[0] for line in lines] == [
         "op", "powf", "unary_impl.exp", "unary_impl.neg", "elu", "gather", "zeros", "synchronize"
     ]  # fmt: skip
-    assert lines[0].split() == ["op", "accelerator", "accelerator_two", "host", "planned"]
+    assert lines[0].split() == ["op", "accelerator_two", "accelerator", "host", "planned"]
     cells = [re.split(" {2,}", line) for line in lines]
-    assert cells[1][1:] == ["unsupported", "2/3 elementwise.powf", "2/3 elementwise.powf", "unsupported"]
-    assert cells[3][1:] == [
-        "2/3 blas: elementwise.negate or elementwise.unary", *["3/3 elementwise.unary"] * 2, "unsupported"
-    ]  # fmt: skip
+    assert cells[1][1:] == ["2/3 elementwise.powf", "unsupported", "2/3 elementwise.powf", "unsupported"]
+    by_library = "2/3 blas: elementwise.negate or elementwise.unary"
+    assert cells[3][1:] == ["3/3 elementwise.unary", by_library, "3/3 elementwise.unary", "unsupported"]
 
 
 def test_matrix_as_markdown(small: Project) -> None:
     head, rule, *rows = small.run("matrix", "--format", "markdown").stdout.splitlines()
-    names = ["op", "accelerator", "accelerator_two", "host", "planned"]
+    names = ["op", "accelerator_two", "accelerator", "host", "planned"]
     assert [text.strip() for text in head.split("|")] == ["", *names, ""]
     assert set(rule) == set("|- ")
     assert len({len(line) for line in (head, rule, *rows)}) == 1
     assert len(rows) == 7
+
+
+def test_backends_come_in_order_of_preference(small: Project) -> None:
+    branches = (REPOSITORY / "generated/tallow/storage/reduce.py").read_text(encoding="utf-8")
+    assert re.findall(r"case (\w+)Storage\(", branches) == ["Cuda", "Rocm", "Metal", "Cpu"]
+    small.edit("spec/backends/host.yaml", "preference: 0", "preference: 9")
+    head = small.run("matrix").stdout.splitlines()[0]
+    assert head.split()[1:] == ["host", "accelerator_two", "accelerator", "planned"]
 
 
 def test_list_names_each_output_and_its_template(small: Project) -> None:

@@ -469,7 +469,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
         doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
         backends=tuple(openers),
         names=(*backend_classes(spec, "Device"), *ops_names(spec)),
-        order=tuple(f"{b.class_prefix}Device" for b in sorted(spec.backends, key=lambda b: -b.preference)),
+        order=backend_classes(spec, "Device"),
         example=[*numbered, spec.backends[0].name][0],
         groups=tuple(group.upper() for group in spec.groups),
         methods=tuple(device_method(spec, method) for method in spec.device_methods),
