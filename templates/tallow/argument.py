@@ -28,7 +28,7 @@ Integers = TypeVar("Integers", bound=tuple[int, ...])
 
 def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
     """Return the error for an argument that is not of the type `expected`."""
-    return InvalidArgument(op, f"{name} is of type {expected}, not {type(value).__name__}")
+    return InvalidArgument(op, f"{name} must be of type {expected}, not {type(value).__name__}")
 
 
 def integer(op: str, name: str, value: Any) -> int:
@@ -36,10 +36,10 @@ def integer(op: str, name: str, value: Any) -> int:
     try:
         found: int = value if type(value) is int else int(operator.index(value))
     except TypeError:
-        raise InvalidArgument(op, f"{name} is an integer, not {shown(value)}") from None
+        raise InvalidArgument(op, f"{name} must be an integer, not {shown(value)}") from None
     if -_MOST < found < _MOST:
         return found
-    raise InvalidArgument(op, f"{name} is an integer of at most 256 bits, not of {found.bit_length()}")
+    raise InvalidArgument(op, f"{name} must have at most 256 bits, not {found.bit_length()}")
 
 
 @overload
@@ -69,7 +69,7 @@ def integers(
         found = None
     if found is None or (count is not None and len(found) != count):
         expected = expected or f"a sequence of {'' if count is None else f'{count} '}integers"
-        raise InvalidArgument(op, f"{name} is {expected}, not {shown(values)}")
+        raise InvalidArgument(op, f"{name} must be {expected}, not {shown(values)}")
     return found
 
 
@@ -82,7 +82,7 @@ def number(op: str, name: str, value: Any, expected: str = "a Python number") ->
     if isinstance(value, float | np.longdouble):
         return float(value)
     if not isinstance(value, int):
-        raise InvalidArgument(op, f"{name} is {expected}, not a {type(value).__name__}; make it one first")
+        raise InvalidArgument(op, f"{name} must be {expected}, not of type {type(value).__name__}")
     try:
         float(value)
     except OverflowError:
@@ -100,7 +100,7 @@ def boolean(op: str, name: str, value: Any) -> bool:
     """Return a flag as Python's bool."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    raise InvalidArgument(op, f"{name} is True or False, not {shown(value)}")
+    raise InvalidArgument(op, f"{name} must be True or False, not {shown(value)}")
 
 
 def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
@@ -127,7 +127,7 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
     found = DType.named(meant) if isinstance(meant, str) else None
     if found is None:
         known = ", ".join(known.value for known in DType)
-        reason = f"{name} is a DType, its name or NumPy's type of it, not {shown(value)}"
+        reason = f"{name} must be a DType, its name or NumPy's type of it, not {shown(value)}"
         raise InvalidArgument(op, f"{reason}; use one of {known}")
     return found
 

@@ -148,23 +148,23 @@ def test_what_is_no_number_is_refused(number, device, x):
         lambda: device.rand_normal_f64(0, number, Shape((2,)), DType.F32),
         lambda: Tensor.zeros(2, device=device).powf(number),
     ):
-        with pytest.raises(InvalidArgument, match=r"(mul|add|alpha|value|lo|std) is"):
+        with pytest.raises(InvalidArgument, match=r"(mul|add|alpha|value|lo|std) (must be|is)"):
             call()
 
 
 def test_arguments_of_other_types_are_named(device, x):
     vector = layout(12)
     for call, message in (
-        (lambda: x.affine((12,), 1, 0), "affine: layout is of type Layout, not tuple"),
-        (lambda: x.unary_impl("neg", vector), "unary_impl: op is of type UnaryOp, not str"),
-        (lambda: x.matmul(None, (1, 2, 2, 2), vector, vector), "matmul: rhs is of type Storage, not NoneType"),
-        (lambda: x.matmul(x, (1, 2, 2), vector, vector), "matmul: bmnk is a sequence of 4 integers"),
-        (lambda: x.to_dtype(vector, 32), "to_dtype: dtype is a DType, its name or NumPy's type of it, not 32"),
-        (lambda: x.conv1d(vector, x, vector, calls.LINE), "conv1d: params is of type ParamsConv1D, not dict"),
+        (lambda: x.affine((12,), 1, 0), "affine: layout must be of type Layout, not tuple"),
+        (lambda: x.unary_impl("neg", vector), "unary_impl: op must be of type UnaryOp, not str"),
+        (lambda: x.matmul(None, (1, 2, 2, 2), vector, vector), "matmul: rhs must be of type Storage, not NoneType"),
+        (lambda: x.matmul(x, (1, 2, 2), vector, vector), "matmul: bmnk must be a sequence of 4 integers"),
+        (lambda: x.to_dtype(vector, 32), "to_dtype: dtype must be a DType, its name or NumPy's type of it, not 32"),
+        (lambda: x.conv1d(vector, x, vector, calls.LINE), "conv1d: params must be of type ParamsConv1D, not dict"),
         (lambda: x.apply_op1(vector, abs), "apply_op1: the op is an object of a class that derives from CustomOp1"),
-        (lambda: x.upsample_bilinear2d(vector, 1, 1, 1, None, None), "align_corners is True or False, not 1"),
-        (lambda: device.zeros(3.5, DType.F32), "a shape is a sequence of integers, not 3.5"),
-        (lambda: device.storage([1.0]), "storage: array is of type numpy.ndarray, not list"),
+        (lambda: x.upsample_bilinear2d(vector, 1, 1, 1, None, None), "align_corners must be True or False, not 1"),
+        (lambda: device.zeros(3.5, DType.F32), "a shape must be a sequence of integers, not 3.5"),
+        (lambda: device.storage([1.0]), "storage: array must be of type numpy.ndarray, not list"),
     ):
         with pytest.raises(InvalidArgument, match=message):
             call()

@@ -180,7 +180,7 @@ def test_an_operand_that_is_no_tensor() -> None:
         lambda: tensor.inplace_op2(other, AddAll()),
         lambda: tensor.inplace_op3(other, tensor, AddAll()),
     ):
-        with pytest.raises(InvalidArgument, match=r"(second|third) is a Tensor, not a ndarray"):
+        with pytest.raises(InvalidArgument, match=r"(second|third) must be a Tensor, not of type ndarray"):
             call()
 
 

@@ -83,7 +83,7 @@ def test_options(device: Device) -> None:
     assert text(Tensor([1e-6, 1.0], device=device)) == "[0.0000, 1.0000]\nTensor[[2], f32]"
     with pytest.raises(InvalidArgument, match="edge_items is 1 or more"):
         tallow.set_print_options(edge_items=0)
-    with pytest.raises(InvalidArgument, match="precision is an integer"):
+    with pytest.raises(InvalidArgument, match="precision must be an integer"):
         tallow.set_print_options(precision=1.5)  # type: ignore[arg-type]
 
 

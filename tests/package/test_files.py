@@ -75,15 +75,15 @@ def test_files_are_read_by_the_library_of_the_format(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([Tensor([1.0])],), "tensors is a dict of tensors by name, not list"),
+        (([Tensor([1.0])],), "tensors must be a dict of tensors by name, not of type list"),
         (({5: Tensor([1.0])},), "tensors: the name is a str .* not 5"),
         (({"\ud800": Tensor([1.0])},), "tensors: the name is a str that UTF-8 can hold"),
-        (({"x": np.ones(2)},), "tensors: 'x' is a Tensor, not a ndarray; make it one"),
+        (({"x": np.ones(2)},), "tensors: 'x' must be a Tensor, not of type ndarray"),
         (({"__metadata__": Tensor([1.0])},), "tensors: the format keeps the name '__metadata__' to itself"),
         (({"x" * 100_000_001: Tensor([1.0])},), "readers take 100000000, so use shorter ones"),
         ((ONE, {"made": 5}), "metadata: 'made' is a str .* not 5"),
         ((ONE, {5: "made"}), "metadata: the name is a str .* not 5"),
-        ((ONE, 5), "metadata is a dict of texts by name, not int"),
+        ((ONE, 5), "metadata must be a dict of strings by name, not of type int"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -123,7 +123,7 @@ def test_the_blocks_of_a_call_that_failed_are_handed_out_again() -> None:
 @pytest.mark.parametrize("seed", [1.5, 2.0, np.float32(3), "4", None])
 def test_a_seed_that_is_no_integer(device: Device, seed: object) -> None:
     before = device.get_current_seed()
-    with pytest.raises(InvalidArgument, match=re.escape(f"set_seed: seed is an integer, not {seed!r}")):
+    with pytest.raises(InvalidArgument, match=re.escape(f"set_seed: seed must be an integer, not {seed!r}")):
         device.set_seed(seed)  # type: ignore[arg-type]
     assert device.get_current_seed() == before
 

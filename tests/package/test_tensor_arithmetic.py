@@ -87,8 +87,8 @@ def test_powers_and_signs(device: Device) -> None:
     same(-tensor, np.array([2, -3], np.float32))
     same(abs(tensor), np.array([2, 3], np.float32))
     assert +tensor is tensor
-    with pytest.raises(InvalidArgument, match=r"\(y \* x.log\(\)\).exp\(\)"):
-        tensor**tensor  # type: ignore[operator]
+    same(tensor ** Tensor([3.0, -1.0], device=device), np.array([-8, 3**-1], np.float32))
+    same(2**tensor, np.array([0.25, 8], np.float32))
     with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
         Tensor([1, 2], device=device) ** 3
 
@@ -119,9 +119,9 @@ def test_operands_of_other_kinds() -> None:
         tensor + Tensor([1, 2])
     with pytest.raises(ShapeMismatch, match="do not broadcast"):
         tensor + Tensor([1.0, 2.0, 3.0])
-    with pytest.raises(InvalidArgument, match="make it one first"):
+    with pytest.raises(InvalidArgument, match="must be a"):
         tensor + np.ones(2, np.float32)  # type: ignore[operator]
-    with pytest.raises(InvalidArgument, match="make it one first"):
+    with pytest.raises(InvalidArgument, match="must be a"):
         np.ones(2, np.float32) + tensor  # type: ignore[operator]
     with pytest.raises(TypeError):
         tensor + "1"  # type: ignore[operator]

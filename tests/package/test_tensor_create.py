@@ -56,7 +56,7 @@ def test_dtypes_follow_the_numbers(device: Device) -> None:
         ((1, -2, -1, DType.U8), InvalidArgument, "range of u8"),
         ((0.0, 300.0, 1, DType.U8), InvalidArgument, "range of u8"),
         ((0, 1, 0.25, DType.I32), InvalidArgument, "not all of the numbers are integers"),
-        (("a",), InvalidArgument, "a Python number, not a str"),
+        (("a",), InvalidArgument, "a Python number, not of type str"),
         ((0, 1e30), OutOfMemory, "no memory for"),
         ((2**62,), OutOfMemory, "no memory for"),
     ],
@@ -174,7 +174,7 @@ def test_storages_and_devices_take_dtypes_by_name(device: Device, dtype: DType) 
             assert device.rand_uniform_f64(0, 1, shape, name).dtype is dtype
             assert device.rand_normal_f64(0, 1, shape, name).dtype is dtype
     for call in (lambda: device.zeros(shape, "f17"), lambda: storage.to_dtype(Layout.contiguous(shape), "f17")):
-        with pytest.raises(InvalidArgument, match=r"^(zeros|to_dtype): dtype is a DType, .* not 'f17'"):
+        with pytest.raises(InvalidArgument, match=r"^(zeros|to_dtype): dtype must be a DType, .* not 'f17'"):
             call()
 
 
@@ -195,7 +195,7 @@ def test_what_is_no_dtype(dtype: Any) -> None:
         calls["arange"] = lambda: Tensor.arange(2, dtype=dtype)
     for name, call in calls.items():
         with pytest.raises(
-            InvalidArgument, match=f"^{name}: dtype is a DType, its name .*; use one of u8, u32, .*, f8e4m3"
+            InvalidArgument, match=f"^{name}: dtype must be a DType, its name .*; use one of u8, u32, .*, f8e4m3"
         ):
             call()
 

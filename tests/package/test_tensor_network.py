@@ -130,9 +130,9 @@ def test_channels_and_groups_that_do_not_fit() -> None:
         x.conv1d(Tensor.zeros((2, 4, 1)), groups=0)
     with pytest.raises(InvalidArgument, match="longer than the 5 elements"):
         x.conv1d(Tensor.zeros((2, 4, 6)))
-    with pytest.raises(InvalidArgument, match="groups is an integer"):
+    with pytest.raises(InvalidArgument, match="groups must be an integer"):
         x.conv1d(Tensor.zeros((2, 4, 1)), groups=1.0)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="conv1d: stride is an integer"):
+    with pytest.raises(InvalidArgument, match="conv1d: stride must be an integer"):
         x.conv1d(Tensor.zeros((2, 4, 1)), stride=1.5)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="stride is 1 or more"):
         x.conv1d(Tensor.zeros((2, 4, 1)), stride=0)
@@ -168,9 +168,9 @@ def test_pooling(device: Device) -> None:
     same(tensor.avg_pool2d(2, (1, 2)), squares[:, :, :, ::2].mean((-1, -2)))
     same(tensor.max_pool2d(np.int64(2), [1, np.int32(2)]), squares[:, :, :, ::2].max((-1, -2)))  # type: ignore[arg-type]
     for size in (2.0, (2, 2, 2), (2, 1.5), "ab"):
-        with pytest.raises(InvalidArgument, match="max_pool2d: kernel_size is an integer or a pair of integers"):
+        with pytest.raises(InvalidArgument, match="max_pool2d: kernel_size must be an integer or a pair of integers"):
             tensor.max_pool2d(size)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument, match="avg_pool2d: stride is an integer or a pair of integers"):
+        with pytest.raises(InvalidArgument, match="avg_pool2d: stride must be an integer or a pair of integers"):
             tensor.avg_pool2d(2, size)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="use a smaller one"):
         tensor.max_pool2d(6)
@@ -191,9 +191,9 @@ def test_upsampling(device: Device) -> None:
     same(tensor.upsample_nearest2d(0, 6), np.zeros((1, 2, 0, 6), np.float32))
     with pytest.raises(InvalidArgument, match="0 or more"):
         tensor.upsample_nearest2d(-1, 6)
-    with pytest.raises(InvalidArgument, match="size is an integer"):
+    with pytest.raises(InvalidArgument, match="size must be an integer"):
         tensor[0].upsample_nearest1d(6.0)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="width is an integer"):
+    with pytest.raises(InvalidArgument, match="width must be an integer"):
         tensor.upsample_bilinear2d(4, 6.0)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="scale_h is finite and above 0"):
         tensor.upsample_bilinear2d(4, 6, scale_h=0.0)

@@ -56,11 +56,14 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     def __rtruediv__(self, other: float) -> Self:
         return self._binary(BinaryOp.DIV, other, reflected=True) if _is_operand(other) else NotImplemented
 
-    def __pow__(self, exponent: float) -> Self:
+    def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):
-            raise InvalidArgument("powf", "an exponent is a Python number; for a tensor y use (y * x.log()).exp()")
+            return self._binary(BinaryOp.POW, exponent)
         exponent = argument.real("powf", "the exponent", exponent)
         return self.sqr() if exponent == 2 else self.powf(exponent)
+
+    def __rpow__(self, base: float) -> Self:
+        return self._binary(BinaryOp.POW, base, reflected=True) if _is_operand(base) else NotImplemented
 
     def __neg__(self) -> Self:
         return self.neg()

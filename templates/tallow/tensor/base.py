@@ -175,7 +175,7 @@ def require_tensors(op: str, **operands: object) -> None:
     """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
     for name, operand in operands.items():
         if not isinstance(operand, TensorBase):
-            raise InvalidArgument(op, f"{name} is a Tensor, not a {type(operand).__name__}; make it one first")
+            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}")
 
 
 @cache

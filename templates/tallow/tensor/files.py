@@ -109,21 +109,21 @@ def _checked_path(operation: str, path: object) -> str:
 def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
     operation = "save_safetensors"
     if not isinstance(tensors, Mapping):
-        reason = f"tensors is a dict of tensors by name, not {type(tensors).__name__}; make one"
+        reason = f"tensors must be a dict of tensors by name, not of type {type(tensors).__name__}"
         raise InvalidArgument(operation, reason)
     for name, tensor in tensors.items():
         _require_text("tensors: the name", name)
         if name == _METADATA:
             raise InvalidArgument(operation, f"tensors: the format keeps the name '{name}' to itself; choose another")
         if not isinstance(tensor, TensorBase):
-            reason = f"tensors: '{name}' is a Tensor, not a {type(tensor).__name__}; make it one first"
+            reason = f"tensors: '{name}' must be a Tensor, not of type {type(tensor).__name__}"
             raise InvalidArgument(operation, reason)
     return tensors
 
 
 def _checked_metadata(metadata: object) -> dict[str, str]:
     if not isinstance(metadata, Mapping):
-        reason = f"metadata is a dict of texts by name, not {type(metadata).__name__}; make one"
+        reason = f"metadata must be a dict of strings by name, not of type {type(metadata).__name__}"
         raise InvalidArgument("save_safetensors", reason)
     for name, text in metadata.items():
         _require_text("metadata: the name", name)

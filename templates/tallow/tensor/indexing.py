@@ -148,7 +148,7 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
     size = layout.shape[dim]
     is_array = isinstance(item, np.ndarray) and item.ndim > 0
     if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
-        reason = f"an index is an integer, a slice, None or '...', not a {type(item).__name__}"
+        reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
         raise InvalidArgument("index", f"{reason}; use index_select or gather for a tensor of indexes")
     position = integer("index", "an index", item)
     if not -size <= position < size:

@@ -175,7 +175,7 @@ class InteropMethods(ArithmeticMethods):
         else they are copied.
         """
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
-            reason = f"source is a tensor that exports DLPack, not a {type(source).__name__}"
+            reason = f"source must export DLPack; its type {type(source).__name__} doesn't"
             raise InvalidArgument("from_dlpack", f"{reason}; use Tensor() for what is none")
         try:
             kind, ordinal = source.__dlpack_device__()

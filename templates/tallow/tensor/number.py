@@ -106,7 +106,7 @@ def _dtype_of(numbers: Array) -> DType:
 def _known(numbers: Array) -> Array:
     for number in numbers.flat:
         if not isinstance(number, int | float | np.integer | np.floating):
-            reason = f"{shown(number)} is no number; data is nested lists of integers and floats"
+            reason = f"{shown(number)} is no number; data must be nested lists of integers and floats"
             raise InvalidArgument("tensor", reason)
     return numbers
 

@@ -41,9 +41,9 @@ def numbers(data: Sequence[float], dtype: DType) -> Array:
     try:
         values = np.asarray(data)
     except ValueError as error:
-        raise InvalidArgument("storage_from_slice", f"data is a flat sequence of numbers ({error})") from None
+        raise InvalidArgument("storage_from_slice", f"data must be a flat sequence of numbers ({error})") from None
     if values.ndim != 1 or values.dtype.kind in "cMmSU":
-        reason = f"data is a flat sequence, not one of {values.ndim} dims and NumPy's type {values.dtype}"
+        reason = f"data must be a flat sequence, not one of {values.ndim} dims and NumPy's type {values.dtype}"
         raise InvalidArgument("storage_from_slice", f"{reason}; use integers, or floats in f64's range")
     if values.dtype.kind in "bi":
         return cast.convert(values.astype(np.int64), DType.I64, dtype)
