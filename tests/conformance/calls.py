@@ -1,4 +1,4 @@
-"""The smallest valid call of every cell, for backends that are to refuse it."""
+"""The smallest valid call of every cell."""
 
 from __future__ import annotations
 

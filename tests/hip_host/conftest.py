@@ -18,7 +18,7 @@ BUILD = FOLDER.parents[1] / "build" / "hip_host"
 subprocess.run([FOLDER / "build.sh", BUILD], check=True)
 os.environ["ROCM_PATH"] = str(BUILD)
 
-from hip_host_driver import Host  # noqa: E402
+from hip_runtime import Host  # noqa: E402
 
 HostRun = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -37,10 +37,10 @@ def run_script() -> HostRun:
     """Runs Python code in a process of its own, since the runtime reads its settings once."""
 
     def run(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
-        prelude = "from hip_host_driver import *\nimport struct\n"
+        prelude = "from hip_host_driver import *\nfrom hip_runtime import Host\nimport struct\n"
         return subprocess.run(
             [sys.executable, "-c", prelude + code],
-            env={**os.environ, "PYTHONPATH": str(FOLDER), **settings},
+            env={**os.environ, "PYTHONPATH": f"{FOLDER}{os.pathsep}{FOLDER.parent}", **settings},
             capture_output=True,
             text=True,
             timeout=120,

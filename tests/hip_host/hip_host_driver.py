@@ -1,11 +1,8 @@
-"""What the tests of the runtime share: hip-python's calls with their status checked, and the runtime's own exports."""
+"""What the tests of the runtime share: hip-python's calls with their status checked."""
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,32 +25,6 @@ def check(result: tuple[Any, ...]) -> Any:
     if int(status) != 0:
         raise CallError(status)
     return values[0] if len(values) == 1 else tuple(values)
-
-
-def library(name: str) -> ctypes.CDLL:
-    return ctypes.CDLL(str(Path(os.environ["ROCM_PATH"]) / "lib" / f"lib{name}.so"))
-
-
-class Host:
-    """The functions that only this runtime has."""
-
-    def __init__(self) -> None:
-        self.runtime = library("amdhip64")
-        self.runtime.hip_host_log_take.restype = ctypes.c_char_p
-        self.runtime.hip_host_live.restype = ctypes.c_long
-        self.runtime.hip_host_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
-
-    def fail(self, function: str | None, nth: int = 1, error: int = 0) -> None:
-        self.runtime.hip_host_fail(function.encode() if function else None, nth, error)
-
-    def keep_log(self, on: bool) -> None:
-        self.runtime.hip_host_log_keep(int(on))
-
-    def take_log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.runtime.hip_host_log_take().decode().splitlines()]
-
-    def live(self, kind: str) -> int:
-        return int(self.runtime.hip_host_live(kind.encode()))
 
 
 def target() -> str:

@@ -8,7 +8,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hip_host_driver import Buffer, CallError, check, library
+from hip_host_driver import Buffer, CallError, check
+from hip_runtime import library
 
 hipblas = pytest.importorskip("rocm.bindings.hipblas", reason="hipBLAS's bindings are not installed")
 from hip import hip  # noqa: E402

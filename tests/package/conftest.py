@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
+from hip_runtime import Host
 from tallow.error import BackendUnavailable
 
 from . import backend
@@ -20,28 +17,6 @@ from . import backend
 
 def pytest_configure(config: pytest.Config) -> None:
     backend.choose(config.getoption("--device"))
-
-
-class Host:
-    """What only the HIP runtime for the CPU has: failures on demand, a log of calls, counts of live objects."""
-
-    def __init__(self, library: ctypes.CDLL) -> None:
-        library.hip_host_log_take.restype = ctypes.c_char_p
-        library.hip_host_live.restype = ctypes.c_long
-        library.hip_host_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
-        self._library = library
-
-    def fail(self, function: str | None, nth: int = 1, error: int = 0) -> None:
-        self._library.hip_host_fail(function.encode() if function else None, nth, error)
-
-    def keep_log(self, on: bool) -> None:
-        self._library.hip_host_log_keep(int(on))
-
-    def take_log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._library.hip_host_log_take().decode().splitlines()]
-
-    def live(self, kind: str) -> int:
-        return int(self._library.hip_host_live(kind.encode()))
 
 
 @pytest.fixture
@@ -68,10 +43,9 @@ def rocm():
 
 @pytest.fixture
 def host(rocm) -> Iterator[Host]:
-    library = ctypes.CDLL(str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / "libamdhip64.so"))
-    if not hasattr(library, "hip_host_fail"):
+    host = Host.found()
+    if host is None:
         pytest.skip("only the HIP runtime for the CPU fails on demand")
-    host = Host(library)
     host.keep_log(True)
     yield host
     host.fail(None)

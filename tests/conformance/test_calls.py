@@ -1,0 +1,175 @@
+"""The matrix is what ran: each supported cell is called, and its `via` compared with what that called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow
+from hip_runtime import Host
+from tallow import backends
+from tallow.op import MethodOp
+from tallow.support import SupportCell
+
+from . import calls, matrix
+from .bench import cell_label
+from .oracle.formats import NUMPY
+
+# The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
+ENQUEUE = ("multiply", "conv2d", "avg_pool2d")
+WORK = {
+    "hipblasGemmStridedBatchedEx": "hipblas",
+    "miopenConvolutionForward": "miopen",
+    "miopenPoolingForward": "miopen",
+}
+FUNCTORS = {member.value for member in MethodOp}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    chosen = metafunc.config.getoption("--device").partition(":")[0]
+    cells = [cell for cell in tallow.support() if cell.backend == chosen and cell.status == "supported"]
+    metafunc.parametrize("cell", cells, ids=cell_label)
+
+
+def ways_of(cell: SupportCell) -> dict[str, str]:
+    """The functions of a cell in order of preference, with the library that each is given, or none."""
+    assert cell.via is not None, f"{cell_label(cell)} is supported"
+    ways = (way.rpartition(": ") for way in cell.via.split(" or "))
+    return {function: library for library, _, function in ways}
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, str, Callable[..., None]], None]:
+    """Lets `note(result, *arguments)` follow each call of an object's method or a module's function."""
+
+    def watch(owner: object, name: str, note: Callable[..., None]) -> None:
+        call = getattr(owner, name)
+
+        def noting(*arguments: Any) -> Any:
+            result = call(*arguments)
+            note(result, *arguments)
+            return result
+
+        monkeypatch.setattr(owner, name, noting)
+
+    return watch
+
+
+@pytest.fixture
+def made(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The functions that the dispatch called."""
+    made: list[str] = []
+    ops = getattr(backends, cell.backend)
+    modules = {name: getattr(ops, name) for name in ops.__all__}
+    for name, module in modules.items():
+        if isinstance(module, ModuleType):
+            # A copy for the dispatch alone: what the ops call of each other they find in the module itself.
+            copy = SimpleNamespace(**vars(module))
+            monkeypatch.setattr(ops, name, copy)
+            for function in [key for key, value in vars(copy).items() if isinstance(value, FunctionType)]:
+                watch(copy, function, lambda *_, called=f"{name}.{function}": made.append(called))
+    if "op.fwd" in ways_of(cell):
+        watch(type(calls.custom_op(cell.method)), f"{cell.backend}_fwd", lambda *_: made.append("op.fwd"))
+    return made
+
+
+@pytest.fixture
+def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that a GPU was given, and the libraries that took work."""
+    ran: list[str] = []
+    if cell.backend == "cpu":
+        return ran
+    # The smallest call is enough for a product of columns.
+    monkeypatch.setattr("tallow.gpu_backend.ops.convolution._LEAST_CHANNELS", 1)
+    watch(device.inner.kernels, "launch", lambda _, family, name, blocks, *rest: ran.extend([name] * (blocks > 0)))
+    for library in filter(None, ways_of(cell).values()):
+        opened = getattr(device.inner, library)
+        for method in ENQUEUE:
+            if hasattr(opened, method):
+                # False is a refusal.
+                watch(opened, method, lambda taken, *_, name=library: ran.extend([name] * (taken is not False)))
+    return ran
+
+
+@pytest.fixture
+def take_log(cell: SupportCell, device: tallow.Device) -> Iterator[Callable[[], list[str]] | None]:
+    """The same as `ran` from the log of the HIP runtime for the CPU; None elsewhere."""
+    host = Host.found() if cell.backend == "rocm" else None
+    if host is None:
+        yield None
+        return
+
+    def take_log() -> list[str]:
+        return [name for entry in host.take_log() if (name := entry.get("kernel", WORK.get(entry["call"])))]
+
+    host.keep_log(True)
+    yield take_log
+    host.keep_log(False)
+
+
+@pytest.fixture
+def call(
+    cell: SupportCell, device: tallow.Device, made: list[str], ran: list[str], take_log: Callable[[], list[str]] | None
+) -> Callable[[], None]:
+    """Makes the smallest call of the cell, after which `made` and `ran` are what it did."""
+
+    def forget() -> None:
+        made.clear()
+        ran.clear()
+        if take_log is not None:
+            take_log()
+
+    def make(name: str, length: int) -> tallow.Storage:
+        storage = device.storage(np.ones(length, NUMPY[name]))
+        forget()
+        return storage
+
+    def call() -> None:
+        forget()
+        if cell.method in matrix.DEVICE_METHODS:
+            calls.call_device(cell, device)
+        else:
+            calls.call_storage(cell, make)
+        if take_log is not None:
+            assert take_log() == ran
+
+    return call
+
+
+def test_a_cell_calls_what_it_says(
+    cell: SupportCell,
+    device: tallow.Device,
+    call: Callable[[], None],
+    made: list[str],
+    ran: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ways = ways_of(cell)
+    if cell.via in {"attribute device", "attribute dtype"}:
+        call()
+        assert made == ran == []
+        return
+    if "op.fwd" in ways:
+        call()
+        assert "op.fwd" in made, "the op uses other methods besides"
+        return
+    left = [name for name, library in ways.items() if not library or getattr(device.inner, library) is not None]
+    while left:
+        call()
+        assert made
+        assert made == left[: len(made)]
+        # The last one took the work, so it alone used its library.
+        library = ways[made[-1]]
+        assert set(ways.values()) & set(ran) == {library} - {""}, f"{made[-1]} ran {ran}"
+        if device.backend != "cpu" and (cell.op is not None or cell.method in FUNCTORS):
+            assert ran, f"{made[-1]} launched nothing"
+            own = f"{cell.op or cell.method}_{cell.dtype.value if cell.dtype else ''}_"
+            assert all(name.startswith(own) for name in ran), f"{made[-1]} ran {ran}"
+        # Where a library is missing, what follows takes the work.
+        for name in made:
+            if ways[name]:
+                monkeypatch.setattr(type(device.inner), ways[name], None)
+        left = left[len(made) :]
