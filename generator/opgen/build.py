@@ -199,7 +199,7 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
         parameters=parameters,
         numpy=nothing if kind == "reduce" else _numpy_expression(fields),
         hip=nothing if kind == "reduce" else _hip_expression(fields),
-        brief=kind == "unary" and fields.flag("brief"),
+        brief=kind in ("unary", "binary") and fields.flag("brief"),
         edges=fields.text("edges"),
         result=result,
         reduction=_reduction(fields) if kind == "reduce" else None,

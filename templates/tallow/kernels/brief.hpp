@@ -61,6 +61,21 @@ template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
     return x.value == 1.0f || y == 0 ? 1.0f : is_complex ? not_a_number() : power;
 }
 
+// The size of what division by y leaves of x, where the quotient is below 2**21. Every step is exact, but the rounded
+// quotient may be the next integer.
+TALLOW_INLINE float brief_rest(float x, float y) {
+    const float rest = fma(-floor(x / y), y, x);
+    return rest < 0.0f ? rest + y : rest;
+}
+// In two steps, since the quotient of two numbers of f16 may have 41 bits.
+TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
+    const float size = fabs(x.value);
+    const float divisor = fabs(y.value);
+    const float rest = brief_rest(brief_rest(size, divisor * 0x1p20f), divisor);
+    const float result = divisor == infinity(float{}) && size < divisor ? size : rest;
+    return bit_cast<int32_t>(x.value) < 0 ? -result : result;
+}
+
 // sin(x + Quarters * pi / 2) of a bounded x: the nearest multiple of pi is taken off in two steps, which leaves 18 bits
 // of even the number of f16 that comes nearest to one; then a polynomial does.
 template <int Quarters> TALLOW_INLINE float brief_sine(float x) {
