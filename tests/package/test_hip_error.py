@@ -87,6 +87,12 @@ def test_required_functions_are_those_that_are_called():
     assert list(error_module.REQUIRED_FUNCTIONS) == sorted(error_module.REQUIRED_FUNCTIONS)
 
 
+def test_the_backend_calls_hip_by_the_objects_of_its_package_alone():
+    package = Path(error_module.__file__).parent.parent
+    for source in package.glob("*.py"):
+        assert not re.findall(r"\bhip\.hip\w+|import hip\b", source.read_text(encoding="utf-8")), source.name
+
+
 def unavailable(rocm: Path) -> str:
     """What a process says whose ROCM_PATH is `rocm`."""
     script = (

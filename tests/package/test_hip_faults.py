@@ -112,7 +112,7 @@ def test_a_backend_that_cannot_be_closed_is_closed_later(rocm, host):
 
 def test_a_copy_that_fails(rocm, host):
     host.fail("hipMemcpyAsync")
-    with pytest.raises(HipError, match=r"hipMemcpyAsync \(rocm:0\)"):
+    with pytest.raises(HipError, match=r"hipMemcpyAsync \(80 bytes from the host to rocm:0\)"):
         rocm.storage(np.arange(10))
 
 

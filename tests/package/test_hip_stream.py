@@ -101,6 +101,21 @@ def test_closing_the_null_stream_destroys_nothing(device, destroyed):
         another.synchronize()
 
 
+def test_closing_a_wrapped_stream_leaves_it_to_its_owner(device, destroyed):
+    with HipStream(device) as stream:
+        wrapped = HipStream.wrap(device, stream.address)
+        assert wrapped.address == stream.address
+        assert not wrapped.is_null
+        event = HipEvent(device).record(stream)
+        wrapped.wait(event)
+        wrapped.synchronize()
+        wrapped.close()
+        with pytest.raises(HipClosed):
+            wrapped.synchronize()
+        stream.synchronize()
+        assert destroyed == []
+
+
 def test_priorities(device):
     least, greatest = HipStream.priorities(device)
     assert greatest <= 0 <= least

@@ -9,17 +9,17 @@ from ..error import TallowError
 from .kernels import Hiprtc
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Direction, Function, GpuDriver
-from .hip import HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream, check, synchronize_device
+from .hip import HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
-from .hip.error import hip
+from .hip.stream import DEVICE_TO_HOST, HOST_TO_DEVICE, WITHIN_DEVICE
 
 Module: TypeAlias = HipModule
 
 _KINDS: Final[dict[Direction, Any]] = {
-    Direction.TO_DEVICE: hip.hipMemcpyKind.hipMemcpyHostToDevice,
-    Direction.TO_HOST: hip.hipMemcpyKind.hipMemcpyDeviceToHost,
-    Direction.WITHIN_DEVICE: hip.hipMemcpyKind.hipMemcpyDeviceToDevice,
+    Direction.TO_DEVICE: HOST_TO_DEVICE,
+    Direction.TO_HOST: DEVICE_TO_HOST,
+    Direction.WITHIN_DEVICE: WITHIN_DEVICE,
 }
 
 
@@ -67,12 +67,11 @@ class Driver(GpuDriver[Module]):
         return self.device.memory()
 
     def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        copied = hip.hipMemcpyAsync(target, origin, nbytes, _KINDS[direction], self.hip_stream.handle)
-        check("hipMemcpyAsync", copied, self.label)
+        self.hip_stream.copy(target, origin, nbytes, _KINDS[direction])
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         if nbytes:
-            check("hipMemsetD8Async", hip.hipMemsetD8Async(address, value, nbytes, self.hip_stream.handle), self.label)
+            self.hip_stream.fill(address, value, nbytes)
 
     def load(self, code: bytes, name: str) -> Module:
         return HipModule(self.device, code, name)
@@ -91,14 +90,14 @@ class Driver(GpuDriver[Module]):
         self.hip_stream.synchronize()
 
     def synchronize_device(self) -> None:
-        synchronize_device(self.device)
+        self.device.synchronize()
 
     def _new_event(self) -> HipEvent:
         return HipEvent(self.device, timing=False)
 
     def _order_by(self, event: HipEvent, first: int, second: int) -> None:
-        self.hip_stream.require_open()
-        # The default stream is that of the current device.
-        with self.device.activated():
-            check("hipEventRecord", hip.hipEventRecord(event.handle, first), self.label)
-            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(second, event.handle, 0), self.label)
+        event.record(self._stream_at(first))
+        self._stream_at(second).wait(event)
+
+    def _stream_at(self, address: int) -> HipStream:
+        return self.hip_stream if address == self.stream else HipStream.wrap(self.device, address)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ..dtype import DType
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
-from .hip import HipDevice, HipStream
-from .hip.error import hip
+from .hip import HipDevice, HipStream, hipDataType
 from .hip.resource import HipResource
 
 if TYPE_CHECKING:
@@ -34,13 +33,13 @@ class RocBlas(GemmLibrary, HipResource):
         return cls(hipblas, driver.device, driver.hip_stream)
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
-        kinds, computes, operations = hip.hipDataType, library.hipblasComputeType_t, library.hipblasOperation_t
+        computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
         gemm = StridedBatchedGemm(
             kinds={
-                DType.BF16: kinds.HIP_R_16BF,
-                DType.F16: kinds.HIP_R_16F,
-                DType.F32: kinds.HIP_R_32F,
-                DType.F64: kinds.HIP_R_64F,
+                DType.BF16: hipDataType.HIP_R_16BF,
+                DType.F16: hipDataType.HIP_R_16F,
+                DType.F32: hipDataType.HIP_R_32F,
+                DType.F64: hipDataType.HIP_R_64F,
             },
             sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
             operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),

@@ -2,7 +2,7 @@
 
 from .backend import HipBackend, synchronize_device
 from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
-from .error import HipClosed, HipError, check, require_runtime
+from .error import HipClosed, HipError, check, hipDataType, require_runtime
 from .event import HipEvent
 from .memory import HipBuffer
 from .module import HipKernel, HipModule
@@ -23,6 +23,7 @@ __all__ = [
     "HipStream",
     "check",
     "device_count",
+    "hipDataType",
     "hipUUID",
     "require_runtime",
     "runtime_version",

@@ -13,6 +13,8 @@ from ..error import RocmError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
 hip: Final[Any] = _binding
+# The numbers by which ROCm's libraries know what elements are.
+hipDataType: Final[Any] = hip.hipDataType  # noqa: N816 - HIP's own name
 
 # A runtime without one of these is too old: hip-python binds lazily and would fail in the middle of some later call.
 REQUIRED_FUNCTIONS: Final = (

@@ -41,9 +41,7 @@ class HipEvent(HipResource):
         if stream.device != self.device:
             reason = f"the event is on {self.device.label}, the stream on {stream.device.label}; make it on that device"
             raise InvalidArgument("HipEvent.record", reason)
-        event = self.handle
-        with stream.current() as queue:
-            check("hipEventRecord", hip.hipEventRecord(event, queue), self.device.label)
+        check("hipEventRecord", stream.call(hip.hipEventRecord, self.handle), self.device.label)
         return self
 
     def query(self) -> bool:

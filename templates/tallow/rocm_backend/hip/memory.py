@@ -12,18 +12,10 @@ from ...gpu_backend import fork
 from .device import HipDevice
 from .error import HipClosed, check, hip
 from .resource import HipResource
-from .stream import HipStream
+from .stream import DEVICE_TO_HOST, HOST_TO_DEVICE, WITHIN_DEVICE, HipStream
 
-_HOST_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyHostToDevice
-_DEVICE_TO_HOST: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToHost
-_DEVICE_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
 # HIP counts bytes in 64 bits.
 _TOO_MANY_BYTES: Final = 1 << 64
-_FILLS: Final[dict[int, tuple[str, Any]]] = {
-    1: ("hipMemsetD8Async", hip.hipMemsetD8Async),
-    2: ("hipMemsetD16Async", hip.hipMemsetD16Async),
-    4: ("hipMemsetD32Async", hip.hipMemsetD32Async),
-}
 
 
 class _Allocation(HipResource):
@@ -113,9 +105,7 @@ class HipBuffer:
         target = self.address + offset
         if host.nbytes:
             queue = self._stream(operation, stream)
-            with queue.current() as handle:
-                copied = hip.hipMemcpyAsync(target, host, host.nbytes, _HOST_TO_DEVICE, handle)
-                check("hipMemcpyAsync", copied, f"{host.nbytes} bytes from the host to {self.device.label}")
+            queue.copy(target, host, host.nbytes, HOST_TO_DEVICE)
             queue.synchronize()
 
     def copy_to_host(self, destination: Any, *, offset: int = 0, stream: HipStream | None = None) -> None:
@@ -126,9 +116,7 @@ class HipBuffer:
         origin = self.address + offset
         if host.nbytes:
             queue = self._stream(operation, stream)
-            with queue.current() as handle:
-                copied = hip.hipMemcpyAsync(host, origin, host.nbytes, _DEVICE_TO_HOST, handle)
-                check("hipMemcpyAsync", copied, f"{host.nbytes} bytes from {self.device.label} to the host")
+            queue.copy(host, origin, host.nbytes, DEVICE_TO_HOST)
             queue.synchronize()
 
     def to_bytes(self, *, offset: int = 0, nbytes: int | None = None, stream: HipStream | None = None) -> bytearray:
@@ -157,16 +145,15 @@ class HipBuffer:
         target, origin = self.address + offset, source.address + source_offset
         if not nbytes:
             return
-        with self._stream(operation, stream).current() as handle:
-            if source.device == self.device:
-                if abs(target - origin) < nbytes:
-                    raise InvalidArgument(operation, "the two regions overlap; copy through a third buffer")
-                copied = hip.hipMemcpyAsync(target, origin, nbytes, _DEVICE_TO_DEVICE, handle)
-                check("hipMemcpyAsync", copied, f"{nbytes} bytes within {self.device.label}")
-            else:
-                devices = self.device.ordinal, source.device.ordinal
-                copied = hip.hipMemcpyPeerAsync(target, devices[0], origin, devices[1], nbytes, handle)
-                check("hipMemcpyPeerAsync", copied, f"{nbytes} bytes from {source.device.label} to {self.device.label}")
+        queue = self._stream(operation, stream)
+        if source.device == self.device:
+            if abs(target - origin) < nbytes:
+                raise InvalidArgument(operation, "the two regions overlap; copy through a third buffer")
+            queue.copy(target, origin, nbytes, WITHIN_DEVICE)
+        else:
+            devices = self.device.ordinal, source.device.ordinal
+            copied = queue.call(hip.hipMemcpyPeerAsync, target, devices[0], origin, devices[1], nbytes)
+            check("hipMemcpyPeerAsync", copied, f"{nbytes} bytes from {source.device.label} to {self.device.label}")
 
     def copy_2d_from(
         self,
@@ -205,9 +192,9 @@ class HipBuffer:
         take_turns = pitch == source_pitch and width <= distance % pitch <= pitch - width
         if -size < distance < source_size and not take_turns:
             raise InvalidArgument(operation, "rows here and there overlap; copy through a third buffer")
-        with self._stream(operation, stream).current() as handle:
-            copied = hip.hipMemcpy2DAsync(target, pitch, origin, source_pitch, width, height, _DEVICE_TO_DEVICE, handle)
-            check("hipMemcpy2DAsync", copied, f"{height} rows of {width} bytes within {self.device.label}")
+        region = target, pitch, origin, source_pitch, width, height
+        copied = self._stream(operation, stream).call(hip.hipMemcpy2DAsync, *region, WITHIN_DEVICE)
+        check("hipMemcpy2DAsync", copied, f"{height} rows of {width} bytes within {self.device.label}")
 
     def fill(
         self,
@@ -223,7 +210,7 @@ class HipBuffer:
         The address of the region and its size must be multiples of `itemsize`.
         """
         operation = "HipBuffer.fill"
-        if itemsize not in _FILLS:
+        if itemsize not in (1, 2, 4):
             raise InvalidArgument(operation, f"an item has 1, 2 or 4 bytes, not {itemsize}")
         try:
             number = operator.index(value)
@@ -237,15 +224,7 @@ class HipBuffer:
             reason = f"offset {offset} and size {nbytes} must place whole, aligned items of {itemsize} bytes"
             raise InvalidArgument(operation, reason)
         if nbytes:
-            call, function = _FILLS[itemsize]
-            # hipMemsetD32Async takes its pattern as a signed int.
-            pattern = number - (1 << 32) if itemsize == 4 and number >= 1 << 31 else number
-            with self._stream(operation, stream).current() as handle:
-                check(
-                    call,
-                    function(address, pattern, nbytes // itemsize, handle),
-                    f"{nbytes} bytes on {self.device.label}",
-                )
+            self._stream(operation, stream).fill(address, number, nbytes // itemsize, itemsize)
 
     def _open(self) -> _Allocation:
         if self._allocation is None or self._allocation.closed:

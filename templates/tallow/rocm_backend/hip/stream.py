@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...error import InvalidArgument
 from ...gpu_backend import fork
@@ -13,6 +12,16 @@ from .device import HipDevice
 from .error import check, failure, hip
 from .event import HipEvent
 from .resource import HipResource
+
+HOST_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyHostToDevice
+DEVICE_TO_HOST: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToHost
+WITHIN_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+_ROUTES: Final = {HOST_TO_DEVICE: "from the host to", DEVICE_TO_HOST: "to the host from", WITHIN_DEVICE: "within"}
+_FILLS: Final[dict[int, tuple[str, Any]]] = {
+    1: ("hipMemsetD8Async", hip.hipMemsetD8Async),
+    2: ("hipMemsetD16Async", hip.hipMemsetD16Async),
+    4: ("hipMemsetD32Async", hip.hipMemsetD32Async),
+}
 
 
 class HipPriorities(NamedTuple):
@@ -46,16 +55,23 @@ class HipStream(HipResource):
         self._own(_destroy, self._handle)
 
     @classmethod
-    def null(cls, device: HipDevice) -> HipStream:
-        """The device's null stream, which is always there: closing what this returns only ends its own use."""
+    def wrap(cls, device: HipDevice, address: int) -> HipStream:
+        """A stream of the device that somebody else made: closing what this returns only ends its own use."""
         stream = cls.__new__(cls)
-        # A wrapper around the null pointer, because hip-python takes a microsecond to convert None at every call.
-        stream._handle = hip.ihipStream_t.fromObj(None)
+        # An object even of the null pointer, because hip-python takes a microsecond to convert None at every call.
+        stream._handle = hip.ihipStream_t.fromObj(address)
         stream.device = device
         stream.priority = 0
-        stream.is_null = True
-        stream._own(_keep)
+        # hipStreamLegacy and hipStreamPerThread, which are 1 and 2, are of the current device too.
+        stream.is_null = address <= 2
+        # Without a finaliser, since its end gives nothing back.
+        stream._held = [(_keep, ())]
         return stream
+
+    @classmethod
+    def null(cls, device: HipDevice) -> HipStream:
+        """The device's null stream, which is always there."""
+        return cls.wrap(device, 0)
 
     @staticmethod
     def priorities(device: HipDevice) -> HipPriorities:
@@ -77,25 +93,43 @@ class HipStream(HipResource):
         """The `hipStream_t` as a number, for libraries called through ctypes; 0 for the null stream."""
         return int(self.handle)
 
-    def current(self) -> contextlib.AbstractContextManager[Any]:
-        """A `with` block that gives the handle; in it the device is current if HIP needs that: for the null stream."""
-        return self._activated() if self.is_null else contextlib.nullcontext(self.handle)
-
-    @contextlib.contextmanager
-    def _activated(self) -> Iterator[Any]:
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function of hip-python whose last argument is the stream."""
         handle = self.handle
-        with self.device.activated():
-            yield handle
+        if self.is_null:
+            with self.device.activated():
+                return function(*arguments, handle)
+        return function(*arguments, handle)
+
+    def copy(self, target: Any, origin: Any, nbytes: int, kind: Any) -> None:
+        """Enqueue a copy; `kind` is one of this module's. Either end is an address, or a buffer on the host."""
+        # Without `call` where that is not needed: small copies are many, and it takes a tenth of their time.
+        if self.is_null:
+            (status,) = self.call(hip.hipMemcpyAsync, target, origin, nbytes, kind)
+        else:
+            (status,) = hip.hipMemcpyAsync(target, origin, nbytes, kind, self.handle)
+        if status:
+            raise failure("hipMemcpyAsync", status, f"{nbytes} bytes {_ROUTES[kind]} {self.device.label}")
+
+    def fill(self, address: int, value: int, count: int, itemsize: int = 1) -> None:
+        """Enqueue the setting of `count` items to an unsigned number of 1, 2 or 4 bytes."""
+        call, function = _FILLS[itemsize]
+        # hipMemsetD32Async takes its pattern as a signed int.
+        pattern = value - (1 << 32) if itemsize == 4 and value >= 1 << 31 else value
+        if self.is_null:
+            (status,) = self.call(function, address, pattern, count)
+        else:
+            (status,) = function(address, pattern, count, self.handle)
+        if status:
+            raise failure(call, status, f"{count * itemsize} bytes on {self.device.label}")
 
     def synchronize(self) -> None:
         """Wait on the host until everything enqueued in the stream is done; errors of kernels come up here."""
-        with self.current() as handle:
-            check("hipStreamSynchronize", hip.hipStreamSynchronize(handle), self.device.label)
+        check("hipStreamSynchronize", self.call(hip.hipStreamSynchronize), self.device.label)
 
     def query(self) -> bool:
         """Whether everything enqueued in the stream is done."""
-        with self.current() as handle:
-            (status,) = hip.hipStreamQuery(handle)
+        (status,) = self.call(hip.hipStreamQuery)
         if status.name == "hipErrorNotReady":
             return False
         if status:
@@ -109,8 +143,8 @@ class HipStream(HipResource):
     def wait(self, event: HipEvent) -> None:
         """Let what is enqueued here from now on wait for the event, which may be on another device."""
         mark = event.handle
-        with self.current() as handle:
-            check("hipStreamWaitEvent", hip.hipStreamWaitEvent(handle, mark, 0), self.device.label)
+        waiting = self.call(lambda stream: hip.hipStreamWaitEvent(stream, mark, 0))
+        check("hipStreamWaitEvent", waiting, self.device.label)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -131,4 +165,4 @@ def _destroy(handle: Any) -> None:
 
 
 def _keep() -> None:
-    """Leave the null stream alone: it is the runtime's."""
+    """Leave a stream alone that somebody else made."""
