@@ -51,6 +51,15 @@ def run_python(project: Project, code: str) -> str:
     return result.stdout
 
 
+def test_the_package_of_a_gpu_may_have_any_name(repository: Project) -> None:
+    package = repository.root / "templates" / "tallow" / "rocm_backend"
+    package.rename(package.with_name("amd"))
+    edit(repository, {"spec/backends/rocm.yaml": {"package: rocm_backend": "package: amd"}})
+    assert not (repository.output / "tallow" / "rocm_backend").exists()
+    code = "from tallow.amd import RocmDevice, RocmStorage; print(RocmDevice.storage_class is RocmStorage)"
+    assert run_python(repository, code) == "True\n"
+
+
 def test_dtypes_may_be_listed_one_by_one(repository: Project) -> None:
     edit(repository, LISTS)
     check_lint(repository)

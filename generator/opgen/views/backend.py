@@ -8,9 +8,9 @@ from opgen.views.dispatch import backend_classes, custom_class, ops_names
 from opgen.views.python import quoted
 
 
-def backend_named(spec: Spec, member: str | None) -> Backend:
-    """The backend of a name."""
-    return next(backend for backend in spec.backends if backend.name == member)
+def backend_of(spec: Spec, package: str | None) -> Backend:
+    """The backend whose runtime is a subpackage."""
+    return next(backend for backend in spec.backends if backend.package == package)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DummyView:
 
 def dummy_backend(spec: Spec, member: str | None) -> DummyView:
     """The dummy of the backend named `member`."""
-    backend = backend_named(spec, member)
+    backend = next(backend for backend in spec.backends if backend.name == member)
     reason = backend.missing or f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
     return DummyView(backend.name, backend.class_prefix, reason)
 
@@ -77,7 +77,7 @@ class OpsView:
 
 def backend_ops(spec: Spec, member: str | None) -> OpsView:
     """The ops of the backend whose runtime is the subpackage `member`."""
-    backend = next(backend for backend in spec.backends if backend.package == member)
+    backend = backend_of(spec, member)
     called = {
         call.module
         for lowerings in spec.lowerings[backend.name].values()
@@ -104,8 +104,8 @@ class GpuView:
 
 
 def gpu_backend(spec: Spec, member: str | None) -> GpuView:
-    """The backend named `member`."""
-    return GpuView(backend_named(spec, member))
+    """The backend whose runtime is the subpackage `member`."""
+    return GpuView(backend_of(spec, member))
 
 
 @dataclass(frozen=True)

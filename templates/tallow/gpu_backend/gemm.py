@@ -33,7 +33,6 @@ class StridedBatchedGemm:
         self._sums = sums
         self._operations = operations
         self._algorithm = algorithm
-        self.dtypes = frozenset(kinds)
 
     def arguments(
         self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
@@ -92,11 +91,6 @@ class GemmLibrary(ABC):
         self._gemm = gemm
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
-
-    @property
-    def dtypes(self) -> frozenset[DType]:
-        """The dtypes that are multiplied."""
-        return self._gemm.dtypes
 
     def multiply(
         self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int

@@ -8,11 +8,7 @@ from .matrices import Matrices
 
 
 class Blas(Protocol):
-    """Matrix products. `dtypes` are those that `multiply` takes."""
-
-    @property
-    def dtypes(self) -> frozenset[DType]:
-        """The dtypes that the library multiplies."""
+    """Matrix products."""
 
     def multiply(
         self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
@@ -25,10 +21,6 @@ class Blas(Protocol):
 
 class Images(Protocol):
     """Convolution and pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
-
-    @property
-    def dtypes(self) -> frozenset[DType]:
-        """The dtypes that the library may take."""
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution of contiguous operands. Raises LibraryError."""

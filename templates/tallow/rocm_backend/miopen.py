@@ -98,11 +98,6 @@ class Miopen(HipResource):
             self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
         self._own(_destroy, library, self._handle, self._left)
 
-    @property
-    def dtypes(self) -> frozenset[DType]:
-        """The dtypes that MIOpen may take."""
-        return frozenset(_DTYPES)
-
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.
 
