@@ -11,8 +11,8 @@ from .dtype import Array, DType
 from .layout import Layout
 
 
-# No backend's class is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. What
-# is abstract is so for the type checker, which refuses to make objects of a class that lacks it.
+# No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
+# checker finds the methods that a backend's own class lacks, because it is final.
 class BackendStorage:
     """Elements on a device of one backend: `length` of them, flat."""
 

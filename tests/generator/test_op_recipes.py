@@ -124,7 +124,7 @@ def lay(project: Project, recipe: Recipe) -> None:
 
 def add_tests(project: Project) -> None:
     """The conformance tests, which find the package of the project by PYTHONPATH."""
-    for name in ("pyproject.toml", "tests/conftest.py", "tests/conformance"):
+    for name in ("pyproject.toml", "tests/conftest.py", "tests/hip_runtime.py", "tests/conformance"):
         copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy
         (project.root / name).parent.mkdir(exist_ok=True)
         copy(REPOSITORY / name, project.root / name)

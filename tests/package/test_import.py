@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import get_args
 
+import pytest
 import tallow
 from tallow import backends
 
@@ -34,3 +36,8 @@ def test_the_classes_of_every_backend_are_at_the_top() -> None:
         for name in (f"{backend.capitalize()}Device", f"{backend.capitalize()}Storage"):
             assert getattr(tallow, name) is getattr(backends, name)
             assert name in tallow.__all__
+
+
+@pytest.mark.parametrize("kind", [*get_args(backends.AnyDevice), *get_args(backends.AnyStorage)])
+def test_a_type_checker_finds_the_methods_that_a_backend_lacks(kind: type) -> None:
+    assert getattr(kind, "__final__", False), f"{kind.__name__} may be abstract"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from .ops import memory
 from .storage import CpuStorage
 
 
+@final
 class CpuDevice(BackendDevice):
     """The CPU: there is one, and it does its work at once."""
 

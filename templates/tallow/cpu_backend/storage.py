@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 from ..backend import BackendStorage
 from ..dtype import Array, DType
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .device import CpuDevice
 
 
+@final
 class CpuStorage(BackendStorage):
     """A flat NumPy array of one dtype."""
 
