@@ -8,8 +8,10 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from opgen import __version__
 from opgen.cli import main
@@ -17,30 +19,15 @@ from opgen.cli import main
 from .project import OPGEN, REPOSITORY, Project
 
 COMMANDS = ("generate", "check", "list", "matrix", "compile")
-STORAGE_METHODS = (
+# The methods of Candle's storage.rs and device.rs, and one of ours.
+METHODS = (
     "try_clone device dtype const_set affine powf elu cmp reduce_op to_dtype apply_op1 apply_op2 apply_op3 "
     "inplace_op1 inplace_op2 inplace_op3 unary_impl binary_impl conv1d conv_transpose1d conv2d conv_transpose2d "
     "avg_pool2d max_pool2d upsample_nearest1d upsample_nearest2d upsample_bilinear2d where_cond gather scatter_set "
-    "scatter_add index_add index_select matmul copy_strided_src copy2d"
-)
-# The methods that opgen derives from functors with parameters.
-FUNCTOR_METHODS = "leaky_relu clamp"
-DEVICE_METHODS = (
+    "scatter_add index_add index_select matmul copy_strided_src copy2d "
     "set_seed get_current_seed rand_uniform_f64 rand_normal_f64 zeros alloc_uninit storage_from_slice storage "
     "storage_owned synchronize"
 )
-WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize")
-OPS = {
-    "unary_impl": (
-        "exp log sin cos tanh neg recip sqr sqrt gelu gelu_erf erf relu silu sigmoid abs floor ceil round sign "
-        "rsqrt log1p expm1 softplus mish hardswish isnan isinf"
-    ),
-    "binary_impl": "add sub mul div minimum maximum pow fmod atan2",
-    "cmp": "eq ne lt le gt ge",
-    "reduce_op": "sum prod min max any all argmin argmax",
-}
-DTYPES = ("u8", "u32", "i16", "i32", "i64", "bf16", "f16", "f32", "f64", "f8e4m3")
-BACKENDS = ("cpu", "cuda", "metal", "rocm")
 
 Row = dict[str, str | None]
 
@@ -53,17 +40,36 @@ def cells() -> list[Row]:
     return rows
 
 
+def in_spec(pattern: str, key: str) -> dict[str, Any]:
+    """What the files of the spec that match say under a key, by the name of the file."""
+    files = (REPOSITORY / "spec").glob(pattern)
+    return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8"))[key] for file in files}
+
+
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
-    keys = [tuple(cell[name] for name in ("method", "op", "backend", "dtype")) for cell in cells]
+    functors = in_spec("functors/*.yaml", "ops")
+    # A functor with parameters is a method of its own.
+    own = {name for kind in functors.values() for name, functor in kind.items() if "parameters" in functor}
+    methods = {
+        name: method for found in in_spec("storage/*.yaml", "methods").values() for name, method in found.items()
+    }
+    device = in_spec("device.yaml", "methods")["device"]
+    dtypes = in_spec("dtypes.yaml", "dtypes")["dtypes"]
     wanted: set[tuple[str | None, ...]] = set()
-    storage_methods, device_methods = STORAGE_METHODS.split(), DEVICE_METHODS.split()
-    assert (len(storage_methods), len(device_methods)) == (36, 10)
-    for method in storage_methods + FUNCTOR_METHODS.split() + device_methods:
-        ops = OPS[method].split() if method in OPS else [None]
-        dtypes = [None] if method in WITHOUT_DTYPE else DTYPES
-        wanted |= set(product([method], ops, BACKENDS, dtypes))
+    for name, method in {**methods, **{key: {} for key in own}, **device}.items():
+        ops = set(functors[method["ops"]]) - own if "ops" in method else [None]
+        wanted |= set(
+            product(
+                [name],
+                ops,
+                in_spec("backends/*.yaml", "doc"),
+                dtypes if name not in device or "dtypes" in method else [None],
+            )
+        )
+    keys = [tuple(cell[name] for name in ("method", "op", "backend", "dtype")) for cell in cells]
     assert len(keys) == len(set(keys))
     assert set(keys) == wanted
+    assert {method for method, *_ in keys} >= set(METHODS.split())
 
 
 def test_cells_have_one_schema(cells: list[Row]) -> None:
@@ -113,8 +119,10 @@ def test_matrix_as_markdown(small: Project) -> None:
 
 
 def test_backends_come_in_order_of_preference(small: Project) -> None:
+    preferences, prefixes = (in_spec("backends/*.yaml", key) for key in ("preference", "class_prefix"))
     branches = (REPOSITORY / "generated/tallow/storage/reduce.py").read_text(encoding="utf-8")
-    assert re.findall(r"case (\w+)Storage\(", branches) == ["Cuda", "Rocm", "Metal", "Cpu"]
+    ordered = sorted(preferences, key=lambda name: -preferences[name])
+    assert re.findall(r"case (\w+)Storage\(", branches) == [prefixes[name] for name in ordered]
     small.edit("spec/backends/host.yaml", "preference: 0", "preference: 9")
     head = small.run("matrix").stdout.splitlines()[0]
     assert head.split()[1:] == ["host", "accelerator_two", "accelerator", "planned"]
