@@ -1,11 +1,14 @@
 """Projects for the generator's tests."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from .compilation import compilation as compilation
 from .project import REPOSITORY, SMALL, Project, copy_project
+
+FEW_OPS = {"unary": "exp log neg abs sqr powf elu", "binary": "add sub mul div pow", "reduce": "sum max argmax"}
 
 
 @pytest.fixture
@@ -18,11 +21,29 @@ def small(tmp_path: Path) -> Project:
 def generated_from_repository(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The repository's spec and templates, and what they give; not to be changed."""
     folder = tmp_path_factory.mktemp("repository")
-    project = copy_project(REPOSITORY, folder)
     # What is committed may lag behind; only `generate` on an empty folder says what belongs there.
-    for path in sorted(project.output.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
+    return copy_project(REPOSITORY, folder, ("spec", "templates")).generate()
+
+
+@pytest.fixture(scope="session")
+def generated_from_few_ops(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The repository's spec with those ops alone that its templates use and golden cases change; not to be changed."""
+    project = copy_project(REPOSITORY, tmp_path_factory.mktemp("few_ops"), ("spec", "templates"))
+    for kind, kept in FEW_OPS.items():
+        file = project.root / "spec" / "functors" / f"{kind}.yaml"
+        # An op is its name two spaces in, and all that is further in.
+        entries = re.split(r"^(?=  \w|\w)", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        chosen = [
+            entry for entry in entries if not entry.startswith("  ") or entry.strip().split(":")[0] in kept.split()
+        ]
+        file.write_text("".join(chosen), encoding="utf-8")
     return project.generate()
+
+
+@pytest.fixture
+def few_ops(generated_from_few_ops: Project, tmp_path: Path) -> Project:
+    """A copy of the repository's project with a few ops, that a test may change."""
+    return copy_project(generated_from_few_ops.root, tmp_path / "few_ops")
 
 
 @pytest.fixture

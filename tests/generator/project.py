@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,9 @@ class Project:
                 path.unlink()
 
 
-def copy_project(source: Path, target: Path) -> Project:
+def copy_project(source: Path, target: Path, folders: Sequence[str] = ("spec", "templates", "generated")) -> Project:
     """A project with the spec, the templates and, where there is one, the output of `source`."""
-    for folder in ("spec", "templates", "generated"):
+    for folder in folders:
         if (source / folder).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "code")
             shutil.copytree(source / folder, target / folder, ignore=ignored)

@@ -85,8 +85,8 @@ def test_every_method_of_a_storage_has_its_branch(project: Project) -> None:
     names = {name for name, node in functions(project.output / "tallow" / "storage").items() if cases(node)}
     methods = {cell["method"] for cell in matrix(project)}
     device_methods = {name for name, node in functions(project.output / "tallow").items() if cases(node)}
-    assert len(names) == 38
-    assert len(names | (device_methods & methods)) == 48
+    assert names
+    assert names | (device_methods & methods) == methods
     for node in functions(project.output / "tallow" / "storage").values():
         patterns = cases(node)
         assert sum("VulkanStorage(" in pattern for pattern in patterns) == bool(patterns), node.name

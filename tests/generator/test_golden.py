@@ -31,13 +31,13 @@ def test_mistake_is_reported_and_nothing_is_written(small: Project, case: Path, 
 
 
 @pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.name)
-def test_change_shows(repository: Project, case: Path, pytestconfig: pytest.Config) -> None:
+def test_change_shows(few_ops: Project, case: Path, pytestconfig: pytest.Config) -> None:
     """A case holds expected.diff, or files.txt where the diff would be long."""
-    repository.change(case)
+    few_ops.change(case)
     expected = [file for file in (case / "expected.diff", case / "files.txt") if file.is_file()]
     assert expected, f"write an empty expected.diff or files.txt in {case}, then run pytest --update-golden"
     for file in expected:
-        result = repository.run("check", *(["--diff"] if file.suffix == ".diff" else []))
+        result = few_ops.run("check", *(["--diff"] if file.suffix == ".diff" else []))
         assert result.exit_code == 1, result.output
         assert "files differ; run 'opgen generate'" in result.stderr
         # A checksum says no more than the lines below it, and where those stand, each change above them changes.

@@ -313,7 +313,7 @@ def test_elementwise_variants(device):
     assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_turned", "lt_f32_strided"]
     assert [blocks for _, _, blocks, _ in device.launches] == [2, 3, 4, 3]
     addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
-    assert addresses == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 64 * 48)
+    assert addresses[:4] == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 64 * 48)
     turned_fields = arguments.BINARY_TURNED.unpack(device.launches[2][3])
     assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
 
