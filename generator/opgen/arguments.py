@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from opgen.model import FUNCTOR_KINDS
+from opgen.model import CHOSEN_KINDS
 
 _OPTIONAL: Final = " | None"
 # The function of the emitted package's `argument` module that converts to a type.
@@ -23,7 +23,7 @@ _CONVERTERS: Final = {
 # What the dispatch takes for a type, where a type checker would not let it pass for that type.
 _ACCEPTED: Final = {"DType": "DTypeLike"}
 _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
-_CLASSES: Final = ("Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in FUNCTOR_KINDS))
+_CLASSES: Final = ("Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in CHOSEN_KINDS))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
 _UNCHANGED: Final = ("Sequence[float]",)

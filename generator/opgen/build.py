@@ -3,7 +3,7 @@
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -15,9 +15,10 @@ from opgen.kernels import build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
+    ANY_RESULT,
     BOUNDS,
+    CHOSEN_KINDS,
     FUNCTOR_KINDS,
-    FUNCTOR_OPERANDS,
     Backend,
     BackendFamily,
     Check,
@@ -51,8 +52,10 @@ _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
 _LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
 _NUMPY_RANK = 64
-# The names that the functions of a functor give to what is no parameter of it.
-_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "lhs_layout", "rhs_layout", "rhs", "other", "np", "numerics")
+# The names that the functions of a functor give to what is no operand or parameter of it.
+_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
+# As many have the functors that name them: the structs of their kernels have room for no more.
+_NAMED_OPERANDS = 3
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 _NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
 
@@ -181,20 +184,30 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     if kind not in FUNCTOR_KINDS:
         message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
         fields.problem(Location(document.path), message)
-    functors = tuple(_functor(name, value, kind, problems) for name, value in fields.mapping("ops").items())
-    result = FunctorKind(kind, FUNCTOR_OPERANDS.get(kind, ()), fields.text("unsupported"), functors, document.path)
+    unsupported = fields.text("unsupported")
+    functors = tuple(
+        _functor(name, value, kind, unsupported, problems) for name, value in fields.mapping("ops").items()
+    )
+    result = FunctorKind(kind, fields.name_or_none("family"), unsupported, functors, document.path)
     fields.finish()
     return result
 
 
-def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Functor:
+def _functor(name: str, value: Value, kind: str, unsupported: str, problems: list[Problem]) -> Functor:
     fields = Fields(value, f"op '{name}'", problems)
-    result = fields.text_or_none("result")
-    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields)
+    is_named = kind not in CHOSEN_KINDS
+    operands = _named_operands(fields) if is_named else CHOSEN_KINDS[kind]
+    condition = fields.optional("condition") if is_named else None
+    # What is chosen has the dtype that it has.
+    result = fields.text_or_none("result") if condition is None else None
+    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields, operands)
+    is_method = is_named or bool(parameters) or result == ANY_RESULT
     nothing = Expression("", "", fields.location)
     functor = Functor(
         name=name,
         doc=fields.text("doc"),
+        operands=operands,
+        condition=None if condition is None else build_names(fields, condition, "condition"),
         dtypes=build_names(fields, fields.required("dtypes"), "dtypes"),
         parameters=parameters,
         numpy=nothing if kind == "reduce" else _numpy_expression(fields),
@@ -203,13 +216,35 @@ def _functor(name: str, value: Value, kind: str, problems: list[Problem]) -> Fun
         edges=fields.text("edges"),
         result=result,
         reduction=_reduction(fields) if kind == "reduce" else None,
+        unsupported=fields.text_or_none("unsupported") or unsupported,
+        is_method=is_method,
+        has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
     )
     fields.finish()
     return functor
 
 
-def _parameters(fields: Fields) -> dict[str, float | None]:
+def _named_operands(fields: Fields) -> tuple[str, ...]:
+    """The operands of a functor that names them."""
+    value = fields.required("operands")
+    listed = [] if value is None else fields.text_list(value, "operands")
+    for name, location in listed:
+        _check_free(fields, name, location, _TAKEN_NAMES, "an operand")
+    names = tuple(dict.fromkeys(name for name, _ in listed))
+    if value is not None and len(names) != _NAMED_OPERANDS:
+        fields.problem(value.location, f"'operands' of {fields.what} must be {_NAMED_OPERANDS} names, not {len(names)}")
+    return names
+
+
+def _check_free(fields: Fields, name: str, location: Location, taken: Container[str], noun: str) -> None:
+    fields.check_name(name, location)
+    if name in taken:
+        message = f"'{name}' cannot be {noun} of {fields.what}, the name is taken; choose another one"
+        fields.problem(location, message)
+
+
+def _parameters(fields: Fields, operands: tuple[str, ...]) -> dict[str, float | None]:
     """The parameters of a functor: a name and its default, a number, or null where it has none."""
     value = fields.optional("parameters")
     if value is None:
@@ -219,10 +254,7 @@ def _parameters(fields: Fields) -> dict[str, float | None]:
     if not content:
         fields.problem(value.location, f"'parameters' of {fields.what} must map names to defaults or null")
     for name, inner in content.items():
-        fields.check_name(name, inner.key_location)
-        if name in _TAKEN_NAMES:
-            message = f"'{name}' cannot be a parameter of {fields.what}, the name is taken; choose another one"
-            fields.problem(inner.key_location, message)
+        _check_free(fields, name, inner.key_location, (*_TAKEN_NAMES, *operands), "a parameter")
         default = inner.content
         is_number = isinstance(default, int | float) and not isinstance(default, bool)
         found[name] = default if isinstance(default, int | float) else None
@@ -237,32 +269,38 @@ def _parameters(fields: Fields) -> dict[str, float | None]:
 
 
 def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
-    """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
-    names = {method.kind for method in family.methods}
-    own = [kind for kind in kinds.values() if kind.name in names]
+    """A family of storage methods with the functors that are methods of their own."""
+    own = [kind for kind in kinds.values() if kind.family == family.name]
     functors = [_functor_method(kind, functor) for kind in own for functor in kind.methods]
     return replace(family, methods=(*family.methods, *functors))
 
 
 def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
-    """The storage method, and the tensor method, of a functor with parameters."""
-    layouts = ("layout",) if len(kind.operands) == 1 else ("lhs_layout", "rhs_layout")
-    others = ("rhs",)[: len(kind.operands) - 1]
-    parameters = [
-        *(Parameter(name, "Storage") for name in others),
-        *(Parameter(name, "Layout") for name in layouts),
-        *(Parameter(name, "int | float") for name in functor.parameters),
-    ]
-    front = [Parameter("other", "Self | float")][: len(others)]
+    """The storage method, and the tensor method, of a functor that is one."""
+    others = ["other" if name == "y" else name for name in functor.operands[1:]]
+    layouts = ["layout", *(f"{name}_layout" for name in others)]
+    parameters = [Parameter("layout", "Layout")]
+    for name, layout in zip(others, layouts[1:], strict=True):
+        parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
+    front = [Parameter(name, "Self | float") for name in others]
+    if functor.result == ANY_RESULT:
+        parameters.append(Parameter("dtype", "DType"))
+        front.append(Parameter("dtype", "DTypeLike"))
+    parameters += [Parameter(name, "int | float") for name in functor.parameters]
     front += [
         Parameter(name, "float" if default is None else f"float = {default!r}")
         for name, default in functor.parameters.items()
     ]
     same = Names(("same",), (functor.location,), listed=False)
+    stored = list(zip(("self", *others), layouts, strict=True))
+    # The first is the one whose dtype the matrix lists.
+    alike = stored if functor.condition is None else stored[1:]
     operands = [
-        Operand(name, layout, functor.dtypes if position == 0 else same, functor.location)
-        for position, (name, layout) in enumerate(zip(("self", *others), layouts, strict=True))
+        Operand(name, layout, same if position else functor.dtypes, functor.location)
+        for position, (name, layout) in enumerate(alike)
     ]
+    if functor.condition is not None:
+        operands.append(Operand(*stored[0], functor.condition, functor.location))
     return Method(
         name=functor.name,
         signature=Signature(functor.name, tuple(parameters), "Storage"),
@@ -271,10 +309,10 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         functor=functor.name,
         operands=tuple(operands),
         dtypes=None,
-        unsupported=kind.unsupported,
-        checks=(Check(Call("same_shape", layouts), functor.location),) if others else (),
+        unsupported=functor.unsupported,
+        checks=tuple(Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]),
         errors={"ShapeMismatch": functor.location} if others else {},
-        tensor=Signature(functor.name, tuple(front), "Tensor"),
+        tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         is_broken=False,
         location=functor.location,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from opgen.arguments import KNOWN_TYPES, border
 from opgen.fields import Names
 from opgen.kernels import KernelFamily
-from opgen.model import BOUNDS, FUNCTOR_KINDS, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.model import ANY_RESULT, BOUNDS, CHOSEN_KINDS, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.problem import Location, Problem, did_you_mean
 
 
@@ -19,14 +19,14 @@ def check(spec: Spec, problems: list[Problem]) -> None:
         _check_method(spec, method, problems)
     for method in spec.device_methods:
         _check_method(spec, method, problems)
-    chosen = {method.kind for method in spec.storage_methods()}
+    families = [family.name for family in spec.families]
     for kind in spec.functors.values():
-        for functor in kind.methods if kind.name not in chosen and chosen <= {None, *spec.functors} else ():
-            message = f"op '{functor.name}' is a method beside the one with 'ops: {kind.name}', which is missing"
-            problems.append(Problem(functor.location, f"{message}; write it to a file of spec/storage"))
+        if kind.methods and kind.family not in families:
+            message = f"'family' must name the file of spec/storage that the method '{kind.methods[0].name}' joins"
+            problems.append(Problem(Location(kind.path), message + did_you_mean(str(kind.family), families)))
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
-            if functor.result is not None and functor.result not in _dtype_names(spec):
+            if functor.result is not None and functor.result not in (ANY_RESULT, *_dtype_names(spec)):
                 message = f"unknown dtype '{functor.result}'{did_you_mean(functor.result, _dtype_names(spec))}"
                 problems.append(Problem(functor.location, message))
             _check_reduction(spec, kind, functor, problems)
@@ -123,7 +123,7 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
         if method.name in storage:
             message = f"device method '{method.name}' has the name of a storage method, from {storage[method.name]}"
             problems.append(Problem(method.location, f"{message}; choose another name"))
-    for name in FUNCTOR_KINDS:
+    for name in CHOSEN_KINDS:
         if name not in spec.functors:
             problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))
 

@@ -214,8 +214,9 @@ def _mend(spec: Spec, part: str, name: str, keys: Sequence[Key]) -> str:
         if own is not None:
             return f"; write it as '{own}' below 'functors'"
     if part == "functors":
-        kind, dot, _ = name.partition(".")
-        if kind in spec.functors and kind not in functors:
+        kind, dot, op = name.partition(".")
+        chosen = [functor.name for functor in spec.functors[kind].chosen] if kind in spec.functors else []
+        if chosen and (op in chosen or kind not in functors):
             return f"; no storage method has 'ops: {kind}', write one or remove the cell"
         of_kind = [other for other in functors if dot and other.startswith(f"{kind}.")]
         known = of_kind or [other for other in functors if "." not in other]

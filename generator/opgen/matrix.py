@@ -50,4 +50,4 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
 
 def op_reason(spec: Spec, method: Method) -> str | None:
     """Why a method's ops have not the dtypes that they lack."""
-    return spec.functors[method.kind].unsupported if method.kind else method.unsupported
+    return method.unsupported or (spec.functors[method.kind].unsupported if method.kind else None)

@@ -1,6 +1,6 @@
 """Stage 2: the spec as frozen classes. What one file says by itself is checked here, what holds between files later."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -12,9 +12,13 @@ from opgen.problem import Location
 from opgen.signature import Call, Signature
 from opgen.toolchains import CodeObjects
 
-# What the expressions of each kind of functors call their operands; a reduction's combine has a y too.
-FUNCTOR_OPERANDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
-FUNCTOR_KINDS = tuple(FUNCTOR_OPERANDS)
+# What the expressions of each kind of functors call their operands; a reduction's combine has a y too. The functors of
+# such a kind may be chosen by an argument, which is of an enum.
+CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
+# The others name their operands themselves.
+FUNCTOR_KINDS = (*CHOSEN_KINDS, "ternary")
+# The result of a functor whose dtype is an argument.
+ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
@@ -101,14 +105,19 @@ class Functor:
 
     name: str
     doc: str
+    operands: tuple[str, ...]  # as the expressions call them
+    condition: Names | None  # the dtypes of the first of them, where it only chooses between the others
     dtypes: Names
     parameters: Mapping[str, float | None]  # numbers besides the operands, and their defaults
     numpy: Expression
     hip: Expression
     brief: bool  # its function has an overload for short floats
     edges: str
-    result: str | None  # the dtype of the result, None for that of the operands
+    result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
     reduction: Monoid | Position | None  # of a reduction, in place of the two expressions
+    unsupported: str  # why it has not the dtypes that it lacks
+    is_method: bool  # a storage method of its own; the others are chosen by an argument `op`
+    has_front: bool  # the tensor method is this op alone
     location: Location
 
     @property
@@ -134,12 +143,12 @@ class Functor:
 class FunctorKind:
     """A file of spec/functors: ops with the same operands.
 
-    Those without parameters are chosen by the argument `op` of the storage method that names the kind in its `ops`;
-    one with parameters is a storage method of its own.
+    Those that are no storage methods of their own are chosen by the argument `op` of the storage method that names the
+    kind in its `ops`.
     """
 
     name: str
-    operands: tuple[str, ...]  # as the expressions call them
+    family: str | None  # the file of spec/storage that its methods join
     unsupported: str  # why an op has not the dtypes that it lacks
     functors: tuple[Functor, ...]
     path: Path
@@ -147,7 +156,7 @@ class FunctorKind:
     @property
     def chosen(self) -> tuple[Functor, ...]:
         """The functors that are chosen by an argument."""
-        return tuple(functor for functor in self.functors if not functor.parameters)
+        return tuple(functor for functor in self.functors if not functor.is_method)
 
     @property
     def most_parameters(self) -> int:
@@ -157,7 +166,7 @@ class FunctorKind:
     @property
     def methods(self) -> tuple[Functor, ...]:
         """The functors that are storage methods of their own."""
-        return tuple(functor for functor in self.functors if functor.parameters)
+        return tuple(functor for functor in self.functors if functor.is_method)
 
 
 @dataclass(frozen=True)
@@ -315,6 +324,22 @@ class Callable:
     parameters: tuple[str, ...]
     required: int  # how many of them have no default
     takes_more: bool  # any number of further arguments
+    keywords: Mapping[str, bool]  # those that are given by name alone, and whether they have a default
+
+    def __str__(self) -> str:
+        star = ["*"] if self.keywords else []
+        return ", ".join([*self.parameters, *star, *self.keywords])
+
+    def fits(self, arguments: Sequence[str]) -> bool:
+        """Whether it can be called with `arguments`, of which some are written `name=value`."""
+        named = {name for name, is_named, _ in (text.partition("=") for text in arguments) if is_named}
+        count = len(arguments) - len(named)
+        rest = self.parameters[count:]
+        needed = {
+            *self.parameters[count : self.required],
+            *(name for name, is_optional in self.keywords.items() if not is_optional),
+        }
+        return needed <= named <= {*rest, *self.keywords} and (self.takes_more or count <= len(self.parameters))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
     mend = f"define it in a header of {family.path.as_posix()}"
     for kind in family.kinds:
         for functor in spec.functors[kind].functors if kind in spec.functors else ():
-            operands = _operands(spec.functors[kind], functor)
+            operands = _operands(functor)
             for name in dict.fromkeys(name for text in functor.hip_texts for name in names_in(text)):
                 if name not in known and name not in operands:
                     what = f"'hip' of op '{functor.name}'"
@@ -100,17 +100,17 @@ def _functions(templates: Templates, beside: PurePosixPath | None, module: str) 
     return templates.functions(beside.with_name(f"{module}.py")) or None if beside is not None else None
 
 
-def _operands(kind: FunctorKind, functor: Functor) -> tuple[str, ...]:
+def _operands(functor: Functor) -> tuple[str, ...]:
     """What the expressions of a functor may name besides functions."""
     combined = ("y",) if functor.reduction is not None else ()
-    return (*kind.operands, *combined, *functor.parameters)
+    return (*functor.operands, *combined, *functor.parameters)
 
 
 def _check_arrays(kind: FunctorKind, numerics: Collection[str] | None, problems: list[Problem]) -> None:
     mend = "write one of the operands, or a name of NumPy"
     for functor in kind.functors:
         for name in dict.fromkeys(name for text in functor.numpy_texts for name in _outer_names(text)):
-            known = _resolved(name, _operands(kind, functor), numerics)
+            known = _resolved(name, _operands(functor), numerics)
             if known is not None:
                 what = f"'numpy' of op '{functor.name}'"
                 _note(functor.numpy.location, what, ".".join(name), known, mend, problems)

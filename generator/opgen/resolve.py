@@ -137,7 +137,7 @@ def _mistake(method: Method, call: FunctionCall, ops: Mapping[str, _Module], fol
         return f", but {template} has no function '{call.function}'{mend}"
     given = [call.library] if call.library is not None else []
     given += [argument.removeprefix(".") for argument in call_arguments(method, "")]
-    if len(given) < function.required or (len(given) > len(function.parameters) and not function.takes_more):
-        takes = ", ".join(function.parameters)
-        return f" with ({', '.join(given)}), but it takes ({takes}); give it these parameters or call another function"
+    if not function.fits(given):
+        mend = "give it these parameters or call another function"
+        return f" with ({', '.join(given)}), but it takes ({function}); {mend}"
     return None

@@ -77,7 +77,9 @@ def _functions(text: str) -> dict[str, Callable] | None:
 
 def _callable(node: ast.FunctionDef) -> Callable:
     names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
-    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None)
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    keywords = {argument.arg: default is not None for argument, default in named}
+    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None, keywords)
 
 
 def place(template: PurePosixPath, line: int = 1) -> Location:

@@ -32,6 +32,11 @@ def layout(*sizes: int) -> Layout:
     return Layout.contiguous(shape_of(*sizes))
 
 
+def another_dtype(name: str) -> str:
+    """A dtype besides the one called `name`."""
+    return "f16" if name == "f32" else "f32"
+
+
 def call_storage(cell: SupportCell, make: Make) -> object:
     """Call a storage method on four elements of the cell's dtype, and what it needs besides."""
     assert cell.dtype is not None, f"{cell.method} has a dtype"
@@ -45,13 +50,15 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.try_clone(vector)
         case "const_set":
             return x.const_set(1.0, vector)
+        case "to_dtype":
+            return x.to_dtype(vector, dtype_of(another_dtype(name)))
+        case "where_cond":
+            return make("u8", 4).where_cond(vector, x, vector, y, vector)
         case functor if functor in {op.value for op in MethodOp}:
             call = getattr(x, functor)
             names = inspect.signature(call).parameters
-            given = {"rhs": y, **{name: vector for name in names if name.endswith("layout")}}
-            return call(*(given.get(name, 1.0) for name in names))
-        case "to_dtype":
-            return x.to_dtype(vector, dtype_of("f32"))
+            given = {name: vector for name in names if name.endswith("layout")}
+            return call(*(given.get(name, y if f"{name}_layout" in names else 1.0) for name in names))
         case "unary_impl":
             return x.unary_impl(UnaryOp(cell.op), vector)
         case "binary_impl":
@@ -60,8 +67,6 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.cmp(CmpOp(cell.op), y, vector, vector)
         case "reduce_op":
             return x.reduce_op(ReduceOp(cell.op), vector, (0,))
-        case "where_cond":
-            return make("u8", 4).where_cond(vector, x, vector, y, vector)
         case "matmul":
             return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
         case "conv1d":

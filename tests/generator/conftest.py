@@ -8,7 +8,11 @@ import pytest
 from .compilation import compilation as compilation
 from .project import REPOSITORY, SMALL, Project, copy_project
 
-FEW_OPS = {"unary": "exp log neg abs sqr powf elu", "binary": "add sub mul div pow", "reduce": "sum max argmax"}
+FEW_OPS = {
+    "unary": "exp log neg abs sqr to_dtype powf elu",
+    "binary": "add sub mul div pow",
+    "reduce": "sum max argmax",
+}
 
 
 @pytest.fixture

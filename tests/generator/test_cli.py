@@ -48,8 +48,13 @@ def in_spec(pattern: str, key: str) -> dict[str, Any]:
 
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
     functors = in_spec("functors/*.yaml", "ops")
-    # A functor with parameters is a method of its own.
-    own = {name for kind in functors.values() for name, functor in kind.items() if "parameters" in functor}
+    # A functor with parameters, a result of any dtype or operands that it names is a method of its own.
+    own = {
+        name
+        for kind in functors.values()
+        for name, functor in kind.items()
+        if {"parameters", "operands"} & set(functor) or functor.get("result") == "any"
+    }
     methods = {
         name: method for found in in_spec("storage/*.yaml", "methods").values() for name, method in found.items()
     }
@@ -88,7 +93,7 @@ def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
         text = (REPOSITORY / file).read_text(encoding="utf-8").splitlines()[int(line) - 1][int(column) - 1 :]
         # The key of a cell, an op or a method, or an element of a list of cells.
         key = text.partition(":")[0].rpartition(".")[2]
-        kinds = ("unary", "binary", "cmp", "reduce")
+        kinds = ("unary", "binary", "ternary", "cmp", "reduce")
         assert text.startswith("{") or key in ("runtime", cell["method"], cell["op"], *kinds), (cell, text)
 
 

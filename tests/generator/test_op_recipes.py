@@ -63,6 +63,41 @@ RECIPES = [
         },
     ),
     Recipe(
+        "hardshrink",
+        "unary",
+        'doc: "x where abs(x) > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
+        'numpy: "np.where(np.abs(x) > limit, x, 0)", hip: "abs(x) > limit ? x : T(0)", edges: "0 where x is NaN"',
+        {
+            (ELEMENTWISE, "def where("): (
+                "def hardshrink(name: str, x: Array, limit: float) -> Array:\n"
+                '    """In dtype `name`."""\n'
+                "    return np.where(np.abs(decode(name, x)) > limit, x, np.zeros_like(x))\n\n\n"
+            )
+        },
+        {"Tensor([1.0, -0.25, -3.0]).hardshrink()": [1.0, 0.0, -3.0], "Tensor([1.0]).hardshrink(limit=2)": [0.0]},
+    ),
+    Recipe(
+        "lerp",
+        "ternary",
+        'doc: "start + weight * (end - start)", operands: [start, end, weight], dtypes: float, '
+        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", edges: "lerp(x, x, 1) is x"',
+        {
+            (ELEMENTWISE, "from .formats import "): "from .formats import encode\n",
+            (ELEMENTWISE, "def where("): (
+                "def lerp(name: str, start: Array, end: Array, weight: Array) -> Array:\n"
+                '    """In dtype `name`, each step rounded to its compute dtype."""\n'
+                "    kind = np.float64 if name == 'f64' else np.float32\n"
+                "    start, end, weight = (decode(name, part).astype(kind) for part in (start, end, weight))\n"
+                "    with np.errstate(all='ignore'):\n"
+                "        return encode(name, (start + weight * (end - start)).astype(EXTENDED))\n\n\n"
+            ),
+        },
+        {
+            "Tensor([0.0, 10.0]).lerp(Tensor([10.0, 20.0]), Tensor([0.5, 0.25]))": [5.0, 12.5],
+            "Tensor([[0.0], [1.0]]).lerp(Tensor([2.0, 4.0]), 0.5)": [[1.0, 2.0], [1.5, 2.5]],
+        },
+    ),
+    Recipe(
         "sumsq",
         "reduce",
         'doc: "sum of the squares of the elements", dtypes: all, identity: 0, '

@@ -93,8 +93,8 @@ def test_a_method_that_a_backend_lacks_does_not_disable_it(repository: Project) 
     """Nobody has written `half` and `nap`; every other method of the backends with a runtime goes on working."""
     edits = {
         "spec/storage/elementwise.yaml": {
-            "  where_cond:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
-            "    operands: {self: {layout: layout, dtypes: all}}\n  where_cond:\n"
+            "  cmp:\n": '  half:\n    signature: "half(layout: Layout) -> Storage"\n    doc: Half of x.\n'
+            "    operands: {self: {layout: layout, dtypes: all}}\n  cmp:\n"
         },
         "spec/device.yaml": {"  zeros:\n": '  nap:\n    signature: "nap() -> None"\n    doc: Do nothing.\n  zeros:\n'},
     }
@@ -185,7 +185,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
             "doc: |\n      A storage of `shape.elem_count` zeros.": f"doc: {ODD}",
         },
         "spec/storage/reduce.yaml": {"doc: Reductions along dims.": f"doc: {ODD}"},
-        "spec/storage/elementwise.yaml": {
+        "spec/functors/ternary.yaml": {
             "unsupported: a condition has an integer dtype; compare with ne first": f"unsupported: {ODD}"
         },
         "spec/functors/unary.yaml": {

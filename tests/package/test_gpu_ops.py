@@ -286,7 +286,7 @@ def test_no_elements_launch_nothing(device):
     empty, matrices, images = at(x, (0, 3)), at(x, (0, 3, 3)), at(x, (0, 1, 2, 2))
     elementwise.unary(UnaryOp.EXP, empty)
     elementwise.binary(BinaryOp.ADD, empty, empty)
-    elementwise.cast(empty, DType.U8)
+    elementwise.cast(MethodOp.TO_DTYPE, empty, result=DType.U8)
     copy.fill(empty, 1.0)
     copy.clone(empty)
     copy.copy_to(empty, x, 0)
@@ -353,7 +353,7 @@ def test_dense_copies_need_no_kernel(device):
     x, y = device.empty(DType.F16, 100), device.empty(DType.F16, 100)
     copy.copy_to(at(x, (4, 5), None, 3), y, 10)
     copy.copy_rows(x, y, 4, 5, 5, 5, 0, 20)
-    elementwise.cast(at(x, (100,)), DType.F16)
+    elementwise.cast(MethodOp.TO_DTYPE, at(x, (100,)), result=DType.F16)
     assert not device.launches
     assert device.copies[:2] == [
         (y.memory.address + 20, x.memory.address + 6, 40),
@@ -450,7 +450,7 @@ def test_sums_of_short_floats_are_kept_in_long_ones(device):
     square = layout((256, 256))
     source = device.empty(DType.F16, 1 << 16)
     sums.scatter_add(*(Operand(storage, square) for storage in (half, indexes, source)), 1)
-    casts = ["cast_f16_f32_contiguous", "cast_f32_f16_contiguous"]
+    casts = ["to_dtype_f32_f16_contiguous", "to_dtype_f16_f32_contiguous"]
     assert device.names == ["index_check", casts[0], "scatter_add_f16_waves", casts[1]]
 
 

@@ -66,6 +66,11 @@ def class_name(kind: str) -> str:
 METHOD_OP = "MethodOp"
 
 
+def op_classes(spec: Spec) -> tuple[str, ...]:
+    """The enums of the functors that are chosen by an argument."""
+    return tuple(class_name(kind.name) for kind in spec.functors.values() if kind.chosen)
+
+
 def dtypes_constant(names: Names) -> str:
     """The dtypes that the spec names: a group's constant, or a set."""
     if not names.listed:
@@ -253,8 +258,10 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
         arguments.append(inner if operand.layout is None else f"{backend}.Operand({inner}, {operand.layout})")
     if not method.operands:
         arguments.append("inner")
-    arguments += [name for name in method.signature.arguments if name not in {*layouts, *stored, "op"}]
-    return arguments
+    # The dtype that a functor is given is that of its result, whatever its other arguments are.
+    spelled = {"dtype": "result=dtype"} if method.functor is not None else {}
+    others = [name for name in method.signature.arguments if name not in {*layouts, *stored, "op"}]
+    return arguments + sorted((spelled.get(name, name) for name in others), key=lambda text: "=" in text)
 
 
 def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
@@ -392,7 +399,7 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
             "conv": _types(spec, "Params"),
             "custom_op": _types(spec, "CustomOp|InplaceOp"),
             "dtype": ("DType", *(group.upper() for group in spec.groups)),
-            "op": (*(class_name(kind) for kind in spec.functors), METHOD_OP),
+            "op": (*op_classes(spec), METHOD_OP),
         },
     )
 

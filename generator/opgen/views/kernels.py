@@ -1,10 +1,12 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
-from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec
+from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec
 from opgen.views.python import comment
 
 # Threads of a block, for every kernel.
@@ -77,20 +79,22 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
         doc=family.doc,
         includes="\n".join(f'#include "{header}"' for header in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
-        functors=tuple(_functor(kind, functor) for functor in kind.functors if not functor.reduction) if kind else (),
+        functors=tuple(_functor(functor) for functor in kind.functors if not functor.reduction) if kind else (),
         monoids=tuple(_monoid(spec, functor) for functor in kind.functors if functor.reduction) if kind else (),
         block=_BLOCK,
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
 
 
-def _functor(kind: FunctorKind, functor: Functor) -> FunctorRow:
-    names = [*(f"T {name}" for name in kind.operands), *(f"P {name}" for name in functor.parameters)]
+def _functor(functor: Functor) -> FunctorRow:
+    first = ["T"] if functor.condition is None else ["C"]
+    types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]
+    names = [*functor.operands, *functor.parameters]
     return FunctorRow(
         name=_camel(functor.name),
         doc=functor.doc,
-        operands=", ".join(names),
-        types="typename T, typename P" if functor.parameters else "typename T",
+        operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
+        types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
         as_brief="true" if functor.brief else "false",
         integer=functor.hip.integer if functor.hip.is_split else None,
@@ -135,36 +139,64 @@ def _struct(struct: Struct) -> StructRow:
     return StructRow(struct.name, "\n    ".join(fields), offsets[-1], "\n".join(checks))
 
 
+# The functors of a kernel by what names call them: one whose result is of any dtype, or that has a condition, is one
+# for each dtype of it.
+_Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
+
+
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | dict(spec.widths)
-    for chosen in _choices(spec, kernel.over, {}):
+    forms = _forms(spec, kernel)
+    for chosen in _choices(spec, kernel.over, forms, {}):
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
         if "op" in chosen:
-            kind = spec.functors[kernel.over["op"][0]]
-            functor = next(functor for functor in kind.functors if functor.name == chosen["op"])
+            functor, other = forms[chosen["op"]]
+            dtype = chosen["dtype"]
+            first = dtype if functor.condition is None else other
             spelled["op"] = _camel(functor.name)
-            spelled["result"] = types[functor.result or chosen["dtype"]]
+            spelled["sources"] = ", ".join(types[name] for name in (first, *[dtype] * (len(functor.operands) - 1)))
+            spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
         yield KernelRow(kernel.name.format(**chosen), kernel.arguments, kernel.call.format(**spelled))
 
 
-def _choices(spec: Spec, over: Mapping[str, tuple[str, ...]], chosen: dict[str, str]) -> Iterator[dict[str, str]]:
+def _forms(spec: Spec, kernel: Kernel) -> _Forms:
+    forms = {}
+    for functor in spec.functors[kernel.over["op"][0]].functors if "op" in kernel.over else ():
+        others: Sequence[str] = [""]
+        if functor.result == ANY_RESULT:
+            others = [f"_{dtype.name}" for dtype in spec.dtypes]
+        elif functor.condition is not None:
+            others = [f"_{width}" for width in _widths(spec, functor.condition)]
+        forms.update({f"{functor.name}{other}": (functor, other[1:]) for other in others})
+    return forms
+
+
+def _widths(spec: Spec, names: Names) -> tuple[str, ...]:
+    """The widths of dtypes."""
+    sizes = {dtype.name: dtype.bytes for dtype in spec.dtypes}
+    return tuple(f"b{8 * size}" for size in sorted({sizes[name] for name in spec.resolve(names)}))
+
+
+def _choices(
+    spec: Spec, over: Mapping[str, tuple[str, ...]], forms: _Forms, chosen: dict[str, str]
+) -> Iterator[dict[str, str]]:
     if len(chosen) == len(over):
         yield chosen
         return
     axis = list(over)[len(chosen)]
-    for value in _range(spec, over, axis, chosen):
-        yield from _choices(spec, over, {**chosen, axis: value})
+    for value in _range(spec, over[axis], axis, forms, chosen):
+        yield from _choices(spec, over, forms, {**chosen, axis: value})
 
 
-def _range(spec: Spec, over: Mapping[str, tuple[str, ...]], axis: str, chosen: Mapping[str, str]) -> tuple[str, ...]:
+def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen: Mapping[str, str]) -> tuple[str, ...]:
     """What a placeholder ranges over: the ops of a kind, the dtypes of the chosen op, a group, or a list."""
-    texts = over[axis]
     if axis == "op":
-        return tuple(functor.name for functor in spec.functors[texts[0]].functors)
+        return tuple(forms)
     if texts == ("op",):
-        kind = spec.functors[over["op"][0]]
-        return spec.resolve(next(functor for functor in kind.functors if functor.name == chosen["op"]).dtypes)
+        functor, _ = forms[chosen["op"]]
+        # What is only moved has widths alone.
+        return spec.resolve(functor.dtypes) if functor.condition is None else _widths(spec, functor.dtypes)
     return spec.groups.get(texts[0], texts) if len(texts) == 1 else texts
 
 

@@ -3,8 +3,8 @@
 import ast
 from dataclasses import dataclass
 
-from opgen.model import BOUNDS, Functor, FunctorKind, Monoid, Position, Spec, sentence
-from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant
+from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec, sentence
+from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant, op_classes
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class OpRow:
     result: str
     identity: str  # of a reduction: what nothing gives; None where that is an error, and of other ops
     gives_position: bool
+    moves: bool
     unsupported: str
     doc: str
 
@@ -35,18 +36,20 @@ class OpView:
     """op.py."""
 
     groups: tuple[str, ...]
+    reasons: tuple[str, ...]  # why ops have not the dtypes that they lack
     classes: tuple[OpClass, ...]
 
 
-def _row(kind: FunctorKind, functor: Functor) -> OpRow:
+def _row(functor: Functor) -> OpRow:
     return OpRow(
         name=functor.name.upper(),
         value=functor.name,
         dtypes=dtypes_constant(functor.dtypes),
-        result="None" if functor.result is None else f"DType.{functor.result.upper()}",
+        result="None" if functor.result in (None, ANY_RESULT) else f"DType.{functor.result.upper()}",
         identity=_identity(functor),
         gives_position=isinstance(functor.reduction, Position),
-        unsupported=kind.unsupported,
+        moves=functor.condition is not None,
+        unsupported=functor.unsupported,
         doc=f"{functor.doc}; {functor.edges}",
     )
 
@@ -61,14 +64,15 @@ def _identity(functor: Functor) -> str:
 def op_module(spec: Spec, _: str | None) -> OpView:
     """The enums UnaryOp, BinaryOp, CmpOp, ReduceOp and MethodOp."""
     classes = []
-    for kind in spec.functors.values():
+    for kind in (kind for kind in spec.functors.values() if kind.chosen):
         method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
-        rows = tuple(_row(kind, functor) for functor in kind.chosen)
+        rows = tuple(map(_row, kind.chosen))
         classes.append(OpClass(class_name(kind.name), f"The ops of `{method}`.", rows))
-    own = tuple(_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods)
+    own = tuple(_row(functor) for kind in spec.functors.values() for functor in kind.methods)
     if own:
         classes.append(OpClass(METHOD_OP, "The ops that are storage methods of their own.", own))
-    return OpView(tuple(group.upper() for group in spec.groups), tuple(classes))
+    reasons = dict.fromkeys(row.unsupported for op_class in classes for row in op_class.rows)
+    return OpView(tuple(group.upper() for group in spec.groups), tuple(reasons), tuple(classes))
 
 
 @dataclass(frozen=True)
@@ -99,12 +103,12 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     reductions = []
     for kind in spec.functors.values():
         for functor in kind.functors:
-            enum = METHOD_OP if functor.parameters else class_name(kind.name)
+            enum = METHOD_OP if functor.is_method else class_name(kind.name)
             member = f"{enum}.{functor.name.upper()}"
             if functor.reduction is not None:
                 reductions.append((member, _rows(functor.reduction, functor.result)))
                 continue
-            names = (*kind.operands, *functor.parameters)
+            names = (*functor.operands, *functor.parameters)
             functions.append(
                 FunctionView(
                     name=f"{kind.name}_{functor.name}",
@@ -113,7 +117,10 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
                     integer=functor.numpy.integer if functor.numpy.is_split else None,
                     expression=functor.numpy.float,
                     op=member,
-                    is_one_step=_is_one_step(functor.numpy.float) and _is_one_step(functor.numpy.integer),
+                    # A conversion to another dtype takes more.
+                    is_one_step=functor.result != ANY_RESULT
+                    and _is_one_step(functor.numpy.float)
+                    and _is_one_step(functor.numpy.integer),
                 )
             )
     return FunctorsView(_classes(spec), tuple(functions), tuple(reductions))
@@ -147,7 +154,7 @@ def _is_one_step(expression: str) -> bool:
 
 def _classes(spec: Spec) -> tuple[str, ...]:
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
-    return (*(class_name(kind) for kind in spec.functors), *own)
+    return (*op_classes(spec), *own)
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,10 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
         if method.tensor is not None:
             front = method.tensor
             if len(method.operands) > 1:
-                arguments = ", ".join([f'"{front.name}"', f"self._storage.{method.name}", *front.arguments])
+                stored = [operand.name for operand in method.operands]
+                numbers = [name for name in front.arguments if name not in stored]
+                operands = [f"{name}={name}" for name in front.arguments if name in stored]
+                arguments = ", ".join([f'"{front.name}"', f"self._storage.{method.name}", *numbers, *operands])
                 body = f"return self._joined({arguments})"
             else:
                 arguments = ", ".join(["self._layout", *front.arguments])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from opgen.matrix import cells
 from opgen.model import Package, Spec
-from opgen.views.dispatch import class_name, custom_class
+from opgen.views.dispatch import custom_class, op_classes
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def package(spec: Spec, _: str | None) -> PackageView:
         if backend.extra is not None
     )
     custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
-    ops = [class_name(kind) for kind in spec.functors]
+    ops = op_classes(spec)
     backends = [f"{backend.class_prefix}{suffix}" for backend in spec.backends for suffix in ("Device", "Storage")]
     every = cells(spec)
     rows = []

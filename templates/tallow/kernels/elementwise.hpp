@@ -1,4 +1,4 @@
-// The kernels' bodies of functors: functions of one or more elements of one type, with parameters.
+// The kernels' bodies of functors: functions of one or more elements, with parameters.
 #pragma once
 
 #include "brief.hpp"
@@ -9,13 +9,15 @@ namespace tallow {
 
 // What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
 template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
-    if constexpr (!AsBrief || is_integer<T> || sizeof(T) > 2)
+    if constexpr (!AsBrief)
+        return to_compute(x);
+    else if constexpr (is_integer<T> || sizeof(T) > 2)
         return to_compute(x);
     else
         return Brief<!is_same<T, bf16>>(to_compute(x));
 }
 
-// A functor with its parameters. The result is rounded once; a truth value is 0 or 1.
+// A functor with its parameters, computed in the compute type of T and rounded once; a truth value is 0 or 1.
 template <typename Functor, typename Result, typename T> struct ElementFunction {
     static constexpr uint32_t count = Functor::parameters;
     compute_type<T> parameters[count ? count : 1];
@@ -38,28 +40,35 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
         if constexpr (is_same<decltype(value), const bool>)
             return value ? Result{1} : Result{0};
         else
-            return convert<Result>(static_cast<compute_type<Result>>(value));
+            return convert<Result>(static_cast<compute_type<T>>(value));
     }
 };
 
-template <typename T, typename Arguments, typename Function, typename Result, uint32_t... K>
+template <typename... Sources, typename Arguments, typename Function, typename Result, uint32_t... K>
 TALLOW_INLINE void contiguous_operands(const Arguments& arguments, Function function, Result* result, Numbers<K...>) {
-    map_contiguous(arguments.count, function, result, pointer_to<const T>(arguments.sources[K])...);
+    map_contiguous(arguments.count, function, result, pointer_to<const Sources>(arguments.sources[K])...);
 }
-template <typename T, typename Arguments, typename Function, typename Result, uint32_t... K>
+template <typename... Sources, typename Arguments, typename Function, typename Result, uint32_t... K>
 TALLOW_INLINE void strided_operands(const Arguments& arguments, Function function, Result* result, Numbers<K...>) {
-    map_strided(arguments, function, result, pointer_to<const T>(arguments.sources[K])...);
+    map_strided(arguments, function, result, pointer_to<const Sources>(arguments.sources[K])...);
 }
 
-template <typename Functor, typename Result, typename T, uint32_t Operands, typename Arguments>
+// The first source may be a condition, so that T is the type of the last one.
+template <typename First, typename... Others> struct Last : Last<Others...> {};
+template <typename T> struct Last<T> {
+    using type = T;
+};
+template <typename Functor, typename Result, typename... Sources, typename Arguments>
 TALLOW_INLINE void elementwise_contiguous(const Arguments& arguments) {
-    contiguous_operands<T>(arguments, ElementFunction<Functor, Result, T>(arguments),
-                           pointer_to<Result>(arguments.result), typename CountUp<Operands>::type{});
+    const ElementFunction<Functor, Result, typename Last<Sources...>::type> function(arguments);
+    contiguous_operands<Sources...>(arguments, function, pointer_to<Result>(arguments.result),
+                                    typename CountUp<sizeof...(Sources)>::type{});
 }
-template <typename Functor, typename Result, typename T, uint32_t Operands, typename Arguments>
+template <typename Functor, typename Result, typename... Sources, typename Arguments>
 TALLOW_INLINE void elementwise_strided(const Arguments& arguments) {
-    strided_operands<T>(arguments, ElementFunction<Functor, Result, T>(arguments), pointer_to<Result>(arguments.result),
-                        typename CountUp<Operands>::type{});
+    const ElementFunction<Functor, Result, typename Last<Sources...>::type> function(arguments);
+    strided_operands<Sources...>(arguments, function, pointer_to<Result>(arguments.result),
+                                 typename CountUp<sizeof...(Sources)>::type{});
 }
 template <typename Functor, typename Result, typename T, typename Arguments>
 TALLOW_INLINE void elementwise_turned(const Arguments& arguments) {

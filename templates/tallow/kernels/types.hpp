@@ -20,7 +20,10 @@ struct alignas(16) bits128 {
     uint64_t high;
 };
 
-template <typename T> struct Traits;
+// What is no dtype's is only moved.
+template <typename T> struct Traits {
+    using compute = T;
+};
 template <typename T, typename Wrap, bool Signed> struct IntegerTraits {
     using compute = T;
     using wrap = Wrap;

@@ -100,11 +100,14 @@ class TensorBase:
         storage = left._storage.binary_impl(op, right._storage, lhs, rhs)
         return self._new(storage, Layout.contiguous(lhs.shape))
 
-    def _joined(self, op: str, method: Callable[..., Storage], other: Self | float, *numbers: float) -> Self:
-        """The method `op` of this tensor's storage, with another operand and the numbers that it takes."""
-        right = self._operand(op, other)
-        lhs, rhs = _broadcast(op, self._layout, right._layout)
-        return self._new(method(right._storage, lhs, rhs, *numbers), Layout.contiguous(lhs.shape))
+    def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
+        """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
+        tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
+        shape = self.shape
+        for tensor in tensors:
+            shape = Shape.broadcast(op, shape, tensor.shape)
+        rest = [part for tensor in tensors for part in (tensor._storage, tensor._layout.broadcast_as(shape))]
+        return self._new(method(self._layout.broadcast_as(shape), *rest, *others), Layout.contiguous(shape))
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
         left, right = self, self._operand(op.value, other)

@@ -1,4 +1,4 @@
-"""unary_impl, binary_impl, cmp, the functors that are methods of their own, to_dtype, where_cond."""
+"""unary_impl, binary_impl, cmp, and the functors that are methods of their own, to_dtype and where_cond among them."""
 
 from __future__ import annotations
 
@@ -163,16 +163,19 @@ _NUMBERS = (0.5, -2.0, 1.0, 0.0, 3.0)
 
 
 def method(bench: Bench) -> None:
-    """A functor with parameters: on many numbers, and on every layout class."""
+    """A functor that is a method of its own: on many numbers, and on every layout class."""
     name = bench.cell.method
     names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)[1:]
     operands = sum(parameter.endswith("layout") for parameter in names)
     count = len(names) - (2 * operands - 1)
     others = [(_NUMBERS * 2)[first : first + count] for first in range(len(_NUMBERS))]
     given = PARAMETERS.get(name, others) + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
-    if operands == 2:
-        for place, (fact, *pair) in enumerate(_operand_pairs(bench)):
-            _check_method(bench, pair, given[place % len(given)], fact)
+    if operands > 1:
+        for place, (fact, *group) in enumerate(_operand_pairs(bench)):
+            shape = group[0].values.shape
+            group += [bench.place(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
+            turn = place % operands
+            _check_method(bench, group[turn:] + group[:turn], given[place % len(given)], fact)
         return
     for parameters in given:
         numbers = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
@@ -186,12 +189,12 @@ def _check_method(bench: Bench, operands: list[Operand], parameters: tuple[float
     name = bench.cell.method
     where = bench.where(f"parameters {parameters}", fact)
     first, *others = operands
-    arguments = [*(other.storage for other in others), *(operand.layout for operand in operands), *parameters]
-    result = getattr(first.storage, name)(*arguments)
+    rest = [part for other in others for part in (other.storage, other.layout)]
+    result = getattr(first.storage, name)(first.layout, *rest, *parameters)
     with np.errstate(all="ignore"):
         expected = getattr(oracle, name)(bench.name, *(operand.values for operand in operands), *parameters)
     got = bench.read(result, result_name(bench.name, expected), first.values.shape, where)
-    inputs = {argument: operand.values for argument, operand in zip("xy", operands, strict=False)}
+    inputs = {argument: operand.values for argument, operand in zip("xyz", operands, strict=False)}
     if expected.dtype != EXTENDED:
         assert_same(got, expected, where, inputs)
     elif tolerance(name, bench.name) == EXACT:

@@ -59,7 +59,7 @@ UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
 BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2")
 # Functions of their own with parameters; the others are for floats only.
-INTEGER_METHODS = ("affine", "clamp")
+INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 

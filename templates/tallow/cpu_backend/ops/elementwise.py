@@ -19,49 +19,40 @@ if TYPE_CHECKING:
 
 
 @tells_lack_of_memory
-def elementwise(op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float) -> CpuStorage:
-    """`op` of every element, or of those of several operands of one dtype and shape; numbers are its parameters.
+def elementwise(
+    op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
+) -> CpuStorage:
+    """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
-    It is computed in the compute dtype, and rounded once.
+    The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
+    where that is given.
     """
     function = ELEMENTWISE[op]
-    source, target = x.dtype, op.result or x.dtype
     compute = function.compute
     operands = [x, *(other for other in others if isinstance(other, Operand))]
+    source = operands[-1].dtype
+    target = result or op.result or source
     numbers = [cast.scalar(other, source.compute) for other in others if not isinstance(other, Operand)]
     arrays = [operand.array for operand in operands]
     values = [contiguous(distinct(array)) for array in arrays]
 
     def rounded(*parts: Array) -> Array:
-        result = compute(*(cast.widen(part, source) for part in parts), *numbers)
-        if result is parts[0]:  # the floor of an integer, for one
-            result = result.copy()
-        return cast.narrow(result, target) if target.is_float else result
+        if op.moves:
+            return compute(*map(bits, parts))
+        found = compute(*(cast.widen(part, source) for part in parts), *numbers)
+        if source.is_float and target.is_float:
+            found = cast.narrow(found, target)
+        elif source is not target and found.dtype != np.bool_:
+            found = cast.convert(found, source.compute, target)
+        return found.copy() if found is parts[0] else found  # the floor of an integer, for one
 
     with np.errstate(all="ignore"):
         if function.is_one_step and source.compute is source:
-            result = rounded(*values).view(target.numpy)
+            found = rounded(*values).view(target.numpy)
         else:
             # What is left behind on a long way stays in the cache.
-            result = in_parts(rounded, target.numpy, *values)
-    return x.result(_repeated(result, arrays[0]), target)
-
-
-@tells_lack_of_memory
-def to_dtype(x: Operand, target: DType) -> CpuStorage:
-    """The elements converted to dtype `target`."""
-    array, source = x.array, x.dtype
-    values = contiguous(distinct(array))
-    result = in_parts(lambda part: cast.convert(part, source, target), target.numpy, values)
-    return x.result(_repeated(result, array), target)
-
-
-@tells_lack_of_memory
-def where(condition: Operand, on_true: Operand, on_false: Operand) -> CpuStorage:
-    """The element of `on_true` where the condition is not 0, else that of `on_false`."""
-    chosen, first, second = condition.array, on_true.array, on_false.array
-    result = np.where(distinct(chosen) != 0, bits(distinct(first)), bits(distinct(second)))
-    return on_true.result(_repeated(result.view(first.dtype), chosen))
+            found = in_parts(rounded, target.numpy, *values)
+    return x.result(_repeated(found, arrays[0]), target)
 
 
 def _repeated(values: Array, x: Array) -> Array:

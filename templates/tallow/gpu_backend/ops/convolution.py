@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...dtype import DType
 from ...kernels import arguments
+from ...op import MethodOp
 from ..utils import BLOCK, ceil_divide
 from . import copy, elementwise
 from .geometry import LIMIT, plane_parts, strided_block
@@ -234,7 +235,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
 
 def _in_compute(x: Operand) -> Operand:
     compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(x, compute), x.shape)
+    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
 
 
 def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: GpuStorage, *, transposed: bool) -> None:

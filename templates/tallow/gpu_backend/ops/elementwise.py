@@ -40,14 +40,21 @@ _BINARY: Final = Map(
     "binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED, arguments.PARAMETERS["binary"]
 )
 _COMPARE: Final = Map("cmp", arguments.COMPARE_CONTIGUOUS, arguments.COMPARE_STRIDED, arguments.PARAMETERS["cmp"])
-_CAST: Final = Map("cast", arguments.CAST_CONTIGUOUS, arguments.CAST_STRIDED)
-_WHERE: Final = Map("where", arguments.WHERE_CONTIGUOUS, arguments.WHERE_STRIDED)
+_TERNARY: Final = Map(
+    "ternary", arguments.TERNARY_CONTIGUOUS, arguments.TERNARY_STRIDED, arguments.PARAMETERS["ternary"]
+)
 
 
-def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float) -> GpuStorage:
-    """`op` of every element; the numbers are its parameters."""
+def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None) -> GpuStorage:
+    """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
+    name = op.value if result is None else f"{op.value}_{result.value}"
     bits = _bits(_UNARY, parameters, x.dtype)
-    return _map(_UNARY, f"{op.value}_{x.dtype.value}", (x,), op.result or x.dtype, bits)
+    return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result or x.dtype, bits)
+
+
+def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
+    """`op`, which converts elements to dtype `result`: of that dtype they are copied, at best without a kernel."""
+    return copy.fresh(x) if x.dtype is result else unary(op, x, result=result)
 
 
 def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
@@ -102,17 +109,11 @@ def _binary_turned(
     return result
 
 
-def cast(x: Operand, dtype: DType) -> GpuStorage:
-    """The elements converted to `dtype`."""
-    if x.dtype is dtype:
-        return copy.fresh(x)
-    return _map(_CAST, f"cast_{x.dtype.value}_{dtype.value}", (x,), dtype)
-
-
-def where(condition: Operand, on_true: Operand, on_false: Operand) -> GpuStorage:
-    """The element of `on_true` where the condition is not 0, else that of `on_false`."""
-    name = f"where_b{8 * on_true.itemsize}_b{8 * condition.itemsize}"
-    return _map(_WHERE, name, (condition, on_true, on_false), on_true.dtype)
+def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> GpuStorage:
+    """`op` of every three elements; the numbers are its parameters."""
+    # By a condition elements are only moved, so that no more than their widths count.
+    name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
+    return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, _bits(_TERNARY, parameters, z.dtype))
 
 
 def _map(

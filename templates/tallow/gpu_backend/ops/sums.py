@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
 from ...kernels import arguments
+from ...op import MethodOp
 from ..utils import BLOCK, ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
@@ -173,13 +174,13 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
             name = f"scatter_add_{x.dtype.value}_{way.value}"
             index.launch(x.device, name, min(blocks, most_blocks), packed)
     if target is not x:
-        copy.copy(dense(elementwise.cast(target, x.dtype), x.shape), x)
+        copy.copy(dense(elementwise.cast(MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
 
 
 def _widened(x: Operand) -> Operand:
     """The elements in the compute dtype: themselves where they are, else in a new storage."""
     compute = x.dtype.compute
-    return x if x.dtype is compute else dense(elementwise.cast(x, compute), x.shape)
+    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
 
 
 def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
