@@ -6,7 +6,7 @@ from pathlib import Path
 
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
-from opgen.emitted import check_imports, check_syntax
+from opgen.emitted import check_syntax, check_whole
 from opgen.format import FormatError, formatted
 from opgen.loader import Document, load
 from opgen.lower import lower
@@ -31,7 +31,7 @@ class Project:
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the templates say."""
         bodies = render(self.outputs, self.templates)
-        check_imports(self.outputs, bodies, self.templates)
+        check_whole(self.outputs, bodies, self.templates)
         try:
             bodies = formatted(bodies)
         except FormatError:

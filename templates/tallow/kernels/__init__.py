@@ -1,0 +1,1 @@
+"""The sources of the kernels, and what their launchers know of them."""
