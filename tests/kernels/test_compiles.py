@@ -21,12 +21,13 @@ SAMPLE = 16
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers
 # of their caller, those of sin and cos have the product with a long 1 / pi there, for numbers that are far from 0.
 CUDA_STACK = (2, 40)
+WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 
 
-def check(target: str, usages: Iterable[Usage], kernels: Iterable[str]) -> None:
+def check(target: str, family: str, usages: Iterable[Usage], kernels: Iterable[str]) -> None:
     by_name = {usage.kernel: usage for usage in usages}
     assert sorted(by_name) == sorted(kernels)
-    spills, scratch = CUDA_STACK if target.startswith("sm_") else (0, 0)
+    spills, scratch = CUDA_STACK if target.startswith("sm_") and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
         assert usage.spills <= spills, usage
         assert usage.scratch <= scratch, usage
@@ -40,7 +41,7 @@ def test_a_sample_compiles(
     every = names(family)
     sample = every[TARGETS.index(target) % len(every) :: SAMPLE]
     made = machine.compile(target, reduced(family, sample), tmp_path)
-    check(target, read_report(made.messages), sample)
+    check(target, family, read_report(made.messages), sample)
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])
@@ -63,4 +64,4 @@ def test_a_family_compiles(machine: Machine, target: str, family: str) -> None:
     compilers = {target: machine.compiler(target)}
     (result,) = compile_objects([machine.objects[target, family]], compilers, 1, lambda result: None)
     assert result.status != "failed", result.messages
-    check(target, result.usages, names(family))
+    check(target, family, result.usages, names(family))

@@ -330,19 +330,17 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(c
 }
 
 // Adds the values of the lanes of `alike`, which have one place. The lowest of them does it, in the order of the lanes.
-template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value, uint64_t alike) {
-    const uint64_t own = lanes_before() + 1;
-    const bool leads = (alike & (own | lanes_before())) == own;
+template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value, LaneMask alike) {
+    const bool leads = alike != 0 && lowest_lane(alike) == lane_index();
     Value sum{};
     if (leads)
         sum = add(*place, value);
-    uint64_t others = leads ? alike ^ own : 0;
+    LaneMask others = leads ? alike & (alike - 1) : 0;
     while (ballot(others != 0) != 0) {
-        const uint64_t lowest = others & (~others + 1);
-        const Value other = shuffle_from(value, others != 0 ? count_bits(lowest - 1) : 0);
+        const Value other = shuffle_from(value, lowest_lane(others));
         if (others != 0)
             sum = add(sum, other);
-        others ^= lowest;
+        others &= others - 1;
     }
     if (leads)
         *place = sum;
@@ -368,7 +366,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(c
             if (base + length < arguments.length)
                 next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
             uint32_t rows[ahead];
-            uint64_t alike[ahead];
+            LaneMask alike[ahead];
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
                 rows[i] = static_cast<uint32_t>(no_row);

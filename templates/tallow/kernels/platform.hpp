@@ -70,6 +70,15 @@ static_assert(wave_size == 32 || wave_size == 64, "waves have 32 or 64 lanes");
 
 constexpr uint32_t waves_per_block = block_size / wave_size;
 
+// A bit for each lane of a wave, and no more of them: kernels hold several masks in registers at once.
+template <uint32_t Lanes> struct MaskOfLanes {
+    using Type = uint64_t;
+};
+template <> struct MaskOfLanes<32> {
+    using Type = uint32_t;
+};
+using LaneMask = MaskOfLanes<wave_size>::Type;
+
 #if defined(TALLOW_AMD)
 
 TALLOW_INLINE uint32_t thread_index() {
@@ -99,12 +108,9 @@ TALLOW_INLINE void synchronize_wave() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
 
-// The lanes of the wave for which `predicate` holds, a bit for each.
-TALLOW_INLINE uint64_t ballot(bool predicate) {
-    if constexpr (wave_size == 64)
-        return __builtin_amdgcn_uicmp(static_cast<uint32_t>(predicate), 0u, 33);
-    else
-        return static_cast<uint32_t>(__builtin_amdgcn_uicmp(static_cast<uint32_t>(predicate), 0u, 33));
+// The lanes of the wave for which `predicate` holds.
+TALLOW_INLINE LaneMask ballot(bool predicate) {
+    return static_cast<LaneMask>(__builtin_amdgcn_uicmp(static_cast<uint32_t>(predicate), 0u, 33));
 }
 
 // A kernel's struct holds addresses as integers; going through the global address space makes every access a global
@@ -162,7 +168,7 @@ TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expec
 TALLOW_INLINE uint32_t shuffle_word(uint32_t value, uint32_t lane) {
     return __shfl_sync(0xffffffffu, value, static_cast<int>(lane));
 }
-TALLOW_INLINE uint64_t ballot(bool predicate) {
+TALLOW_INLINE LaneMask ballot(bool predicate) {
     return __ballot_sync(0xffffffffu, predicate);
 }
 TALLOW_INLINE void synchronize_wave() {
@@ -178,8 +184,8 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 TALLOW_INLINE uint32_t shuffle_word(uint32_t value, uint32_t lane) {
     return __shfl(value, static_cast<int>(lane));
 }
-TALLOW_INLINE uint64_t ballot(bool predicate) {
-    return __ballot(predicate);
+TALLOW_INLINE LaneMask ballot(bool predicate) {
+    return static_cast<LaneMask>(__ballot(predicate));
 }
 // Lanes of the host wait for each other in votes.
 TALLOW_INLINE void synchronize_wave() {
@@ -227,15 +233,20 @@ template <typename T> TALLOW_INLINE T shuffle_xor(T value, uint32_t mask) {
     return shuffle_from(value, lane_index() ^ mask);
 }
 
+// The lowest lane of some; lane 0 of none.
+TALLOW_INLINE uint32_t lowest_lane(LaneMask lanes) {
+    return count_bits(static_cast<LaneMask>(~lanes & (lanes - 1))) % wave_size;
+}
+
 // The lanes that have this lane's value, of those whose values are below `limit`; every lane of the wave must take
 // part, and what a lane with another value gets is of no use.
-TALLOW_INLINE uint64_t lanes_alike(uint32_t value, uint64_t limit) {
-    uint64_t alike = ballot(value < limit);
+TALLOW_INLINE LaneMask lanes_alike(uint32_t value, uint64_t limit) {
+    LaneMask alike = ballot(value < limit);
 #if defined(TALLOW_NVIDIA)
     alike &= __match_any_sync(0xffffffffu, value);
 #else
     for (uint64_t bit = 1; bit < limit; bit *= 2) {
-        const uint64_t set = ballot((value & bit) != 0);
+        const LaneMask set = ballot((value & bit) != 0);
         alike &= (value & bit) != 0 ? set : ~set;
     }
 #endif

@@ -13,18 +13,18 @@ constexpr uint32_t sort_tile = 4096;
 static_assert(digit_count == block_size, "a thread keeps one digit");
 
 // The lanes whose keys have this lane's digit, of those that have a key.
-TALLOW_INLINE uint64_t lanes_of_digit(uint32_t digit, bool has_key) {
-    uint64_t alike = ballot(has_key);
+TALLOW_INLINE LaneMask lanes_of_digit(uint32_t digit, bool has_key) {
+    LaneMask alike = ballot(has_key);
 #pragma unroll
     for (uint32_t bit = 1; bit < digit_count; bit *= 2) {
-        const uint64_t set = ballot((digit & bit) != 0);
+        const LaneMask set = ballot((digit & bit) != 0);
         alike &= (digit & bit) != 0 ? set : ~set;
     }
     return alike;
 }
 
-TALLOW_INLINE uint64_t lanes_before() {
-    return (uint64_t{1} << lane_index()) - 1;
+TALLOW_INLINE LaneMask lanes_before() {
+    return (LaneMask{1} << lane_index()) - 1;
 }
 
 // The sum of the values of all threads before this one.
@@ -106,7 +106,7 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
         const bool valid = i < arguments.count;
         const uint32_t key = valid ? pointer_to<const uint32_t>(arguments.keys)[i] : 0;
         const uint32_t digit = (key >> arguments.shift) % digit_count;
-        const uint64_t alike = lanes_of_digit(digit, valid);
+        const LaneMask alike = lanes_of_digit(digit, valid);
         const uint32_t rank = count_bits(alike & lanes_before());
         if (valid && rank == 0)
             in_wave[wave_index()][digit] = count_bits(alike);
@@ -160,7 +160,7 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
             const bool valid = place < count;
             keys[i] = valid ? pairs.keys[place] : 0;
             const uint32_t digit = (keys[i] >> shift) % digit_count;
-            const uint64_t alike = lanes_of_digit(digit, valid);
+            const LaneMask alike = lanes_of_digit(digit, valid);
             const uint32_t rank = count_bits(alike & lanes_before());
             const uint32_t before = counts[digit];
             if (valid)
