@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from opgen.cells import build_cells
 from opgen.cpp import flaw
 from opgen.fields import Fields, Names, build_names
-from opgen.kernels import build_family, build_widths
+from opgen.kernels import build_constants, build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
@@ -40,13 +40,13 @@ from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Parameter, Signature
 from opgen.toolchains import build_code_objects
 
-_DTypes: TypeAlias = tuple[tuple[DType, ...], dict[str, tuple[str, ...]], frozenset[str]]
 Parsed = TypeVar("Parsed", Signature, Call)
 
 _FOLDERS = {
     Path("spec", name): name for name in ("functors", "storage", "families", "backends", "kernels", "libraries")
 }
 _WIDTHS = Path("spec/kernels/widths.yaml")
+_CONSTANTS = Path("spec/kernels/constants.yaml")
 # What pip takes, as far as a package's own version and the Python that it needs go.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
@@ -56,8 +56,9 @@ _NUMPY_RANK = 64
 _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
 # As many have the functors that name them: the structs of their kernels have room for no more.
 _NAMED_OPERANDS = 3
+_MOST_BYTES = 8
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
-_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]), Location(SINGLE_FILES[0]))
+_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -78,27 +79,29 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     for path in SINGLE_FILES:
         if path not in documents and not any(problem.location.path == path for problem in problems):
             problems.append(Problem(Location(path), "the file is missing; write it"))
-    dtype_values, groups, torn_groups = _dtypes(dtypes, problems) if dtypes else ((), {}, frozenset())
+    dtype_values = _dtypes(dtypes, problems) if dtypes else ()
     device_doc, device_methods = _device(device, problems) if device else ("", ())
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     families = tuple(_family(document, problems) for document in by_folder["storage"])
     most_parameters = {kind.name: kind.most_parameters for kind in functors.values()}
-    kernels = [document for document in by_folder["kernels"] if document.path != _WIDTHS]
+    kernels = [document for document in by_folder["kernels"] if document.path not in (_WIDTHS, _CONSTANTS)]
+    package_value = _package(package, problems) if package else _NO_PACKAGE
     backends = [_backend(document, problems) for document in by_folder["backends"]]
     return Spec(
-        package=_package(package, problems) if package else _NO_PACKAGE,
+        package=package_value,
         dtypes=dtype_values,
-        groups=groups,
-        torn_groups=torn_groups,
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in families),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(build_family(document, most_parameters, problems) for document in kernels),
+        kernels=tuple(
+            build_family(document, package_value.max_rank, most_parameters, problems) for document in kernels
+        ),
         c_libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
         widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
+        constants=build_constants(documents[_CONSTANTS], problems) if _CONSTANTS in documents else (),
     )
 
 
@@ -112,29 +115,19 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
         max_rank=fields.integer("max_rank"),
-        max_rank_location=fields.place("max_rank"),
         location=fields.place("name"),
     )
     fields.finish()
     if not 1 <= package.max_rank <= _NUMPY_RANK and len(problems) == before:
         message = f"'max_rank' must be from 1 to {_NUMPY_RANK}, the most dims of a NumPy array, not {package.max_rank}"
-        fields.problem(package.max_rank_location, message)
+        fields.problem(fields.place("max_rank"), message)
     return package
 
 
-def _dtypes(document: Document, problems: list[Problem]) -> _DTypes:
+def _dtypes(document: Document, problems: list[Problem]) -> tuple[DType, ...]:
     fields = Fields(document.root, "dtypes.yaml", problems)
     dtypes = tuple(_dtype(name, value, problems) for name, value in fields.mapping("dtypes").items())
     known = [dtype.name for dtype in dtypes]
-    groups: dict[str, tuple[str, ...]] = {}
-    torn = set()
-    for name, value in fields.mapping("groups").items():
-        members = fields.text_list(value, name)
-        for member, location in members:
-            if member not in known:
-                torn.add(name)
-                fields.problem(location, f"unknown dtype '{member}'{did_you_mean(member, known)}")
-        groups[name] = tuple(member for member, _ in members)
     for dtype in dtypes:
         if dtype.compute and dtype.compute not in known:
             fields.problem(
@@ -142,7 +135,7 @@ def _dtypes(document: Document, problems: list[Problem]) -> _DTypes:
                 f"{did_you_mean(dtype.compute, known)}"
             )  # fmt: skip
     fields.finish()
-    return dtypes, groups, frozenset(torn)
+    return dtypes
 
 
 def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
@@ -156,11 +149,13 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
             pair = (numbers[0], numbers[1])
         else:
             fields.problem(dlpack.location, f"'dlpack' of dtype '{name}' must be [type code, bits] or null")
-    mark = fields.number_or_none("index_mark")
+    mark_value = fields.optional("index_mark")
+    mark = None if mark_value is None or mark_value.content is None else fields.scalar(mark_value, int, "index_mark")
     bytes_value = fields.required("bytes")
     size = fields.scalar(bytes_value, int, "bytes")
     if bytes_value is not None and size is not None and size not in (1, 2, 4, 8):
         fields.problem(bytes_value.location, f"'bytes' of dtype '{name}' must be 1, 2, 4 or 8, not {size}")
+        size = None
     dtype = DType(
         name=name,
         doc=fields.text("doc"),
@@ -171,11 +166,27 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
         compute=fields.text("compute"),
         safetensors=fields.text("safetensors"),
         dlpack=pair,
-        index_mark=mark if isinstance(mark, int) else None,
+        may_index=mark_value is not None,
+        index_mark=mark,
         location=value.key_location,
     )
+    if mark_value is not None and dtype.kind and dtype.bytes:
+        _check_mark(fields, dtype, mark_value.location)
     fields.finish()
     return dtype
+
+
+def _check_mark(fields: Fields, dtype: DType, place: Location) -> None:
+    """Note an index that is no integer, and a mark that is none of its values."""
+    least = -(1 << 8 * dtype.bytes - 1) if dtype.kind == "signed" else 0
+    if dtype.kind == "float":
+        fields.problem(place, f"dtype '{dtype.name}' is no integer, so that it cannot index; remove 'index_mark'")
+    elif dtype.index_mark is None and dtype.bytes == _MOST_BYTES:
+        # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
+        fields.problem(place, f"'index_mark' of {fields.what} must be a number, as it has {_MOST_BYTES} bytes")
+    elif dtype.index_mark is not None and not least <= dtype.index_mark < least + (1 << 8 * dtype.bytes):
+        most = least + (1 << 8 * dtype.bytes) - 1
+        fields.problem(place, f"'index_mark' of {fields.what} must be from {least} to {most}, not {dtype.index_mark}")
 
 
 def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:

@@ -14,7 +14,6 @@ from opgen.problem import Location, Problem, did_you_mean
 def check(spec: Spec, problems: list[Problem]) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
     _check_names(spec, problems)
-    _check_rank(spec, problems)
     for method in spec.storage_methods():
         _check_method(spec, method, problems)
     for method in spec.device_methods:
@@ -71,25 +70,10 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
             message = f"op '{functor.name}' is the position of '{reduction.of}', which finds no element"
             problems.append(Problem(functor.location, message + did_you_mean(reduction.of, known)))
     elif reduction is not None and reduction.accumulate is not None:
-        known = [dtype.name for dtype in spec.dtypes if dtype.kind == "float"]
-        if reduction.accumulate not in known:
+        floats = spec.groups["float"]
+        if reduction.accumulate not in floats:
             message = f"op '{functor.name}' accumulates in unknown float dtype '{reduction.accumulate}'"
-            problems.append(Problem(functor.location, message + did_you_mean(reduction.accumulate, known)))
-
-
-def _check_rank(spec: Spec, problems: list[Problem]) -> None:
-    # A launch packs `max_rank` dims, whatever the rank of the tensor is.
-    lengths = {
-        field.length: f"{struct.name} of {family.path.as_posix()}"
-        for family in spec.kernels
-        for struct in family.structs
-        for field in struct.fields
-        if field.name == "dims"
-    }
-    for length, struct in lengths.items():
-        if length != spec.package.max_rank:
-            message = f"max_rank is {spec.package.max_rank}, but {struct} has {length} dims; give both one number"
-            problems.append(Problem(spec.package.max_rank_location, message))
+            problems.append(Problem(functor.location, message + did_you_mean(reduction.accumulate, floats)))
 
 
 def _dtype_names(spec: Spec) -> list[str]:
@@ -137,8 +121,7 @@ def are_known(spec: Spec, names: Names, words: Iterable[str], problems: list[Pro
             is_bare = not names.listed and text in _dtype_names(spec)
             hint = f"; write a dtype in brackets, [{text}]" if is_bare else did_you_mean(text, known)
             problems.append(Problem(location, f"unknown {what} '{text}'{hint}"))
-    resolvable = _dtype_names(spec) if names.listed else {*spec.groups, *words} - spec.torn_groups
-    return all(text in resolvable for text in names.texts)
+    return all(text in known for text in names.texts)
 
 
 def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:

@@ -141,14 +141,12 @@ class Fields:
         return self.scalar(self.optional(key), bool, key) or False
 
     def choice(self, key: str, choices: tuple[str, ...]) -> str:
-        """Required text, one of `choices`."""
+        """Required text, one of `choices`; empty where it is none of them."""
         value = self.required(key)
         text = self.scalar(value, str, key)
-        if value is None or text is None:
-            return choices[0]
-        if text not in choices:
+        if value is not None and text is not None and text not in choices:
             self.problem(value.location, f"unknown {key} '{text}' of {self.what}{did_you_mean(text, choices)}")
-        return text
+        return text if text in choices else ""
 
     def name(self, key: str) -> str:
         """Required text that can name a module: small letters, digits and underscores."""

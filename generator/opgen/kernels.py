@@ -20,9 +20,12 @@ FIELD_TYPES = {
     "f32": ("float", "f", 4),
     "f64": ("double", "d", 8),
 }
+# The sizes of elements in bytes, as they are written.
+SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
 # The last field of a struct of kernels that compute functors with parameters.
 _PARAMETERS = "parameters"
-_FIELD_TYPE = re.compile(r"(\w+)(?:\[(\d+)\])?")
+# A length is a number, or so many times the rank: the most dims of a tensor.
+_FIELD_TYPE = re.compile(r"(\w+)(?:\[(?:(\d+)|(?:(\d+) )?rank)\])?")
 _KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
 
 
@@ -100,15 +103,15 @@ class KernelFamily:
         return ranged if self.functors is None else ranged | {self.functors}
 
 
-def build_family(document: Document, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
-    """The family that `document` holds; a functor of a kind has so many `parameters` at most."""
+def build_family(document: Document, rank: int, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
+    """The family that `document` holds; tensors have `rank` dims at most, functors of a kind so many `parameters`."""
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
     arguments = fields.required("arguments")
     names = [name for name, _ in _pairs(arguments)]
     kernels = tuple(_kernel(element, names, problems) for element in fields.elements("kernels"))
     structs = []
     for name, value in _pairs(arguments):
-        members = [_field(field, inner, problems) for field, inner in _pairs(value)]
+        members = [_field(field, inner, rank, problems) for field, inner in _pairs(value)]
         kinds = [kind for kernel in kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
         most = max((parameters.get(kind, 0) for kind in kinds), default=0)
         structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
@@ -130,12 +133,14 @@ def _pairs(value: Value | None) -> list[tuple[str, Value]]:
     return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
 
 
-def _field(name: str, value: Value, problems: list[Problem]) -> Field:
+def _field(name: str, value: Value, rank: int, problems: list[Problem]) -> Field:
     match = _FIELD_TYPE.fullmatch(str(value.content))
     if match is None or match[1] not in FIELD_TYPES:
         hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
         problems.append(Problem(value.location, f"unknown type '{value.content}' of field '{name}'{hint}"))
         return Field(name, "u32", None)
+    if match[0].endswith("rank]"):
+        return Field(name, match[1], int(match[3] or 1) * rank)
     return Field(name, match[1], int(match[2]) if match[2] else None)
 
 
@@ -168,6 +173,41 @@ def _kernel(value: Value, structs: list[str], problems: list[Problem]) -> Kernel
         problems.append(Problem(value.location, f"kernel '{name}' takes unknown struct '{kernel.arguments}'{hint}"))
     fields.finish()
     return kernel
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number that kernels and their launchers share, or one for each size of an element in bytes."""
+
+    name: str
+    doc: str
+    value: int | Mapping[int, int]
+
+
+def build_constants(document: Document, problems: list[Problem]) -> tuple[Constant, ...]:
+    """The numbers that kernels and their launchers share."""
+    fields = Fields(document.root, "constants.yaml", problems)
+    constants = tuple(_constant(name, value, problems) for name, value in fields.mapping("constants").items())
+    fields.finish()
+    return constants
+
+
+def _constant(name: str, value: Value, problems: list[Problem]) -> Constant:
+    fields = Fields(value, f"constant '{name}'", problems)
+    number = fields.required("value")
+    by_bytes: dict[int, int] | None = None
+    if number is not None and isinstance(number.content, dict):
+        by_bytes = {}
+        for size, inner in number.content.items():
+            if size not in SIZES:
+                hint = f"; sizes are {', '.join(SIZES)}"
+                fields.problem(inner.key_location, f"'{size}' is no size of an element in bytes{hint}")
+                continue
+            by_bytes[SIZES[size]] = fields.scalar(inner, int, size) or 0
+    single = fields.scalar(number, int, "value") if by_bytes is None else None
+    constant = Constant(name, fields.text("doc"), (single or 0) if by_bytes is None else by_bytes)
+    fields.finish()
+    return constant
 
 
 def build_widths(document: Document, problems: list[Problem]) -> dict[str, str]:

@@ -33,7 +33,7 @@ def lower(spec: Spec, problems: list[Problem]) -> Spec:
         _check_extends(spec, owners, backend, problems)
         lacking: list[Lacking] = []
         lowerings[backend.name] = _lowered(spec, owners, backend, lacking)
-        if _is_whole(owners) and not spec.torn_groups and torn.isdisjoint(owner.path for owner in owners):
+        if _is_whole(owners) and torn.isdisjoint(owner.path for owner in owners):
             _note_lacking(spec, backend, lacking, problems)
     packages = {
         name: tuple(owner.package for owner in owners if owner.package is not None) if _is_whole(owners) else ()
@@ -232,9 +232,11 @@ def _check_lowerings(
 ) -> None:
     named = [spec.op_dtypes(method, op) for method, op in subjects]
     wanted = [None] if named[0] is None else [dtype for dtypes in named for dtype in dtypes or ()]
-    # Of ops whose dtypes are wrong, which is noted, it is not known what they lack.
+    # Of ops whose dtypes are wrong, which is noted, it is not known what they lack, nor of a dtype without a kind.
     names_of_ops = [spec.op_names(method, op) for method, op in subjects]
-    is_sure = all(names is None or (names.texts and are_known(spec, names, (), [])) for names in names_of_ops)
+    is_sure = all(dtype.kind for dtype in spec.dtypes) and all(
+        names is None or (names.texts and are_known(spec, names, (), [])) for names in names_of_ops
+    )
     seen: set[str | None] = set()
     for lowering in lowerings:
         place = lowering.location

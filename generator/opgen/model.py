@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
 from opgen.fields import Names
-from opgen.kernels import KernelFamily
+from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
 from opgen.problem import Location
 from opgen.signature import Call, Signature
@@ -41,7 +42,6 @@ class Package:
     python: str
     requires: tuple[str, ...]
     max_rank: int
-    max_rank_location: Location
     location: Location  # of its name
 
 
@@ -51,14 +51,15 @@ class DType:
 
     name: str
     doc: str
-    kind: str  # unsigned, signed or float
+    kind: str  # unsigned, signed or float; empty where it is a mistake
     bytes: int
     numpy: str  # module.name of its NumPy type
     cpp: str
     compute: str  # the dtype in which arithmetic on it is done
     safetensors: str
     dlpack: tuple[int, int] | None
-    index_mark: int | None
+    may_index: bool
+    index_mark: int | None  # the index that names no row
     location: Location
 
 
@@ -348,8 +349,6 @@ class Spec:
 
     package: Package
     dtypes: tuple[DType, ...]
-    groups: Mapping[str, tuple[str, ...]]
-    torn_groups: frozenset[str]  # name an unknown dtype, which is noted; what uses them cannot be checked
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
     device_doc: str
@@ -359,6 +358,7 @@ class Spec:
     kernels: tuple[KernelFamily, ...]
     c_libraries: tuple[CLibrary, ...]
     widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name
+    constants: tuple[Constant, ...]  # the numbers that kernels and launchers share
     # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in
     # which it looks for what it calls.
     lowerings: Mapping[str, Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]] = field(
@@ -367,6 +367,17 @@ class Spec:
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # What the templates define: the functions of the ops of each subpackage, by module.
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
+
+    @cached_property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """The sets of dtypes that have a name."""
+        sets = {
+            "all": self.dtypes,
+            "integer": [dtype for dtype in self.dtypes if dtype.kind in ("unsigned", "signed")],
+            "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
+            "index": [dtype for dtype in self.dtypes if dtype.may_index],
+        }
+        return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}
 
     def resolve(self, names: Names) -> tuple[str, ...]:
         """The dtypes that `names` means, in the order of the spec."""

@@ -45,7 +45,8 @@ def _numpy() -> ModuleType:
 
 def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     folder = PurePosixPath(spec.package.name, "kernels")
-    headers = {path.name: path for path in templates.paths if path.parent == folder and path.suffix == ".hpp"}
+    paths = [path for path in templates.paths if path.parent == folder]
+    headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
     for family in spec.kernels:
         before = len(problems)
         for header, location in family.headers.items():

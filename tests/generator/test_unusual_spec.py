@@ -89,6 +89,28 @@ for call in (
     ]
 
 
+def test_launches_may_have_another_most_dims(repository: Project) -> None:
+    edit(repository, {"spec/package.yaml": {"max_rank: 8": "max_rank: 11"}})
+    code = """
+from tallow.gpu_backend.ops.geometry import packed_dims
+from tallow.kernels import arguments
+from tallow.limits import MAX_RANK
+dims, strides = (2,) * MAX_RANK, (1,) * MAX_RANK
+print(len(arguments.COPY_STRIDED.unpack(arguments.COPY_STRIDED.pack(0, 0, 1, *packed_dims(dims, (strides, strides))))))
+"""
+    assert run_python(repository, code) == f"{4 + 5 * 11}\n"
+    kernels = repository.output / "tallow/kernels"
+    assert "max_rank = 11;" in (kernels / "constants.hpp").read_text(encoding="utf-8")
+    assert "uint64_t strides[22];" in (kernels / "copy.hip").read_text(encoding="utf-8")
+
+
+def test_a_number_that_both_sides_of_a_launch_need_is_written_once(repository: Project) -> None:
+    edit(repository, {"spec/kernels/constants.yaml": {"sort_tile: {value: 4096": "sort_tile: {value: 2048"}})
+    kernels = repository.output / "tallow/kernels"
+    assert "sort_tile = 2048;" in (kernels / "constants.hpp").read_text(encoding="utf-8")
+    assert run_python(repository, "from tallow.kernels.constants import SORT_TILE\nprint(SORT_TILE)") == "2048\n"
+
+
 def test_a_method_that_a_backend_lacks_does_not_disable_it(repository: Project) -> None:
     """Nobody has written `half` and `nap`; every other method of the backends with a runtime goes on working."""
     edits = {

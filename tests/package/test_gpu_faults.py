@@ -19,8 +19,12 @@ from tallow.gpu_backend import kernels as kernels_module
 from tallow.gpu_backend.error import CompilationFailed, DriverError, InvalidKernel
 from tallow.gpu_backend.index_errors import INDEX_OPS
 from tallow.gpu_backend.kernels import Kernels
+from tallow.gpu_backend.ops.geometry import packed_dims
+from tallow.gpu_backend.ops.index import Rows
 from tallow.gpu_backend.ops.memory import synchronize
+from tallow.gpu_backend.ops.operand import Operand
 from tallow.kernels.arguments import GATHER
+from tallow.layout import Layout
 
 from .filling import fill
 
@@ -128,15 +132,9 @@ def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
     places = gpu.storage(np.array(indexes, np.int64))
     result = gpu.empty(DType.I32, len(indexes))
     count = len(indexes)
-    shift = (count - 1).bit_length()
-    addresses = (result.memory.address, source.memory.address, places.memory.address, gpu.index_errors.address)
-    dims = [count, *[1] * 7]
-    multipliers = [2**32 * (2**shift - count) // count + 1, *[1] * 7]
-    strides = [1, *[0] * 15]
-    call = gpu.index_errors.next_call()
-    arguments = GATHER.pack(
-        *addresses, 10, call, INDEX_OPS[op], 4, 1, count, 1, *dims, *multipliers, shift, *[0] * 7, *strides
-    )
+    addresses = result.memory.address, source.memory.address, places.memory.address
+    rows = Rows.of(op, Operand(places, Layout.contiguous((count,))), 10)
+    arguments = GATHER.pack(*addresses, *rows.fields, 1, count, *packed_dims((count,), [(1,), (0,)]))
     gpu.kernels.launch("index", "gather_b32", 1, arguments)
     gpu.index_errors.expect()
     return result.to_numpy().tolist()

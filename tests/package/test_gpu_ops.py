@@ -375,8 +375,9 @@ def test_rows_are_gathered_in_wide_elements(device):
     index_select(at(x, (10, 64)), indexes, 0)
     index_select(at(x, (10, 64), (65, 1)), indexes, 0)
     assert device.names == ["gather_b128", "gather_b16"]
-    _, _, _, errors, size, call, op, kind, row_stride, count, *_ = arguments.GATHER.unpack(device.launches[0][3])
-    assert (errors, size, call, op, kind, row_stride, count) == (64, 10, 1, 4, 4, 8, 80)
+    _, _, _, errors, size, call, *of_indexes, row_stride, count = arguments.GATHER.unpack(device.launches[0][3])[:12]
+    assert (errors, size, call, row_stride, count) == (64, 10, 1, 8, 80)
+    assert of_indexes == [(1 << 63) - 1, 4, 8, 0]
     assert device.looks == 2
 
 
@@ -422,7 +423,7 @@ def test_added_elements_are_sorted_or_walked_by_threads_or_waves(device, shape, 
     # Of few indexes every block looks at all, which saves a launch.
     assert device.names[:-1] == ["index_check"] * (count > 1024)
     assert device.looks == len(device.names)
-    is_unchecked, lines, length = arguments.SCATTER_LINES.unpack(device.launches[-1][3])[11:14]
+    is_unchecked, lines, length = arguments.SCATTER_LINES.unpack(device.launches[-1][3])[13:16]
     assert (is_unchecked, lines * length) == (count <= 1024, count)
 
 
@@ -432,7 +433,7 @@ def test_an_index_that_positions_share_is_looked_at_once(device):
     shape, shared = layout((1024, 1024)), layout((1024, 1024), (1, 0))
     sums.scatter_add(Operand(x, shape), Operand(indexes, shared), Operand(source, shape), 0)
     assert device.names[0] == "index_check"
-    assert arguments.INDEX_CHECK.unpack(device.launches[0][3])[6:9] == (1024, 1, 1024)
+    assert arguments.INDEX_CHECK.unpack(device.launches[0][3])[8:11] == (1024, 1, 1024)
 
 
 def test_all_indexes_are_looked_at_before_anything_is_written(device):
@@ -474,11 +475,11 @@ def test_few_keys_are_sorted_by_one_block(device):
     assert device.names == ["sort_keys", "index_add_f32"]
     assert not device.filled
     fields = arguments.SORT_KEYS.unpack(device.launches[0][3])
-    assert (fields[5], fields[9:13]) == (300, (1, 300, 9, 4096))
+    assert (fields[5], fields[11:15]) == (300, (1, 300, 9, 4096))
     sums.index_add(at(x, (1 << 15, 8)), at(indexes, (4096,)), at(source, (4096, 8)), 0)
     assert device.names[2:] == ["sort_keys", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1 << 17)
-    assert arguments.SORT_KEYS.unpack(device.launches[2][3])[10:13] == (0, 16, 4096)
+    assert arguments.SORT_KEYS.unpack(device.launches[2][3])[12:15] == (0, 16, 4096)
     sums.index_add(at(x, (300, 8)), at(indexes, (4097,)), at(source, (4097, 8)), 0)
     assert device.names[4:] == ["index_keys", *PASSES * 2, "index_starts", "index_add_f32"]
     assert device.filled[-1][1:] == (255, 1200)

@@ -8,7 +8,7 @@ from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_b
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
-from opgen.views.kernels import arguments, kernel_family
+from opgen.views.kernels import arguments, constants, dtypes, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
@@ -52,6 +52,9 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/{runtime}/ops/functors.py.j2": functors,
     "tallow/{runtime}/{library}_functions.py.j2": library_functions,
     "tallow/kernels/arguments.py.j2": arguments,
+    "tallow/kernels/constants.hpp.j2": constants,
+    "tallow/kernels/constants.py.j2": constants,
+    "tallow/kernels/dtypes.hpp.j2": dtypes,
     "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,

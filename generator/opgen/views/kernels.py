@@ -9,9 +9,6 @@ from opgen.kernels import FIELD_TYPES, Kernel, Struct
 from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec
 from opgen.views.python import comment
 
-# Threads of a block, for every kernel.
-_BLOCK = 256
-
 
 @dataclass(frozen=True)
 class StructRow:
@@ -67,7 +64,6 @@ class FamilyView:
     structs: tuple[StructRow, ...]
     functors: tuple[FunctorRow, ...]
     monoids: tuple[MonoidRow, ...]
-    block: int
     kernels: tuple[KernelRow, ...]
 
 
@@ -81,7 +77,6 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(functor) for functor in kind.functors if not functor.reduction) if kind else (),
         monoids=tuple(_monoid(spec, functor) for functor in kind.functors if functor.reduction) if kind else (),
-        block=_BLOCK,
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
 
@@ -223,6 +218,69 @@ def arguments(spec: Spec, _: str | None) -> ArgumentsView:
         tuple(_packer(struct) for family in spec.kernels for struct in family.structs),
         {name: kind.most_parameters for name, kind in spec.functors.items()},
     )
+
+
+@dataclass(frozen=True)
+class ConstantRow:
+    """A number, or one for each size of an element in bytes."""
+
+    name: str
+    python_name: str
+    doc: str
+    comment: str  # its doc in C++
+    value: int | Mapping[int, int]
+    by_bytes: tuple[tuple[int, int], ...]  # empty of a number alone
+
+
+@dataclass(frozen=True)
+class ConstantsView:
+    """kernels/constants.hpp and kernels/constants.py."""
+
+    max_rank: int
+    constants: tuple[ConstantRow, ...]
+
+
+def constants(spec: Spec, _: str | None) -> ConstantsView:
+    """The numbers that kernels and their launchers share."""
+    rows = []
+    for constant in spec.constants:
+        name, doc, value = constant.name, constant.doc, constant.value
+        by_bytes = () if isinstance(value, int) else tuple(value.items())
+        rows.append(ConstantRow(name, name.upper(), doc, comment(doc, mark="//"), value, by_bytes))
+    return ConstantsView(spec.package.max_rank, tuple(rows))
+
+
+@dataclass(frozen=True)
+class TraitsRow:
+    """The C++ type of a dtype."""
+
+    name: str
+    cpp: str
+    bytes: int
+    traits: str  # what its traits are
+
+
+@dataclass(frozen=True)
+class DTypesView:
+    """kernels/dtypes.hpp."""
+
+    dtypes: tuple[TraitsRow, ...]
+
+
+def dtypes(spec: Spec, _: str | None) -> DTypesView:
+    """The C++ types of the dtypes, and their traits."""
+    types = {dtype.name: dtype.cpp for dtype in spec.dtypes}
+    rows = []
+    for dtype in spec.dtypes:
+        compute = types[dtype.compute]
+        is_signed = "true" if dtype.kind == "signed" else "false"
+        wrap = f"uint{8 * dtype.bytes}_t"
+        is_float = dtype.kind == "float"
+        traits = (
+            f"FloatTraits<{compute}>" if is_float else f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
+        )
+        rows.append(TraitsRow(dtype.name, dtype.cpp, dtype.bytes, traits))
+    return DTypesView(tuple(rows))
 
 
 def _packer(struct: Struct) -> PackerRow:

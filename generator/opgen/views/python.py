@@ -41,10 +41,10 @@ def in_triple_quotes(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"""', _THREE_QUOTES)
 
 
-def comment(text: str, indent: int = 0) -> str:
+def comment(text: str, indent: int = 0, mark: str = "#") -> str:
     """A comment of `text`, filled to the line length; its first line is not indented."""
     margin = " " * indent
-    head = f"{margin}# "
+    head = f"{margin}{mark} "
     filled = textwrap.fill(text, LINE_LENGTH, initial_indent=head, subsequent_indent=head, break_long_words=False)
     return filled.removeprefix(margin)
 

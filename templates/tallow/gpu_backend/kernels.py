@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from ..kernels.constants import BLOCK_SIZE
 from . import fork
 from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .gpu_driver import Function, GpuDriver
-from .utils import BLOCK, MOST_BLOCKS
+from .utils import MOST_BLOCKS
 
 _SOURCES: Final = Path(__file__).parent.parent / "kernels"
 # A kernel in an emitted source: its body is one call.
@@ -50,7 +51,7 @@ class Kernels:
                 module = self._prebuilt_module(family)
                 if module is None:
                     module = self._driver.load(self._compiled(family, name), name)
-                function = self._functions[name] = self._driver.function(module, name, BLOCK, argument_size)
+                function = self._functions[name] = self._driver.function(module, name, BLOCK_SIZE, argument_size)
         return function
 
     def _prebuilt_module(self, family: str) -> Any:

@@ -5,8 +5,7 @@
 
 namespace tallow {
 
-// The most bytes that a thread moves in one access.
-constexpr uint32_t access_bytes = 16;
+static_assert(access_bytes == 16, "the widest access is one of four words");
 
 template <uint32_t First, uint32_t... Rest>
 constexpr uint32_t largest = First > largest<Rest...> ? First : largest<Rest...>;
@@ -15,6 +14,11 @@ template <uint32_t First> constexpr uint32_t largest<First> = First;
 // How many elements of each of these types a thread takes at once: 16 bytes of the widest.
 template <typename... Elements>
 constexpr uint32_t pack_length = access_bytes / largest<static_cast<uint32_t>(sizeof(Elements))...>;
+
+// The same where a thread finds the place of each of them.
+template <typename... Elements>
+constexpr uint32_t strided_length = pack_length<Elements...> > side_by_side ? side_by_side : pack_length<Elements...>;
+static_assert(is_power_of_two<side_by_side>, "packs are split evenly");
 
 template <typename T, uint32_t N> struct alignas(sizeof(T) * N > access_bytes ? access_bytes : sizeof(T) * N) Pack {
     T values[N];

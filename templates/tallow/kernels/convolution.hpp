@@ -37,7 +37,7 @@ TALLOW_INLINE void store_columns(const Arguments& arguments, const uint64_t (&of
 // The columns of im2col, (b, c, ky, kx, y, x) and dense, of the elements (b, c, y, x). Operands 0 and 1 are the row and
 // the column of the padded source, operand 2 the source's plane and operand 3 the first column.
 template <typename T, typename Arguments> TALLOW_INLINE void image_to_columns(const Arguments& arguments) {
-    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
+    constexpr uint32_t length = strided_length<T>;
     const uint32_t count = arguments.count;
     const uint32_t first = (block_index() * block_size + thread_index()) * length;
     if (first >= count)
@@ -88,27 +88,24 @@ template <typename T, typename Arguments> TALLOW_INLINE void columns_to_image(co
     produce<3, T>(arguments, ColumnSumFunction<T, Arguments>{arguments});
 }
 
-// So many output channels are computed by one thread, which reads the source once for all of them.
-constexpr uint32_t channels_per_thread = 4;
-
 // The products of one source element's place over all input channels, added to `sums`. A place that is not inside of
 // the source has zeros.
 template <typename T, typename Arguments>
 TALLOW_INLINE void add_channels(const Arguments& arguments, const T* source, bool inside, const T* kernel,
-                                uint32_t channels, compute_type<T> (&sums)[channels_per_thread]) {
+                                uint32_t channels, compute_type<T> (&sums)[conv_channels]) {
     using Value = compute_type<T>;
-    Value partial[channels_per_thread] = {};
+    Value partial[conv_channels] = {};
     for (uint32_t c = 0; c < arguments.channels_in; ++c) {
         const Value x = inside ? to_compute(source[c * arguments.source_stride_c]) : Value{0};
 #pragma unroll
-        for (uint32_t i = 0; i < channels_per_thread; ++i)
+        for (uint32_t i = 0; i < conv_channels; ++i)
             if (i < channels)
                 partial[i] = multiply_add(
                     x, to_compute(kernel[c * arguments.kernel_stride_in + i * arguments.kernel_stride_out]),
                     partial[i]);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < channels_per_thread; ++i)
+    for (uint32_t i = 0; i < conv_channels; ++i)
         sums[i] = add(sums[i], partial[i]);
 }
 
@@ -126,8 +123,8 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void co
         const T* const source = pointer_to<const T>(arguments.source) + offsets[2];
         const T* const kernel = pointer_to<const T>(arguments.kernel) + offsets[3];
         const uint32_t left = arguments.channels_out - static_cast<uint32_t>(offsets[5]);
-        const uint32_t channels = left < channels_per_thread ? left : channels_per_thread;
-        compute_type<T> sums[channels_per_thread] = {};
+        const uint32_t channels = left < conv_channels ? left : conv_channels;
+        compute_type<T> sums[conv_channels] = {};
         for (uint32_t ky = 0; ky < arguments.kernel_h; ++ky) {
             const uint32_t y = Transposed ? source_of(row + arguments.padding_h, ky * arguments.dilation_h,
                                                       arguments.stride_h, arguments.source_h)
@@ -147,7 +144,7 @@ template <bool Transposed, typename T, typename Arguments> TALLOW_INLINE void co
         }
         T* const result = pointer_to<T>(arguments.result) + offsets[4];
 #pragma unroll
-        for (uint32_t i = 0; i < channels_per_thread; ++i)
+        for (uint32_t i = 0; i < conv_channels; ++i)
             if (i < channels)
                 result[i * arguments.result_stride_c] = convert<T>(sums[i]);
     }

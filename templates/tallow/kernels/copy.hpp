@@ -5,13 +5,6 @@
 
 namespace tallow {
 
-// How many accesses a thread has in flight.
-constexpr uint32_t elements_per_thread = 4;
-
-// How many accesses a thread that fills makes: nobody waits for a store, so two are enough for a block to be worth its
-// start.
-constexpr uint32_t packs_per_thread = 2;
-
 // ptxas splits a plain store of 16 bytes where it knows some of the four words to be the same.
 template <typename T, uint32_t N> TALLOW_INLINE void store_repeated(T* pointer, const Pack<T, N>& pack) {
 #if defined(TALLOW_NVIDIA)
@@ -41,12 +34,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_contiguous(con
 #pragma unroll
     for (uint32_t i = 0; i < length; ++i)
         pack.values[i] = value;
-    const uint32_t step = block_size * packs_per_thread;
+    const uint32_t step = block_size * fill_packs;
     for (uint64_t base = uint64_t{block_index()} * step; base < packs; base += uint64_t{grid_blocks()} * step) {
         const uint64_t first = base + thread_index();
         T* const place = result + head + first * length;
 #pragma unroll
-        for (uint32_t i = 0; i < packs_per_thread; ++i)
+        for (uint32_t i = 0; i < fill_packs; ++i)
             if (first + i * block_size < packs)
                 store_repeated(place + i * block_size * length, pack);
     }
@@ -74,12 +67,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void fill_strided(const 
 template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const Arguments& arguments) {
     T* const result = pointer_to<T>(arguments.result);
     const T* const source = pointer_to<const T>(arguments.source);
-    const uint32_t step = grid_blocks() * block_size * elements_per_thread;
-    for (uint32_t base = block_index() * block_size * elements_per_thread; base < arguments.count; base += step) {
-        Pack<T, 1> values[elements_per_thread];
-        uint64_t places[elements_per_thread];
+    const uint32_t step = grid_blocks() * block_size * copy_elements;
+    for (uint32_t base = block_index() * block_size * copy_elements; base < arguments.count; base += step) {
+        Pack<T, 1> values[copy_elements];
+        uint64_t places[copy_elements];
 #pragma unroll
-        for (uint32_t i = 0; i < elements_per_thread; ++i) {
+        for (uint32_t i = 0; i < copy_elements; ++i) {
             const uint32_t index = base + i * block_size + thread_index();
             uint64_t offsets[2];
             locate(arguments, index < arguments.count ? index : arguments.count - 1, offsets);
@@ -87,7 +80,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
             values[i] = load_whole<1>(source + offsets[1]);
         }
 #pragma unroll
-        for (uint32_t i = 0; i < elements_per_thread; ++i)
+        for (uint32_t i = 0; i < copy_elements; ++i)
             if (base + i * block_size + thread_index() < arguments.count)
                 store_whole(result + places[i], values[i]);
     }

@@ -20,12 +20,38 @@ static_assert(sizeof(IndexError) == 32, "the host reads it back");
 
 constexpr int64_t no_row = -1;
 
-// The row that an index names, or `no_row` for the mark and for an index out of range, which is recorded.
-template <typename Arguments>
-TALLOW_INLINE int64_t checked_row(const Arguments& arguments, int64_t index, int64_t mark) {
-    if (static_cast<uint64_t>(index) < arguments.size && index != mark)
+// Indexes are read in two steps, so that a thread loads several before it waits for one: their bytes below zeros, and
+// the row that they name. Their size is the same for a whole launch, so that the switch costs no divergence.
+template <typename Bytes, uint32_t N, typename Arguments>
+TALLOW_INLINE void load_bytes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        loaded[i] = pointer_to<const Bytes>(arguments.indexes)[places[i]];
+}
+template <uint32_t N, typename Arguments>
+TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
+    switch (arguments.index_bytes) {
+    case 1:
+        load_bytes<uint8_t>(arguments, places, loaded);
+        break;
+    case 2:
+        load_bytes<uint16_t>(arguments, places, loaded);
+        break;
+    case 4:
+        load_bytes<uint32_t>(arguments, places, loaded);
+        break;
+    default:
+        load_bytes<uint64_t>(arguments, places, loaded);
+    }
+}
+
+// The row that an index names, or `no_row` for the mark and for an index out of range, which is recorded. The shift
+// brings the sign of a signed index to the highest bit.
+template <typename Arguments> TALLOW_INLINE int64_t loaded_row(const Arguments& arguments, uint64_t loaded) {
+    const int64_t index = static_cast<int64_t>(loaded << arguments.index_shift) >> arguments.index_shift;
+    if (static_cast<uint64_t>(index) < arguments.size && index != arguments.index_mark)
         return index;
-    if (index != mark) {
+    if (index != arguments.index_mark) {
         IndexError* const error = pointer_to<IndexError>(arguments.errors);
         if (atomic_compare_exchange(&error->state, 0, 1) == 0) {
             error->op = arguments.op;
@@ -36,6 +62,12 @@ TALLOW_INLINE int64_t checked_row(const Arguments& arguments, int64_t index, int
     }
     return no_row;
 }
+template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t place) {
+    const uint64_t places[1] = {place};
+    uint64_t loaded[1];
+    load_indexes(arguments, places, loaded);
+    return loaded_row(arguments, loaded[0]);
+}
 
 // Whether an index of the call was met that is out of range, so that nothing is written. Every lane of the wave must
 // take part: of a vote compilers know that all lanes get one answer, which costs the loops behind it no registers.
@@ -43,84 +75,7 @@ template <typename Arguments> TALLOW_INLINE bool is_refused(const Arguments& arg
     return ballot(pointer_to<const IndexError>(arguments.errors)->refused == arguments.call) != 0;
 }
 
-// The dtype of the indexes is the same for a whole launch, so that the switch costs no divergence.
-template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t place) {
-    int64_t index = 0;
-    int64_t mark = 0;
-    switch (arguments.index_kind) {
-    case 0:
-        index = pointer_to<const uint8_t>(arguments.indexes)[place];
-        mark = no_row;
-        break;
-    case 1:
-        index = pointer_to<const uint32_t>(arguments.indexes)[place];
-        mark = Traits<uint32_t>::highest;
-        break;
-    case 2:
-        index = pointer_to<const int16_t>(arguments.indexes)[place];
-        mark = Traits<int16_t>::highest;
-        break;
-    case 3:
-        index = pointer_to<const int32_t>(arguments.indexes)[place];
-        mark = Traits<int32_t>::highest;
-        break;
-    default:
-        index = pointer_to<const int64_t>(arguments.indexes)[place];
-        mark = Traits<int64_t>::highest;
-    }
-    return checked_row(arguments, index, mark);
-}
-
-// The same in two steps, so that a thread loads several indexes before it waits for one: their bytes below zeros, and
-// the row that they name.
-template <typename Bytes, uint32_t N, typename Arguments>
-TALLOW_INLINE void load_bytes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
-#pragma unroll
-    for (uint32_t i = 0; i < N; ++i)
-        loaded[i] = pointer_to<const Bytes>(arguments.indexes)[places[i]];
-}
-template <uint32_t N, typename Arguments>
-TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&places)[N], uint64_t (&loaded)[N]) {
-    switch (arguments.index_kind) {
-    case 0:
-        load_bytes<uint8_t>(arguments, places, loaded);
-        break;
-    case 2:
-        load_bytes<uint16_t>(arguments, places, loaded);
-        break;
-    case 1:
-    case 3:
-        load_bytes<uint32_t>(arguments, places, loaded);
-        break;
-    default:
-        load_bytes<uint64_t>(arguments, places, loaded);
-    }
-}
-template <typename Arguments> TALLOW_INLINE int64_t loaded_row(const Arguments& arguments, uint64_t loaded) {
-    int64_t index = static_cast<int64_t>(loaded);
-    int64_t mark = Traits<int64_t>::highest;
-    switch (arguments.index_kind) {
-    case 0:
-        mark = no_row;
-        break;
-    case 1:
-        mark = Traits<uint32_t>::highest;
-        break;
-    case 2:
-        index = static_cast<int16_t>(loaded);
-        mark = Traits<int16_t>::highest;
-        break;
-    case 3:
-        index = static_cast<int32_t>(loaded);
-        mark = Traits<int32_t>::highest;
-        break;
-    default:
-        break;
-    }
-    return checked_row(arguments, index, mark);
-}
-
-// The same for N indexes `stride` apart, in accesses of up to 16 bytes where they are dense.
+// N indexes `stride` apart are loaded in accesses of up to 16 bytes where they are dense.
 template <typename Bytes, uint32_t N, typename Arguments>
 TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t place, uint64_t stride,
                                      uint64_t (&loaded)[N]) {
@@ -136,15 +91,14 @@ TALLOW_INLINE void load_bytes_of_run(const Arguments& arguments, uint64_t place,
 }
 template <uint32_t N, typename Arguments>
 TALLOW_INLINE void load_index_run(const Arguments& arguments, uint64_t place, uint64_t stride, uint64_t (&loaded)[N]) {
-    switch (arguments.index_kind) {
-    case 0:
+    switch (arguments.index_bytes) {
+    case 1:
         load_bytes_of_run<uint8_t>(arguments, place, stride, loaded);
         break;
     case 2:
         load_bytes_of_run<uint16_t>(arguments, place, stride, loaded);
         break;
-    case 1:
-    case 3:
+    case 4:
         load_bytes_of_run<uint32_t>(arguments, place, stride, loaded);
         break;
     default:
@@ -501,7 +455,7 @@ TALLOW_INLINE Pack<T, N> add_rows(const Arguments& arguments, const uint64_t (&o
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void index_add(const Arguments& arguments) {
-    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
+    constexpr uint32_t length = strided_length<T>;
     T* const result = pointer_to<T>(arguments.result);
     const uint32_t step = grid_blocks() * block_size * length;
     for (uint32_t first = (block_index() * block_size + thread_index()) * length; first < arguments.count;

@@ -5,9 +5,9 @@
 
 namespace tallow {
 
-// How many packs a thread has in flight on the contiguous path: two of 4 or 8 elements. More elements, or doubles, are
-// enough work for the registers in one pack.
-template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? 2 : 1;
+// How many packs a thread has in flight on the contiguous path: more than one of 4 or 8 elements. More elements, or
+// doubles, are enough work for the registers in one pack.
+template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? contiguous_packs : 1;
 
 template <typename Result, uint32_t N, typename Function, typename... Sources>
 TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N>&... sources) {
@@ -89,9 +89,7 @@ template <uint32_t... K> struct CountUp<0, K...> {
 template <typename Result, typename Arguments, typename Function, uint32_t... K, typename... Sources>
 TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function function, Numbers<K...>, Result* result,
                                         const Sources*... sources) {
-    constexpr uint32_t widest = pack_length<Result, Sources...>;
-    // More than 8 elements would cost more in registers for their places than the wider access gains.
-    constexpr uint32_t length = widest > 8 ? 8 : widest;
+    constexpr uint32_t length = strided_length<Result, Sources...>;
     const uint32_t count = arguments.count;
     // So few elements always fit into one launch. A loop would keep the constants of functions in registers.
     const uint32_t first = (block_index() * block_size + thread_index()) * length;

@@ -1,5 +1,5 @@
-// Matrix products through shared memory, for what a library does not take: a block makes 64 x 64 elements, a thread
-// 4 x 4 of them. Sums go by steps of 16, so that rounding errors grow with the number of steps only.
+// Matrix products through shared memory, for what a library does not take: a block makes a square of elements, a thread
+// a part of it. Sums go by steps of 16, so that rounding errors grow with the number of steps only.
 #pragma once
 
 #include "math.hpp"
@@ -7,7 +7,6 @@
 
 namespace tallow {
 
-constexpr uint32_t matmul_side = 64;
 constexpr uint32_t matmul_depth = 16;
 constexpr uint32_t matmul_part = 4;
 static_assert(matmul_side / matmul_part * (matmul_side / matmul_part) == block_size, "a thread for each part");
@@ -17,7 +16,7 @@ template <typename Value> struct MatmulTile {
     alignas(16) Value values[matmul_depth][matmul_side + 4];
 };
 
-// Loads 64 lines x 16 steps, along the dim in which the operand is dense; what is outside is 0.
+// Loads a tile, along the dim in which the operand is dense; what is outside is 0.
 template <typename T, typename Value>
 TALLOW_INLINE void load_matmul_tile(MatmulTile<Value>& tile, const T* operand, uint64_t line_stride,
                                     uint64_t step_stride, uint32_t lines, uint32_t steps) {

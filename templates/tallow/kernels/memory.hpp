@@ -10,8 +10,7 @@ TALLOW_INLINE uint32_t divide(uint32_t index, uint32_t multiplier, uint32_t shif
     return (multiply_high(index, multiplier) + index) >> shift;
 }
 
-// The dims of a launch, the innermost first, and the strides of its operands, `max_rank` for each of them.
-constexpr uint32_t max_rank = 8;
+// The dims of a launch go innermost first; the strides have `max_rank` for each operand.
 
 // Where element `index` of the dims [from, to) is in each of `Operands` operands. Returns its place in dim `from`.
 template <uint32_t Operands, typename Arguments>

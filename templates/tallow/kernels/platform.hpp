@@ -2,6 +2,8 @@
 // HIP runtime for the CPU. On the GPUs no header is included, so that run-time compilation needs none.
 #pragma once
 
+#include "constants.hpp"
+
 #if defined(__AMDGCN__)
 #define TALLOW_AMD 1
 #elif defined(__CUDACC__)
@@ -49,8 +51,7 @@ using uint16_t = unsigned short;
 using uint32_t = unsigned int;
 using uint64_t = unsigned long long;
 
-// Every kernel runs in blocks of this many threads, in one dimension.
-constexpr uint32_t block_size = 256;
+template <uint32_t Number> constexpr bool is_power_of_two = Number != 0 && (Number & (Number - 1)) == 0;
 
 #if defined(TALLOW_AMD)
 // clang's macros of the wave size are deprecated since 20, and gone since 22.
@@ -67,6 +68,7 @@ constexpr uint32_t wave_size = OPGEN_WAVE_SIZE;
 constexpr uint32_t wave_size = 32;
 #endif
 static_assert(wave_size == 32 || wave_size == 64, "waves have 32 or 64 lanes");
+static_assert(is_power_of_two<block_size> && block_size >= 64, "blocks are whole waves, and halve into teams");
 
 constexpr uint32_t waves_per_block = block_size / wave_size;
 

@@ -78,7 +78,7 @@ template <typename T, typename Arguments, typename Maker> struct RunStore {
 };
 template <uint32_t Operands, typename T, typename Arguments, typename Maker>
 TALLOW_INLINE void produce_packs(const Arguments& arguments, const Maker& maker) {
-    constexpr uint32_t length = pack_length<T> > 8 ? 8 : pack_length<T>;
+    constexpr uint32_t length = strided_length<T>;
     visit_runs<length, Operands>(arguments, RunStore<T, Arguments, Maker>{arguments, maker});
 }
 

@@ -91,7 +91,9 @@ TALLOW_INLINE uint32_t teams_in(uint32_t threads, uint32_t team) {
     return threads >> count_bits(team - 1);
 }
 
-// Joins the states of `team` threads side by side, a power of two up to 32 or the whole block; the first gets it.
+static_assert(is_power_of_two<row_team> && row_team <= wave_size, "a team is part of a wave, or a block");
+
+// Joins the states of `team` threads side by side, a power of two up to row_team or the whole block; the first gets it.
 template <typename Op, typename State> TALLOW_INLINE State reduce_team(State state, uint32_t team) {
     const uint32_t lanes = team < wave_size ? team : wave_size;
     for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
@@ -130,7 +132,8 @@ template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
                                               uint32_t team) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr uint32_t parts = sizeof(typename Op::State) < 8 || sizeof(T) < 4 ? 4 : 2;
+    constexpr uint32_t parts =
+        sizeof(typename Op::State) < 8 || sizeof(T) < 4 ? reduce_in_flight : reduce_in_flight / 2;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);
     const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
     const uint32_t head = wanted < end - begin ? begin + wanted : end;
@@ -212,9 +215,10 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     }
 }
 
-// How many outputs side by side a thread keeps, and how many rows it has in flight for them.
-template <typename T> constexpr uint32_t column_pack = sizeof(T) == 1 ? 8 : access_bytes / sizeof(T);
-constexpr uint32_t column_rows = 4;
+static_assert(is_power_of_two<reduce_in_flight> && reduce_in_flight > 1, "states are joined in halves");
+
+// How many outputs side by side a thread keeps.
+template <typename T> constexpr uint32_t column_pack = column_elements<sizeof(T)>;
 
 // Row `row` of a pack of outputs, of which `left` exist. Whole says that every row can be read in one access: asked for
 // once, outside of the loop, it leaves the loads of several rows in flight together.
@@ -235,16 +239,16 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
                                       uint32_t step, uint32_t left, typename Op::State (&states)[column_pack<T>]) {
     constexpr uint32_t length = column_pack<T>;
     uint32_t row = begin;
-    for (; row + (column_rows - 1) * step < end; row += column_rows * step) {
-        Pack<T, length> loaded[column_rows];
+    for (; row + (reduce_in_flight - 1) * step < end; row += reduce_in_flight * step) {
+        Pack<T, length> loaded[reduce_in_flight];
 #pragma unroll
-        for (uint32_t r = 0; r < column_rows; ++r)
+        for (uint32_t r = 0; r < reduce_in_flight; ++r)
             loaded[r] = load_row_of_columns<Whole>(arguments, source, row + r * step, left);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
             typename Op::State together = Op::element(loaded[0].values[i], row);
 #pragma unroll
-            for (uint32_t r = 1; r < column_rows; ++r)
+            for (uint32_t r = 1; r < reduce_in_flight; ++r)
                 together = Op::combine(together, Op::element(loaded[r].values[i], row + r * step));
             states[i] = Op::combine(states[i], together);
         }

@@ -1,4 +1,4 @@
-// A stable radix sort of (key, position) by one digit of 8 bits a pass. Up to 4096 pairs are sorted by one block, in
+// A stable radix sort of (key, position) by one digit a pass. Up to sort_tile pairs are sorted by one block, in
 // shared memory. Of more, a pass is three launches: counts by block and digit, the sums of the counts before them, and
 // each pair to its place. Nothing in it depends on the order in which threads run.
 #pragma once
@@ -7,10 +7,9 @@
 
 namespace tallow {
 
-constexpr uint32_t digit_bits = 8;
 constexpr uint32_t digit_count = 1u << digit_bits;
-constexpr uint32_t sort_tile = 4096;
 static_assert(digit_count == block_size, "a thread keeps one digit");
+static_assert(sort_tile % block_size == 0 && sort_tile <= 1u << 16, "positions have 16 bits");
 
 // The lanes whose keys have this lane's digit, of those that have a key.
 TALLOW_INLINE LaneMask lanes_of_digit(uint32_t digit, bool has_key) {

@@ -9,9 +9,10 @@ namespace tallow {
 template <typename T> struct Tile {
     // Narrow elements move as words of 4 bytes, so that their tiles are wider.
     static constexpr uint32_t pack = sizeof(T) < 4 ? 4 / sizeof(T) : 1;
-    static constexpr uint32_t side = 32 * pack;
+    static constexpr uint32_t side = tile_side<sizeof(T)>;
     static constexpr uint32_t packs_per_line = side / pack;
     static constexpr uint32_t lines_at_once = block_size / packs_per_line;
+    static_assert(side % pack == 0 && block_size % packs_per_line == 0 && side % lines_at_once == 0, "no thread idles");
     // The result's lines. A wave reads the packs of one of them, or writes one pack of every `pack`th: with a pack of
     // padding after so many lines, those too are in different banks.
     alignas(Pack<T, pack>) T values[side / pack][pack * side + pack];

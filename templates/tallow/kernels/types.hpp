@@ -1,52 +1,14 @@
-// The element types, what arithmetic on them is done in, and every conversion between them.
+// Every conversion between the element types.
 #pragma once
 
-#include "platform.hpp"
+#include "dtypes.hpp"
 
 namespace tallow {
 
-// Compilers differ in what they call half and bfloat, so these three are bits with conversions of our own.
-struct f16 {
-    uint16_t bits;
-};
-struct bf16 {
-    uint16_t bits;
-};
-struct f8e4m3 {
-    uint8_t bits;
-};
 struct alignas(16) bits128 {
     uint64_t low;
     uint64_t high;
 };
-
-// What is no dtype's is only moved.
-template <typename T> struct Traits {
-    using compute = T;
-};
-template <typename T, typename Wrap, bool Signed> struct IntegerTraits {
-    using compute = T;
-    using wrap = Wrap;
-    static constexpr bool is_integer = true;
-    static constexpr bool is_unsigned = !Signed;
-    static constexpr T highest = static_cast<T>(static_cast<Wrap>(~Wrap{0}) >> (Signed ? 1 : 0));
-    static constexpr T lowest = Signed ? static_cast<T>(-highest - 1) : T{0};
-};
-template <> struct Traits<uint8_t> : IntegerTraits<uint8_t, uint8_t, false> {};
-template <> struct Traits<uint32_t> : IntegerTraits<uint32_t, uint32_t, false> {};
-template <> struct Traits<int16_t> : IntegerTraits<int16_t, uint16_t, true> {};
-template <> struct Traits<int32_t> : IntegerTraits<int32_t, uint32_t, true> {};
-template <> struct Traits<int64_t> : IntegerTraits<int64_t, uint64_t, true> {};
-template <typename Compute> struct FloatTraits {
-    using compute = Compute;
-    static constexpr bool is_integer = false;
-    static constexpr bool is_unsigned = false;
-};
-template <> struct Traits<f16> : FloatTraits<float> {};
-template <> struct Traits<bf16> : FloatTraits<float> {};
-template <> struct Traits<f8e4m3> : FloatTraits<float> {};
-template <> struct Traits<float> : FloatTraits<float> {};
-template <> struct Traits<double> : FloatTraits<double> {};
 
 // The type in which arithmetic on T is done.
 template <typename T> using compute_type = typename Traits<T>::compute;

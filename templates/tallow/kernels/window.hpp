@@ -85,15 +85,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const 
     produce_packs<1, T>(arguments, WindowMaker<Maximum<T>, T, Arguments>{arguments});
 }
 
-// What resampling launches number: patches of `columns_of<T>` columns and `rows` rows of the result, which one thread
-// makes. Dim 0 of the launch counts the patches along a row, dim 1 those along a column, and the others are the planes.
-template <typename T> constexpr uint32_t columns_of = pack_length<T> > 8 ? 8 : pack_length<T>;
-
-// Makes every patch with a `Maker` of it: made once for the columns, it gives row after row. Where rows of the result
-// are whole packs, the columns of a thread lie side by side and are stored in one access; else they are as far apart as
-// there are threads along the row, so that neighbouring threads store neighbouring elements.
+// What resampling launches number: patches of `strided_length<T>` columns and `rows` rows of the result, which one
+// thread makes. Dim 0 of the launch counts the patches along a row, dim 1 those along a column, and the others are the
+// planes. Makes every patch with a `Maker` of it: made once for the columns, it gives row after row. Where rows of the
+// result are whole packs, the columns of a thread lie side by side and are stored in one access; else they are as far
+// apart as there are threads along the row, so that neighbouring threads store neighbouring elements.
 template <typename T, typename Maker, typename Arguments> TALLOW_INLINE void resample(const Arguments& arguments) {
-    constexpr uint32_t length = columns_of<T>;
+    constexpr uint32_t length = strided_length<T>;
     const uint32_t across = arguments.dims[0];
     const bool is_whole = arguments.width % length == 0;
     const uint32_t threads = grid_blocks() * block_size;
@@ -151,7 +149,7 @@ struct NearestPlace {
 };
 
 template <typename T, typename Arguments> struct NearestMaker {
-    static constexpr uint32_t length = columns_of<T>;
+    static constexpr uint32_t length = strided_length<T>;
     const Arguments& arguments;
     const T* row;
     NearestPlace place;
@@ -233,7 +231,7 @@ template <typename Value> TALLOW_INLINE void settle(Value& value) {
 // What is interpolated along two rows of the source is kept: as a rule the next row of the result needs one of them, or
 // both. A dim that keeps its size has a scale of 1 and is copied: a share of 0 would make NaN of an infinity beside it.
 template <typename T, bool KeepsHeight, bool KeepsWidth, typename Arguments> struct BilinearMaker {
-    static constexpr uint32_t length = columns_of<T>;
+    static constexpr uint32_t length = strided_length<T>;
     using Value = compute_type<T>;
     const Arguments& arguments;
     const T* row;

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...dtype import DType
 from ...kernels import arguments
+from ...kernels.constants import BLOCK_SIZE, CONV_CHANNELS
 from ...op import MethodOp
-from ..utils import BLOCK, ceil_divide
+from ..utils import ceil_divide
 from . import copy, elementwise
 from .geometry import LIMIT, plane_parts, strided_block
 from .matmul import multiply
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ..libraries import Blas, Images
     from ..storage import GpuStorage
 
-# A thread of the direct kernel makes so many channels of the result.
-_CHANNELS: Final = 4
 # With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
 _LEAST_CHANNELS: Final = 8
 # The most memory that columns take at once, in bytes.
@@ -221,7 +220,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
         multiply(library, _repeated(turned, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.memory.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
-        for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK, shape, strides, 2):
+        for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
             packed = arguments.COLUMNS_TO_IMAGE.pack(
                 begin + first * x.itemsize,
                 columns.address + offset * compute.itemsize,
@@ -239,7 +238,7 @@ def _in_compute(x: Operand) -> Operand:
 
 
 def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: GpuStorage, *, transposed: bool) -> None:
-    """Each element of the result by itself, four channels in a thread."""
+    """Each element of the result by itself, some channels of it in a thread."""
     b, c_in, *sizes = x.shape
     stride_b, *source_strides = x.strides
     outer, inner, *kernel_strides = kernel.strides
@@ -248,12 +247,12 @@ def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: Gpu
     height, width = window.result
     plane = height * width
     step_h, step_w = (1, 1) if transposed else window.stride
-    shape = (b, ceil_divide(c_out, _CHANNELS), height, width)
+    shape = (b, ceil_divide(c_out, CONV_CHANNELS), height, width)
     # The row, the column, the output channel, the source, the kernel and the result.
-    row, column, channel = (0, 0, step_h, 0), (0, 0, 0, step_w), (0, _CHANNELS, 0, 0)
-    moving = (stride_b, 0, 0, 0), (0, _CHANNELS * out, 0, 0), (c_out * plane, _CHANNELS * plane, width, 1)
+    row, column, channel = (0, 0, step_h, 0), (0, 0, 0, step_w), (0, CONV_CHANNELS, 0, 0)
+    moving = (stride_b, 0, 0, 0), (0, CONV_CHANNELS * out, 0, 0), (c_out * plane, CONV_CHANNELS * plane, width, 1)
     name = f"conv{'_transpose' if transposed else ''}_{x.dtype.value}_direct"
-    for blocks, _, offsets, fields in plane_parts(op, BLOCK, shape, (row, column, *moving, channel), 2):
+    for blocks, _, offsets, fields in plane_parts(op, BLOCK_SIZE, shape, (row, column, *moving, channel), 2):
         source, weights, to = [
             begin + offset * x.itemsize
             for begin, offset in zip((x.address, kernel.address, result.memory.address), offsets[2:5], strict=True)

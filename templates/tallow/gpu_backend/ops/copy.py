@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS
 from ...layout import Layout
 from ...shape import Shape
-from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from ..utils import ceil_divide
 from .geometry import Dims, Part, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
 from .scalar import element_bits
@@ -19,9 +20,6 @@ from .scalar import element_bits
 if TYPE_CHECKING:
     from ..storage import GpuStorage
 
-# The elements that a thread of these kernels takes, and the packs of 16 bytes where it fills.
-_COPIED: Final = 4
-_FILLED_PACKS: Final = 2
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
@@ -99,11 +97,11 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     order = sorted(range(len(shape)), key=lambda dim: (-to[dim], -from_[dim]))
     sorted_strides = [tuple(strides[dim] for dim in order) for strides in (to, from_)]
     dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
-    width, dims, strides = widened(dims, strides, (), itemsize, alignment, PACK_BYTES)
+    width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
     turned = tiled(dims, strides, 1, width)
     if turned is not None:
         return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
-    launches = parts(_COPIED * BLOCK, dims, strides)
+    launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
 
 
@@ -129,7 +127,7 @@ def widened(
 
 def alignment_of(numbers: int) -> int:
     """The largest power of two, up to a whole access, that divides all numbers of which this is the union of bits."""
-    return min(numbers & -numbers or PACK_BYTES, PACK_BYTES)
+    return min(numbers & -numbers or ACCESS_BYTES, ACCESS_BYTES)
 
 
 def clone(source: Operand) -> GpuStorage:
@@ -168,7 +166,7 @@ def fill(target: Operand, value: float) -> None:
     bits = element_bits(value, target.dtype)
     launch = target.device.kernels.launch
     if target.layout.is_contiguous:
-        blocks = ceil_divide(count, _FILLED_PACKS * BLOCK * (PACK_BYTES // itemsize))
+        blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
         packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits)
         launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
@@ -184,4 +182,4 @@ def _fill_plan(shape: Dims, to: Dims, itemsize: int, alignment: int) -> _Plan:
     order = sorted((dim for dim in range(len(shape)) if to[dim]), key=lambda dim: -to[dim])
     dims, strides = merged(tuple(shape[dim] for dim in order), [tuple(to[dim] for dim in order)])
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, _WIDEST_FILL)
-    return _Plan(f"fill_b{8 * width}_strided", arguments.FILL_STRIDED, width, parts(BLOCK, dims, strides))
+    return _Plan(f"fill_b{8 * width}_strided", arguments.FILL_STRIDED, width, parts(BLOCK_SIZE, dims, strides))

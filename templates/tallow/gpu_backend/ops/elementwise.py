@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...dtype import DType
 from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
-from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from ..utils import ceil_divide
 from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
 from .operand import Operand
@@ -18,8 +19,6 @@ from .scalar import element_bits
 if TYPE_CHECKING:
     from ..storage import GpuStorage
 
-# The packs of 16 bytes that a thread of a contiguous kernel takes.
-_PACKS: Final = 2
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(arguments.PARAMETERS.values())))
 
 
@@ -33,12 +32,8 @@ class Map(NamedTuple):
     """How many numbers its structs have room for."""
 
 
-_UNARY: Final = Map(
-    "unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"]
-)
-_BINARY: Final = Map(
-    "binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED, arguments.PARAMETERS["binary"]
-)
+_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"])
+_BINARY: Final = Map("binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED, arguments.PARAMETERS["binary"])
 _COMPARE: Final = Map("cmp", arguments.COMPARE_CONTIGUOUS, arguments.COMPARE_STRIDED, arguments.PARAMETERS["cmp"])
 _TERNARY: Final = Map(
     "ternary", arguments.TERNARY_CONTIGUOUS, arguments.TERNARY_STRIDED, arguments.PARAMETERS["ternary"]
@@ -134,7 +129,7 @@ def _map(
         is_contiguous = is_contiguous and source_layout.is_contiguous
         addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     if is_contiguous:
-        blocks = ceil_divide(count, BLOCK * _PACKS * (PACK_BYTES // widest))
+        blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
         packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result

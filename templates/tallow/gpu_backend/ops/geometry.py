@@ -10,21 +10,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ...error import InvalidArgument
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
 from ...layout import Layout, collapse
 from ...limits import MAX_RANK
 from ...shape import Shape
-from ..utils import BLOCK, MOST_BLOCKS, PACK_BYTES, ceil_divide
+from ..utils import MOST_BLOCKS, ceil_divide
 
 Dims = tuple[int, ...]
 
 # Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
 LIMIT: Final = 1 << 31
-# Where a part begins, whole accesses still fit.
-_PART_MULTIPLE: Final = 16
-# More elements side by side would cost a thread more registers than a wider access gains.
-_MOST_SIDE_BY_SIDE: Final = 8
-# The side of a tile by the bytes of an element: kernels/tile.hpp.
-_TILE_SIDES: Final = {1: 128, 2: 64, 4: 32, 8: 32}
 # With fewer elements along a side, tiles stay too empty to pay.
 _LEAST_SIDE: Final = 16
 
@@ -43,13 +38,13 @@ class Part(NamedTuple):
 
 def strided_block(itemsize: int) -> int:
     """How many elements a block of a strided kernel takes, by the bytes of the widest."""
-    return BLOCK * min(PACK_BYTES // itemsize, _MOST_SIDE_BY_SIDE)
+    return BLOCK_SIZE * min(ACCESS_BYTES // itemsize, SIDE_BY_SIDE)
 
 
 def packed_block(itemsize: int, row: int) -> int:
     """The same where rows, the innermost dim, may be shorter than a pack: then a thread takes one element."""
     packs = strided_block(itemsize)
-    return BLOCK if row < packs // BLOCK else packs
+    return BLOCK_SIZE if row < packs // BLOCK_SIZE else packs
 
 
 def divisor(size: int) -> tuple[int, int]:
@@ -94,8 +89,9 @@ def split(dims: Dims, strides: Sequence[Dims], limit: int = LIMIT) -> Iterator[P
     size, *rest = dims
     inner = math.prod(rest)
     length = max((limit - 1) // inner, 1)
-    if length > _PART_MULTIPLE:
-        length -= length % _PART_MULTIPLE
+    # Where a part begins, whole accesses still fit, of elements of one byte too.
+    if length > ACCESS_BYTES:
+        length -= length % ACCESS_BYTES
     for start in range(0, size, length):
         below = (min(length, size - start), *rest) if length > 1 else tuple(rest)
         steps = strides if length > 1 else [operand[1:] for operand in strides]
@@ -135,7 +131,7 @@ def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> tu
 
     None where they do not lie like that, or where tiles would stay mostly empty.
     """
-    side = _TILE_SIDES.get(itemsize)
+    side = TILE_SIDE.get(itemsize)
     if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[turned][-1] <= 1:
         return None
     long = [dim for dim, size in enumerate(dims) if size >= _LEAST_SIDE]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ...dtype import DType
+from ...dtype import INDEX, DType
 from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 from ...layout import Layout
 from ...shape import Shape
 from ..index_errors import INDEX_OPS
-from ..utils import BLOCK, PACK_BYTES
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
 from .operand import Operand, shares_memory
@@ -19,12 +19,21 @@ if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..storage import GpuStorage
 
-# The number by which kernels know a dtype of indexes.
-_KINDS: Final = {dtype: kind for kind, dtype in enumerate((DType.U8, DType.U32, DType.I16, DType.I32, DType.I64))}
 # A block looks at so many indexes at once.
-FEW: Final = 4 * BLOCK
+FEW: Final = 4 * BLOCK_SIZE
 # Of an entry in the table of winners, a u32.
 _WINNER_BYTES: Final = 4
+
+
+def _form(dtype: DType) -> tuple[int, int, int]:
+    """The arguments index_mark, index_bytes and index_shift of a dtype."""
+    bits = 8 * dtype.itemsize
+    # Where there is no mark, what no index of fewer bytes is.
+    mark = -(1 << 63) if dtype.index_mark is None else dtype.index_mark
+    return mark, dtype.itemsize, 64 - bits if dtype.kind == "signed" else 0
+
+
+_FORMS: Final = {dtype: _form(dtype) for dtype in INDEX}
 
 
 class Rows(NamedTuple):
@@ -36,18 +45,23 @@ class Rows(NamedTuple):
     size: int
     call: int
     """A number that no other call has."""
+    mark: int
+    """The index that names no row."""
     op: int
-    kind: int
+    itemsize: int
+    shift: int
+    """How far the sign of a signed index is from bit 63."""
 
     @classmethod
     def of(cls, op: str, indexes: Operand, size: int) -> Rows:
         """Those of a new call."""
         errors = indexes.device.index_errors
-        return cls(indexes, errors.address, size, errors.next_call(), INDEX_OPS[op], _KINDS[indexes.dtype])
+        mark, itemsize, shift = _FORMS[indexes.dtype]
+        return cls(indexes, errors.address, size, errors.next_call(), mark, INDEX_OPS[op], itemsize, shift)
 
     @property
     def fields(self) -> tuple[int, ...]:
-        """The arguments errors, size, call, op and index_kind."""
+        """The arguments from errors to index_shift."""
         return self[1:]
 
 
@@ -128,7 +142,7 @@ class _GatherPlan(NamedTuple):
 @lru_cache(maxsize=4096)
 def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int) -> _GatherPlan:
     dims, (source, indexes) = merged(shape, (source, indexes))
-    width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, PACK_BYTES)
+    width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, ACCESS_BYTES)
     per_block = packed_block(width, dims[-1] if dims else 1)
     return _GatherPlan(width, parts(per_block, dims, (indexes, source)))
 
@@ -141,7 +155,7 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     device, itemsize = x.device, x.itemsize
     rows = Rows.of("scatter_set", indexes, x.shape[dim])
     winners = device.allocate((x.layout.end - x.layout.start_offset) * _WINNER_BYTES if x.layout.end else 0)
-    launches = parts(BLOCK, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
+    launches = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
     if len(launches) > 1:
         # One launch marks the winners of its part only, and none may write before all indexes were looked at.
         check(rows)

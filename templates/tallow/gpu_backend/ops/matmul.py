@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...error import InvalidArgument
 from ...kernels import arguments
+from ...kernels.constants import MATMUL_SIDE
 from ..matrices import Matrices, matrices
 from ..utils import ceil_divide
 from . import copy
@@ -15,9 +16,6 @@ from .operand import Operand
 if TYPE_CHECKING:
     from ..libraries import Blas
     from ..storage import GpuStorage
-
-# A block of the kernel makes a square of this side.
-_SIDE: Final = 64
 
 Sizes = tuple[int, int, int, int]
 
@@ -72,7 +70,7 @@ def _as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
 
 def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
     _, m, n, k = bmnk
-    tiles = ceil_divide(m, _SIDE) * ceil_divide(n, _SIDE)
+    tiles = ceil_divide(m, MATMUL_SIDE) * ceil_divide(n, MATMUL_SIDE)
     if max(m, n, k, tiles) >= LIMIT:
         raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
     itemsize = lhs.itemsize

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
 from ...op import ReduceOp
-from ..utils import BLOCK, PACK_BYTES, ceil_divide
+from ..utils import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
 from .operand import Operand, dense
@@ -21,16 +22,12 @@ if TYPE_CHECKING:
 # Below this many blocks for each multiprocessor, outputs are split among several blocks.
 _BUSY_BLOCKS: Final = 4
 _MOST_SPLITS: Final = 1024
-# The accesses that a thread has in flight. It makes so many at least of a split, so that the second pass stays small,
-# and so many at most, so that rounding errors of sums do.
-_IN_FLIGHT: Final = 4
+# A thread makes so many accesses at least of a split, so that the second pass stays small, and so many at most, so that
+# rounding errors of sums do.
 _LEAST_ACCESSES: Final = 4
 _MOST_ACCESSES: Final = 1024
-# Teams of the rows kernel are so many threads at most, or a whole block for more than so many accesses.
-_WAVE_TEAM: Final = 32
+# A whole block takes a row of more than so many accesses.
 _WAVE_ACCESSES: Final = 128
-# By the bytes of an element, how many outputs side by side a thread of the columns kernel keeps.
-_COLUMN_PACKS: Final = {1: 8, 2: 8, 4: 4, 8: 2}
 # What the rows kernel numbers where a row is dense.
 _MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
 
@@ -134,7 +131,7 @@ def _run(op: ReduceOp, elements: _Elements, source: Operand, result: GpuStorage,
     if plan.splits > 1:
         team = _team(plan.splits)
         packed = arguments.REDUCE_FINISH.pack(output, states.address, plan.outputs, plan.splits, team)
-        device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK), packed)
+        device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
 
 
 @lru_cache(maxsize=4096)
@@ -176,27 +173,27 @@ def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted
 def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for each output and split."""
     outputs, length = kept.size, reduced.size
-    unit = PACK_BYTES // itemsize if reduced.is_dense else 1
+    unit = ACCESS_BYTES // itemsize if reduced.is_dense else 1
     team = _team(ceil_divide(length, unit))
-    blocks = ceil_divide(outputs * team, BLOCK)
+    blocks = ceil_divide(outputs * team, BLOCK_SIZE)
     splits, chunk = _splits(length, wanted // blocks, team * unit, least)
     sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
     sizes_packed = packed_dims(sizes, [strides])
     fields = (outputs, length, splits, chunk, team, reduced.is_dense, len(reduced.dims), *sizes_packed)
-    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK), offset, splits, fields)
+    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, fields)
 
 
 def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for outputs side by side; the other threads of the block share out the rows."""
     length, inner = reduced.size, kept.dims[-1]
-    pack = _COLUMN_PACKS[itemsize]
+    pack = COLUMN_ELEMENTS[itemsize]
     per_row = ceil_divide(inner, pack)
     packs = kept.size // inner * per_row
-    team = min(_WAVE_TEAM, _power_of_two(packs))
-    while team < min(BLOCK, packs) and BLOCK // team > length:
+    team = min(ROW_TEAM, _power_of_two(packs))
+    while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
     across = ceil_divide(packs, team)
-    splits, chunk = _splits(length, wanted // across, BLOCK // team * _IN_FLIGHT, least)
+    splits, chunk = _splits(length, wanted // across, BLOCK_SIZE // team * REDUCE_IN_FLIGHT, least)
     sizes = (*kept.dims[:-1], per_row, *reduced.dims)
     strides = (*kept.strides[:-1], pack, *reduced.strides)
     counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
@@ -204,7 +201,11 @@ def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: in
 
 
 def _team(accesses: int) -> int:
-    return BLOCK if accesses > _WAVE_ACCESSES else min(_WAVE_TEAM, _power_of_two(ceil_divide(accesses, _IN_FLIGHT)))
+    return (
+        BLOCK_SIZE
+        if accesses > _WAVE_ACCESSES
+        else min(ROW_TEAM, _power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
+    )
 
 
 def _power_of_two(number: int) -> int:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
 from ...kernels import arguments
+from ...kernels.constants import BLOCK_SIZE, DIGIT_BITS, SORT_TILE
 from ...op import MethodOp
-from ..utils import BLOCK, ceil_divide
+from ..utils import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, apart, without
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
     from ..storage.slice import Slice
 
-# A block of the sort takes so many keys, and counts so many digits of so many bits each.
-_SORT_TILE: Final = 4096
-_DIGITS: Final = 256
-_DIGIT_BITS: Final = 8
+_DIGITS: Final = 1 << DIGIT_BITS
+# The keys of the sort are u32.
 _KEY_BITS: Final = 32
 _KEY_BYTES: Final = 4
 # Of a byte of a place that no key has.
@@ -124,8 +123,8 @@ def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
 
 
 def _sort_cost(count: int, reach: int) -> float:
-    passes = ceil_divide(reach.bit_length(), _DIGIT_BITS)
-    each, key = (_BLOCK_SORT_PASS, _BLOCK_SORT_KEY) if count <= _SORT_TILE else (_SORT_PASS, _SORT_KEY)
+    passes = ceil_divide(reach.bit_length(), DIGIT_BITS)
+    each, key = (_BLOCK_SORT_PASS, _BLOCK_SORT_KEY) if count <= SORT_TILE else (_SORT_PASS, _SORT_KEY)
     return passes * (each + count * key) + _SORTED + count * _SORTED_KEY
 
 
@@ -150,10 +149,10 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
     if not are_few:
         index.check(rows)
     target = _widened(x)
-    per_block, most_blocks = BLOCK, LIMIT
+    per_block, most_blocks = BLOCK_SIZE, LIMIT
     if way is _Way.WAVES:
         gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
-        per_block = BLOCK // gpu[1]
+        per_block = BLOCK_SIZE // gpu[1]
         most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
     size = target.itemsize
     shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
@@ -186,7 +185,7 @@ def _widened(x: Operand) -> Operand:
 def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
     rows = Rows.of("scatter_add", indexes, x.shape[dim])
     keys, positions = _sorted(rows, x.strides[dim], without(x.strides, dim), reach)
-    (part,) = parts(BLOCK, source.shape, (source.strides,))
+    (part,) = parts(BLOCK_SIZE, source.shape, (source.strides,))
     addresses = x.address, source.address, keys.address, positions.address
     packed = arguments.SCATTER_SORTED.pack(*addresses, rows.errors, rows.call, *part.fields)
     x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Way.SORT.value}", part.blocks, packed)
@@ -196,14 +195,14 @@ def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
     """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
     device, (count,) = rows.indexes.device, rows.indexes.shape
     starts = device.allocate(rows.size * _KEY_BYTES)
-    if starts.nbytes and (count > _SORT_TILE or rows.size > _FEW_ROWS):
+    if starts.nbytes and (count > SORT_TILE or rows.size > _FEW_ROWS):
         device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
-    if count <= _SORT_TILE:
+    if count <= SORT_TILE:
         keys, positions = _sorted_by_block(rows, 1, (0,), rows.size, starts)
     else:
         keys, positions = _sorted(rows, 1, (0,), rows.size)
         packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
-        device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK), packed)
+        device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK_SIZE), packed)
     return keys, positions, starts
 
 
@@ -214,18 +213,18 @@ def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, S
     """
     indexes, device = rows.indexes, rows.indexes.device
     count = indexes.layout.elem_count
-    if count <= _SORT_TILE:
+    if count <= SORT_TILE:
         return _sorted_by_block(rows, stride, others, reach, None)
     keys, positions, other_keys, other_positions = [device.allocate(count * _KEY_BYTES) for _ in range(4)]
     # The sort numbers all keys in 32 bits, so that their launch is one.
-    (part,) = parts(BLOCK, indexes.shape, (indexes.strides, others))
+    (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     fields = *rows.fields, stride, *part.fields
     packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, indexes.address, *fields)
     index.launch(device, "index_keys", part.blocks, packed)
-    blocks = ceil_divide(count, _SORT_TILE)
+    blocks = ceil_divide(count, SORT_TILE)
     counts = device.allocate(_DIGITS * (blocks + 1) * _KEY_BYTES)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
-    for shift in range(0, reach.bit_length(), _DIGIT_BITS):
+    for shift in range(0, reach.bit_length(), DIGIT_BITS):
         addresses = keys.address, positions.address, other_keys.address, other_positions.address
         packed = arguments.SORT_PASS.pack(*addresses, counts.address, count, shift, blocks)
         device.kernels.launch("index", "sort_count", blocks, packed)
@@ -239,7 +238,7 @@ def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: 
     """As `_sorted`, in one launch, which also notes where each key begins in `starts`, where there is one."""
     indexes, device = rows.indexes, rows.indexes.device
     keys, positions = [device.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
-    (part,) = parts(BLOCK, indexes.shape, (indexes.strides, others))
+    (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     addresses = keys.address, positions.address, starts.address if starts else 0, indexes.address
     free = rows.size if starts and rows.size <= _FEW_ROWS else 0
     fields = *rows.fields, stride, free, reach.bit_length(), *part.fields

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...error import InvalidArgument
 from ...kernels import arguments
-from ..utils import BLOCK, ceil_divide
+from ...kernels.constants import BLOCK_SIZE
+from ..utils import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, packed_block, parts, plane_parts, strided_block
 from .operand import Operand, dense
@@ -148,7 +149,7 @@ def _resample(
 
 def _columns(itemsize: int) -> int:
     """The elements of a row that a thread makes."""
-    return strided_block(itemsize) // BLOCK
+    return strided_block(itemsize) // BLOCK_SIZE
 
 
 @lru_cache(maxsize=1024)
@@ -162,4 +163,4 @@ def _patches(op: str, itemsize: int, planes: Pair, strides: Pair, sides: Dims) -
         raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
     dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides))
     to, offset = [(*operand, 0, 0) for operand in steps]
-    return ceil_divide(height, down), plane_parts(op, BLOCK, (*dims, down, across), (to, offset), 0)
+    return ceil_divide(height, down), plane_parts(op, BLOCK_SIZE, (*dims, down, across), (to, offset), 0)

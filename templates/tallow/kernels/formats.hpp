@@ -1,0 +1,37 @@
+// The C++ types of elements that the language lacks, and what the traits of element types are made of.
+#pragma once
+
+#include "platform.hpp"
+
+namespace tallow {
+
+// Compilers differ in what they call half and bfloat, so these three are bits with conversions of our own.
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
+};
+struct f8e4m3 {
+    uint8_t bits;
+};
+
+// What kernels know of the type of an element. The dtypes have theirs in dtypes.hpp; what is no dtype's is only moved.
+template <typename T> struct Traits {
+    using compute = T;
+};
+template <typename T, typename Compute, typename Wrap, bool Signed> struct IntegerTraits {
+    using compute = Compute;
+    using wrap = Wrap;
+    static constexpr bool is_integer = true;
+    static constexpr bool is_unsigned = !Signed;
+    static constexpr T highest = static_cast<T>(static_cast<Wrap>(~Wrap{0}) >> (Signed ? 1 : 0));
+    static constexpr T lowest = Signed ? static_cast<T>(-highest - 1) : T{0};
+};
+template <typename Compute> struct FloatTraits {
+    using compute = Compute;
+    static constexpr bool is_integer = false;
+    static constexpr bool is_unsigned = false;
+};
+
+} // namespace tallow
