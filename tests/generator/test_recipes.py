@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md for ops and backends, each laid over a copy of the repository."""
+"""The recipes of CONTRIBUTING.md for ops, a dtype and a backend, each laid over a copy of the repository."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .project import REPOSITORY, Project
 
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
+FORMATS = "tests/conformance/oracle/formats.py"
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ RECIPES = [
         {"Tensor([0.0, 2.0, 3.0]).count_nonzero(0)": 2},
     ),
 ]
+I8 = (
+    "  i8:\n    {doc: signed 8-bit integer, kind: signed, bytes: 1, numpy: numpy.int8, cpp: int8_t, compute: i8, "
+    "safetensors: I8, dlpack: [0, 8], index_mark: 127}\n"
+)
 OTHER = """\
 doc: The GPUs of rocm under another name.
 extends: gpu
@@ -214,6 +219,34 @@ def on_hip_host(project: Project) -> dict[str, str]:
 def test_an_op_runs_on_a_gpu_without_more(repository: Project, recipe: Recipe) -> None:
     lay(repository, recipe)
     conform(repository, "-k", recipe.name, "--device", "rocm", **on_hip_host(repository))
+
+
+@pytest.fixture
+def with_i8(repository: Project) -> Project:
+    """The dtype i8, and what the oracle has to know of it."""
+    repository.edit("spec/dtypes.yaml", "  u32:\n", f"{I8}  u32:\n")
+    add_tests(repository)
+    integer = '    "i8": IntegerFormat(np.dtype(np.int8), 8, signed=True),\n'
+    repository.edit(FORMATS, "INTEGERS = {\n", f"INTEGERS = {{\n{integer}")
+    repository.edit(FORMATS, "NO_ROW = {", 'NO_ROW = {"i8": 127, ')
+    return repository.generate()
+
+
+def test_a_dtype_is_one_entry_of_the_spec(with_i8: Project) -> None:
+    """Its kernels, its traits, its conversions and its rows follow, and what kernels know of it as an index."""
+    assert edited(with_i8) == ["spec/dtypes.yaml"]
+    some = "affine or add or lt or reduce_op-min or to_dtype or where_cond or gather or scatter_add or matmul"
+    conform(with_i8, "-k", f"test_cell and i8 and ({some}) or test_matrix")
+
+
+@pytest.mark.full
+def test_every_cell_of_a_new_dtype_conforms(with_i8: Project) -> None:
+    conform(with_i8, "-k", "test_cell and i8")
+
+
+@pytest.mark.full
+def test_a_dtype_runs_on_a_gpu_without_more(with_i8: Project) -> None:
+    conform(with_i8, "-k", "test_cell and i8", "--device", "rocm", **on_hip_host(with_i8))
 
 
 @pytest.fixture
