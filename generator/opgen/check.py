@@ -20,8 +20,11 @@ def check(spec: Spec, problems: list[Problem]) -> None:
         _check_method(spec, method, problems)
     families = [family.name for family in spec.families]
     for kind in spec.functors.values():
-        if kind.methods and kind.family not in families:
-            message = f"'family' must name the file of spec/storage that the method '{kind.methods[0].name}' joins"
+        if (kind.methods or kind.family) and kind.family not in families:
+            joining = (
+                f"the method '{kind.methods[0].name}' joins" if kind.methods else "methods of this kind would join"
+            )
+            message = f"'family' must name the file of spec/storage that {joining}"
             problems.append(Problem(Location(kind.path), message + did_you_mean(str(kind.family), families)))
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
