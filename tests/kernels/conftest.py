@@ -19,7 +19,7 @@ from opgen.compilers import Compiler
 REPOSITORY = Path(__file__).parent.parent.parent
 KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"
 # A kernel of an emitted source, and its name.
-KERNEL = re.compile(r'^extern "C" __global__ [^{]*?\b(\w+)\(\w+ \w+\) \{[^{}]*\}\n', re.MULTILINE)
+KERNEL = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 DISASSEMBLERS = (*(f"llvm-objdump-{version}" for version in (22, 21, 20, 19)), "/opt/rocm/llvm/bin/llvm-objdump")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(\w+)>:\n((?:[ \t].*\n|\n)*)", re.MULTILINE)
 

@@ -17,10 +17,8 @@ from tallow.gpu_backend.utils import MOST_BLOCKS, blocks_for
 SOURCE = """// Doubles.
 #include "types.hpp"
 struct Doubling { uint64_t address; };
-extern "C" __global__ void __launch_bounds__(256) double_f32(Doubling arguments) {
-  twice<float>(arguments);
-}
-extern "C" __global__ void __launch_bounds__(256) double_f64(Doubling arguments) { twice<double>(arguments); }
+TALLOW_KERNEL(double_f32, Doubling, twice<float>)
+TALLOW_KERNEL(double_f64, Doubling, twice<double>)
 
 } // namespace tallow
 """
@@ -75,7 +73,7 @@ def test_one_kernel_of_a_family(package):
     source = one_kernel("doubling", "double_f64")
     assert "double_f32" not in source
     assert SOURCE.replace(source.partition("} // namespace")[2], "").startswith("// Doubles.")
-    assert source.count("__global__") == 1
+    assert source.count("TALLOW_KERNEL(") == 1
     assert "struct Doubling" in source
     assert source.endswith("} // namespace tallow\n")
 
@@ -247,5 +245,5 @@ def test_every_kernel_of_the_package_is_found_in_its_source():
     for path in kernels_module._SOURCES.glob("*.hip"):
         text = path.read_text()
         names = kernels_module._KERNEL.findall(text)
-        assert len(names) == len(set(names)) == text.count("__global__")
-        assert one_kernel(path.stem, names[-1]).count("__global__") == 1
+        assert len(names) == len(set(names)) == text.count("TALLOW_KERNEL(")
+        assert one_kernel(path.stem, names[-1]).count("TALLOW_KERNEL(") == 1

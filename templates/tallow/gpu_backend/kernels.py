@@ -16,8 +16,8 @@ from .gpu_driver import Function, GpuDriver
 from .utils import MOST_BLOCKS
 
 _SOURCES: Final = Path(__file__).parent.parent / "kernels"
-# A kernel in an emitted source: its body is one call.
-_KERNEL: Final = re.compile(r'^extern "C" __global__ [^{]*?\b(\w+)\(\w+ \w+\) \{[^{}]*\}\n', re.MULTILINE)
+# A kernel in an emitted source, and its name.
+_KERNEL: Final = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 
 
 class Kernels:

@@ -31,6 +31,12 @@
 #define TALLOW_INLINE inline __device__ __attribute__((always_inline))
 #endif
 
+// A kernel: its name, its struct, and the function of the struct that its threads call.
+#define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
+    extern "C" __global__ void __launch_bounds__(tallow::block_size) name(Arguments arguments) {                       \
+        __VA_ARGS__(arguments);                                                                                        \
+    }
+
 // A launcher packs the fields of a kernel's struct where the spec says; NVRTC alone cannot be asked where they are.
 #if defined(__CUDACC_RTC__)
 #define TALLOW_CHECK_OFFSET(type, field, offset) static_assert(true, "")
