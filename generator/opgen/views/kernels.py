@@ -17,7 +17,6 @@ class StructRow:
     name: str
     fields: str  # a declaration a line
     size: int
-    offsets: str  # a check of each field's place a line
 
 
 @dataclass(frozen=True)
@@ -122,16 +121,11 @@ def _camel(name: str) -> str:
 
 
 def _struct(struct: Struct) -> StructRow:
-    offsets = struct.offsets()
     fields = [
         f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
         for field in struct.fields
     ]
-    checks = [
-        f"TALLOW_CHECK_OFFSET({struct.name}, {field.name}, {offset});"
-        for field, offset in zip(struct.fields, offsets, strict=False)
-    ]
-    return StructRow(struct.name, "\n    ".join(fields), offsets[-1], "\n".join(checks))
+    return StructRow(struct.name, "\n    ".join(fields), struct.offsets()[-1])
 
 
 # The functors of a kernel by what names call them: one whose result is of any dtype, or that has a condition, is one

@@ -37,14 +37,6 @@
         __VA_ARGS__(arguments);                                                                                        \
     }
 
-// A launcher packs the fields of a kernel's struct where the spec says; NVRTC alone cannot be asked where they are.
-#if defined(__CUDACC_RTC__)
-#define TALLOW_CHECK_OFFSET(type, field, offset) static_assert(true, "")
-#else
-#define TALLOW_CHECK_OFFSET(type, field, offset)                                                                       \
-    static_assert(__builtin_offsetof(type, field) == (offset), "the launcher packs the field elsewhere")
-#endif
-
 namespace tallow {
 
 // Inside the namespace these are the same types on every target, whatever a target's own headers define.
