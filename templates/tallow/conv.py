@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,13 +15,18 @@ _STEPS = frozenset({"padding", "output_padding", "stride", "dilation"})
 _LONGEST_STEP = 2**31 - 1
 
 
-class _Params:
+class Params:
     """What the parameters of all convolutions share. Not a dataclass: each one more would slow the import down."""
 
     __slots__: tuple[str, ...] = ()
 
     op: ClassVar[str]
+    # What the dims of the input are called, and those of the kernel.
+    input_names: ClassVar[tuple[str, ...]]
+    kernel_names: ClassVar[tuple[str, ...]]
 
+    b_size: int
+    c_out: int
     padding: int
     stride: int
     dilation: int
@@ -35,24 +41,35 @@ class _Params:
                 raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
             if size > _LONGEST_STEP and name in _STEPS:
                 raise InvalidArgument(self.op, f"{name} is {_LONGEST_STEP} or less, not {size}")
-        for size, kernel in zip(self.input_dims[2:], self.kernel_dims[2:], strict=True):
+        for size, kernel in self._windows():
             self._check_result(size, kernel)
 
     @property
     def input_dims(self) -> tuple[int, ...]:
         """The shape of the input."""
-        raise NotImplementedError
+        return tuple(getattr(self, name) for name in self.input_names)
 
     @property
     def kernel_dims(self) -> tuple[int, ...]:
         """The shape of the kernel."""
-        raise NotImplementedError
+        return tuple(getattr(self, name) for name in self.kernel_names)
+
+    @property
+    def out_dims(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return (self.b_size, self.c_out, *(self._out(size, kernel) for size, kernel in self._windows()))
+
+    def _windows(self) -> Iterable[tuple[int, int]]:
+        return zip(self.input_dims[2:], self.kernel_dims[2:], strict=True)
 
     def _check_result(self, size: int, kernel: int) -> None:
         raise NotImplementedError
 
+    def _out(self, size: int, kernel: int) -> int:
+        raise NotImplementedError
 
-class _ParamsConv(_Params):
+
+class _ParamsConv(Params):
     __slots__ = ()
 
     def _free(self, size: int, kernel: int) -> int:
@@ -68,7 +85,7 @@ class _ParamsConv(_Params):
         return max(self._free(size, kernel) // self.stride + 1, 0)
 
 
-class _ParamsConvTranspose(_Params):
+class _ParamsConvTranspose(Params):
     __slots__ = ()
 
     output_padding: int
@@ -87,9 +104,11 @@ class _ParamsConvTranspose(_Params):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamsConv1D(_ParamsConv):
-    """The convolution of (b_size, c_in, l_in) with a kernel (c_out, c_in, k_size)."""
+    """The convolution of (b_size, c_in, l_in) with a kernel (c_out, c_in, k_size): (b_size, c_out, l_out)."""
 
     op: ClassVar[str] = "conv1d"
+    input_names: ClassVar[tuple[str, ...]] = ("b_size", "c_in", "l_in")
+    kernel_names: ClassVar[tuple[str, ...]] = ("c_out", "c_in", "k_size")
 
     b_size: int
     l_in: int
@@ -99,26 +118,6 @@ class ParamsConv1D(_ParamsConv):
     padding: int
     stride: int
     dilation: int
-
-    @property
-    def l_out(self) -> int:
-        """The length of the result."""
-        return self._out(self.l_in, self.k_size)
-
-    @property
-    def input_dims(self) -> tuple[int, int, int]:
-        """(b_size, c_in, l_in)."""
-        return self.b_size, self.c_in, self.l_in
-
-    @property
-    def kernel_dims(self) -> tuple[int, int, int]:
-        """(c_out, c_in, k_size)."""
-        return self.c_out, self.c_in, self.k_size
-
-    @property
-    def out_dims(self) -> tuple[int, int, int]:
-        """(b_size, c_out, l_out)."""
-        return self.b_size, self.c_out, self.l_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +125,8 @@ class ParamsConvTranspose1D(_ParamsConvTranspose):
     """The transposed convolution of (b_size, c_in, l_in) with a kernel (c_in, c_out, k_size)."""
 
     op: ClassVar[str] = "conv_transpose1d"
+    input_names: ClassVar[tuple[str, ...]] = ("b_size", "c_in", "l_in")
+    kernel_names: ClassVar[tuple[str, ...]] = ("c_in", "c_out", "k_size")
 
     b_size: int
     l_in: int
@@ -137,32 +138,14 @@ class ParamsConvTranspose1D(_ParamsConvTranspose):
     stride: int
     dilation: int
 
-    @property
-    def l_out(self) -> int:
-        """The length of the result."""
-        return self._out(self.l_in, self.k_size)
-
-    @property
-    def input_dims(self) -> tuple[int, int, int]:
-        """(b_size, c_in, l_in)."""
-        return self.b_size, self.c_in, self.l_in
-
-    @property
-    def kernel_dims(self) -> tuple[int, int, int]:
-        """(c_in, c_out, k_size)."""
-        return self.c_in, self.c_out, self.k_size
-
-    @property
-    def out_dims(self) -> tuple[int, int, int]:
-        """(b_size, c_out, l_out)."""
-        return self.b_size, self.c_out, self.l_out
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamsConv2D(_ParamsConv):
     """The convolution of (b_size, c_in, i_h, i_w) with a kernel (c_out, c_in, k_h, k_w)."""
 
     op: ClassVar[str] = "conv2d"
+    input_names: ClassVar[tuple[str, ...]] = ("b_size", "c_in", "i_h", "i_w")
+    kernel_names: ClassVar[tuple[str, ...]] = ("c_out", "c_in", "k_h", "k_w")
 
     b_size: int
     i_h: int
@@ -175,37 +158,14 @@ class ParamsConv2D(_ParamsConv):
     stride: int
     dilation: int
 
-    @property
-    def out_h(self) -> int:
-        """The height of the result."""
-        return self._out(self.i_h, self.k_h)
-
-    @property
-    def out_w(self) -> int:
-        """The width of the result."""
-        return self._out(self.i_w, self.k_w)
-
-    @property
-    def input_dims(self) -> tuple[int, int, int, int]:
-        """(b_size, c_in, i_h, i_w)."""
-        return self.b_size, self.c_in, self.i_h, self.i_w
-
-    @property
-    def kernel_dims(self) -> tuple[int, int, int, int]:
-        """(c_out, c_in, k_h, k_w)."""
-        return self.c_out, self.c_in, self.k_h, self.k_w
-
-    @property
-    def out_dims(self) -> tuple[int, int, int, int]:
-        """(b_size, c_out, out_h, out_w)."""
-        return self.b_size, self.c_out, self.out_h, self.out_w
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParamsConvTranspose2D(_ParamsConvTranspose):
     """The transposed convolution of (b_size, c_in, i_h, i_w) with a kernel (c_in, c_out, k_h, k_w)."""
 
     op: ClassVar[str] = "conv_transpose2d"
+    input_names: ClassVar[tuple[str, ...]] = ("b_size", "c_in", "i_h", "i_w")
+    kernel_names: ClassVar[tuple[str, ...]] = ("c_in", "c_out", "k_h", "k_w")
 
     b_size: int
     i_h: int
@@ -218,31 +178,3 @@ class ParamsConvTranspose2D(_ParamsConvTranspose):
     output_padding: int
     stride: int
     dilation: int
-
-    @property
-    def out_h(self) -> int:
-        """The height of the result."""
-        return self._out(self.i_h, self.k_h)
-
-    @property
-    def out_w(self) -> int:
-        """The width of the result."""
-        return self._out(self.i_w, self.k_w)
-
-    @property
-    def input_dims(self) -> tuple[int, int, int, int]:
-        """(b_size, c_in, i_h, i_w)."""
-        return self.b_size, self.c_in, self.i_h, self.i_w
-
-    @property
-    def kernel_dims(self) -> tuple[int, int, int, int]:
-        """(c_in, c_out, k_h, k_w)."""
-        return self.c_in, self.c_out, self.k_h, self.k_w
-
-    @property
-    def out_dims(self) -> tuple[int, int, int, int]:
-        """(b_size, c_out, out_h, out_w)."""
-        return self.b_size, self.c_out, self.out_h, self.out_w
-
-
-Params = ParamsConv1D | ParamsConvTranspose1D | ParamsConv2D | ParamsConvTranspose2D

@@ -49,8 +49,8 @@ def expected(x: np.ndarray, w: np.ndarray, params: ParamsConv2D) -> np.ndarray:
     result = np.zeros(params.out_dims)
     for row, column in itertools.product(range(params.k_h), range(params.k_w)):
         top, left = row * params.dilation, column * params.dilation
-        bottom = top + (params.out_h - 1) * params.stride + 1
-        right = left + (params.out_w - 1) * params.stride + 1
+        bottom = top + (params.out_dims[2] - 1) * params.stride + 1
+        right = left + (params.out_dims[3] - 1) * params.stride + 1
         window = x[:, :, top : bottom : params.stride, left : right : params.stride]
         result += np.einsum("bchw,oc->bohw", window, w[:, :, row, column])
     return result

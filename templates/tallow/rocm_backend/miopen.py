@@ -205,7 +205,7 @@ class Miopen(HipResource):
                 return performance.algorithm, performance.memory
         raise LibraryError("miopenFindConvolutionForwardAlgorithm", _REFUSALS[0], _ADVICE)
 
-    def _tensor(self, opened: ExitStack, dtype: DType, dims: tuple[int, int, int, int]) -> ctypes.c_void_p:
+    def _tensor(self, opened: ExitStack, dtype: DType, dims: tuple[int, ...]) -> ctypes.c_void_p:
         tensor = self._create(opened, "TensorDescriptor")
         self._call("miopenSet4dTensorDescriptor", tensor, _DTYPES[dtype], *dims)
         return tensor

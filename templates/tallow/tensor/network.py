@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self, TypeVar
 
 from ..argument import integer, integers
-from ..conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
+from ..storage import Storage
 from .base import require_tensors
 from .joining import cat
 from .views import ViewMethods
+
+P = TypeVar("P", bound=Params)
 
 
 class NetworkMethods(ViewMethods):
@@ -25,25 +28,8 @@ class NetworkMethods(ViewMethods):
         The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1). With groups, each part of
         the input channels is convolved with its part of the kernels.
         """
-
-        def one_group(source: Self, weights: Self) -> Self:
-            (b_size, c_in, l_in), (c_out, _, k_size) = source.shape, weights.shape
-            params = ParamsConv1D(
-                b_size=b_size,
-                l_in=l_in,
-                c_out=c_out,
-                c_in=c_in,
-                k_size=k_size,
-                padding=padding,
-                stride=stride,
-                dilation=dilation,
-            )
-            storage = source._storage.conv1d(source._layout, weights._storage, weights._layout, params)
-            return self._new(storage, Layout.contiguous(params.out_dims))
-
-        groups = integer("conv1d", "the number of groups", groups)
-        self._check_channels("conv1d", kernel, 3, groups, transposed=False)
-        return self._by_group(kernel, groups, one_group)
+        steps = {"padding": padding, "stride": stride, "dilation": dilation}
+        return self._convolved(ParamsConv1D, Storage.conv1d, kernel, groups, steps)
 
     def conv_transpose1d(
         self,
@@ -58,53 +44,16 @@ class NetworkMethods(ViewMethods):
 
         The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
         """
-
-        def one_group(source: Self, weights: Self) -> Self:
-            (b_size, c_in, l_in), (_, c_out, k_size) = source.shape, weights.shape
-            params = ParamsConvTranspose1D(
-                b_size=b_size,
-                l_in=l_in,
-                c_out=c_out,
-                c_in=c_in,
-                k_size=k_size,
-                padding=padding,
-                output_padding=output_padding,
-                stride=stride,
-                dilation=dilation,
-            )
-            storage = source._storage.conv_transpose1d(source._layout, weights._storage, weights._layout, params)
-            return self._new(storage, Layout.contiguous(params.out_dims))
-
-        groups = integer("conv_transpose1d", "the number of groups", groups)
-        self._check_channels("conv_transpose1d", kernel, 3, groups, transposed=True)
-        return self._by_group(kernel, groups, one_group)
+        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
+        return self._convolved(ParamsConvTranspose1D, Storage.conv_transpose1d, kernel, groups, steps)
 
     def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
         """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
 
         The sizes of the result follow as in `conv1d`, along both dims.
         """
-
-        def one_group(source: Self, weights: Self) -> Self:
-            (b_size, c_in, i_h, i_w), (c_out, _, k_h, k_w) = source.shape, weights.shape
-            params = ParamsConv2D(
-                b_size=b_size,
-                i_h=i_h,
-                i_w=i_w,
-                k_h=k_h,
-                k_w=k_w,
-                c_out=c_out,
-                c_in=c_in,
-                padding=padding,
-                stride=stride,
-                dilation=dilation,
-            )
-            storage = source._storage.conv2d(source._layout, weights._storage, weights._layout, params)
-            return self._new(storage, Layout.contiguous(params.out_dims))
-
-        groups = integer("conv2d", "the number of groups", groups)
-        self._check_channels("conv2d", kernel, 4, groups, transposed=False)
-        return self._by_group(kernel, groups, one_group)
+        steps = {"padding": padding, "stride": stride, "dilation": dilation}
+        return self._convolved(ParamsConv2D, Storage.conv2d, kernel, groups, steps)
 
     def conv_transpose2d(
         self,
@@ -119,38 +68,40 @@ class NetworkMethods(ViewMethods):
 
         The sizes of the result follow as in `conv_transpose1d`, along both dims.
         """
+        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
+        return self._convolved(ParamsConvTranspose2D, Storage.conv_transpose2d, kernel, groups, steps)
 
-        def one_group(source: Self, weights: Self) -> Self:
-            (b_size, c_in, i_h, i_w), (_, c_out, k_h, k_w) = source.shape, weights.shape
-            params = ParamsConvTranspose2D(
-                b_size=b_size,
-                i_h=i_h,
-                i_w=i_w,
-                k_h=k_h,
-                k_w=k_w,
-                c_out=c_out,
-                c_in=c_in,
-                padding=padding,
-                output_padding=output_padding,
-                stride=stride,
-                dilation=dilation,
-            )
-            storage = source._storage.conv_transpose2d(source._layout, weights._storage, weights._layout, params)
-            return self._new(storage, Layout.contiguous(params.out_dims))
+    def _convolved(
+        self,
+        params_type: type[P],
+        method: Callable[[Storage, Layout, Storage, Layout, P], Storage],
+        kernel: Self,
+        groups: int,
+        steps: Mapping[str, int],
+    ) -> Self:
+        """The convolution of each group of channels, one after another."""
+        op = params_type.op
+        groups = integer(op, "the number of groups", groups)
+        self._check_channels(op, kernel, params_type, groups)
+        width, depth = self.shape[1] // groups, kernel.shape[0] // groups
+        names, parts = params_type.input_names + params_type.kernel_names, []
+        for group in range(groups):
+            source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
+            sizes = zip(names, (*source.shape, *weights.shape), strict=True)
+            params = params_type(**dict(sizes), **steps)
+            storage = method(source._storage, source._layout, weights._storage, weights._layout, params)
+            parts.append(self._new(storage, Layout.contiguous(params.out_dims)))
+        return cat(parts, 1) if groups > 1 else parts[0]
 
-        groups = integer("conv_transpose2d", "the number of groups", groups)
-        self._check_channels("conv_transpose2d", kernel, 4, groups, transposed=True)
-        return self._by_group(kernel, groups, one_group)
-
-    def _check_channels(self, op: str, kernel: Self, rank: int, groups: int, *, transposed: bool) -> None:
+    def _check_channels(self, op: str, kernel: Self, params_type: type[Params], groups: int) -> None:
         require_tensors(op, kernel=kernel)
-        shapes = self.shape, kernel.shape
+        shapes, rank = (self.shape, kernel.shape), len(params_type.input_names)
         if self.rank != rank or kernel.rank != rank:
             raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
         if groups < 1:
             raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
         c_in, (kernels, channels) = self.shape[1], kernel.shape[:2]
-        if transposed:
+        if params_type.kernel_names[0] == "c_in":
             if kernels != c_in or c_in % groups:
                 reason = (
                     f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
@@ -161,15 +112,6 @@ class NetworkMethods(ViewMethods):
                 f"in {groups} groups, the kernels need {c_in} / {groups} channels and a multiple of {groups} in number"
             )
             raise ShapeMismatch(op, shapes, reason)
-
-    def _by_group(self, kernel: Self, groups: int, run: Callable[[Self, Self], Self]) -> Self:
-        if groups == 1:
-            return run(self, kernel)
-        width, depth = self.shape[1] // groups, kernel.shape[0] // groups
-        parts = [
-            run(self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)) for group in range(groups)
-        ]
-        return cat(parts, 1)
 
     def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
         """Average each window of (b, c, h, w), without padding; the stride is by default the size of the window.

@@ -30,7 +30,7 @@ _LARGEST_ITEM = 8
 def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> CpuStorage:
     """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
-    window = (0, params.padding), params.stride, params.dilation, (1, params.l_out)
+    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
     return x.result(_convolve(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
@@ -38,7 +38,7 @@ def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> CpuStorage:
 def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> CpuStorage:
     """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
-    window = (params.padding, params.padding), params.stride, params.dilation, (params.out_h, params.out_w)
+    window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]
     return x.result(_convolve(x.array, kernel.array, *window, x.dtype))
 
 
@@ -46,7 +46,7 @@ def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> CpuStorage:
 def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> CpuStorage:
     """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
-    window = (0, params.padding), params.stride, params.dilation, (1, params.l_out)
+    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
     return x.result(_spread(x.array[:, :, None], kernel.array[:, :, None], *window, x.dtype))
 
 
@@ -54,12 +54,12 @@ def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D)
 def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> CpuStorage:
     """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
-    window = (params.padding, params.padding), params.stride, params.dilation, (params.out_h, params.out_w)
+    window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]
     return x.result(_spread(x.array, kernel.array, *window, x.dtype))
 
 
 def _convolve(
-    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, int], dtype: DType
+    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...], dtype: DType
 ) -> Array:
     batch, c_in = x.shape[:2]
     c_out, _, k_h, k_w = kernel.shape
@@ -91,7 +91,7 @@ def _padded(x: Array, pad: tuple[int, int]) -> Array:
     return result
 
 
-def _windows(x: Array, kernel: tuple[int, int], stride: int, dilation: int, size: tuple[int, int]) -> Array:
+def _windows(x: Array, kernel: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]) -> Array:
     """The input element under each tap of the kernel for each result: a view (b, c, kh, kw, h, w) of (b, c, h, w)."""
     rows, columns = x.strides[2:]
     strides = (*x.strides[:2], dilation * rows, dilation * columns, stride * rows, stride * columns)
@@ -99,7 +99,7 @@ def _windows(x: Array, kernel: tuple[int, int], stride: int, dilation: int, size
 
 
 def _spread(
-    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, int], dtype: DType
+    x: Array, kernel: Array, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...], dtype: DType
 ) -> Array:
     batch, c_in, height, width = x.shape
     _, c_out, k_h, k_w = kernel.shape

@@ -93,17 +93,14 @@ def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D)
 
 
 def _line(params: ParamsConv1D | ParamsConvTranspose1D) -> _Window:
-    return _Window(
-        (1, params.k_size), (0, params.padding), (1, params.stride), (1, params.dilation), (1, params.l_out)
-    )  # fmt: skip
+    (length,) = params.out_dims[2:]
+    return _Window((1, params.k_size), (0, params.padding), (1, params.stride), (1, params.dilation), (1, length))
 
 
 def _square(params: ParamsConv2D | ParamsConvTranspose2D) -> _Window:
     padding, stride, dilation = params.padding, params.stride, params.dilation
-    return _Window(
-        (params.k_h, params.k_w), (padding, padding), (stride, stride), (dilation, dilation),
-        (params.out_h, params.out_w),
-    )  # fmt: skip
+    kernel, (height, width) = (params.k_h, params.k_w), params.out_dims[2:]
+    return _Window(kernel, (padding, padding), (stride, stride), (dilation, dilation), (height, width))
 
 
 def _image(x: Operand) -> Operand:
