@@ -7,6 +7,12 @@
 
 namespace tallow {
 
+// What a functor tells of itself: how many parameters it takes, and whether it has a brief function.
+template <uint32_t Parameters, bool AsBrief> struct FunctorTraits {
+    static constexpr uint32_t parameters = Parameters;
+    static constexpr bool as_brief = AsBrief;
+};
+
 // What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
 template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
     if constexpr (!AsBrief)
