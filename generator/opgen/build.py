@@ -195,11 +195,13 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
     if kind not in FUNCTOR_KINDS:
         message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
         fields.problem(Location(document.path), message)
-    unsupported = fields.text("unsupported")
+    # Ops that name their operands have no more in common.
+    unsupported = fields.text("unsupported") if kind in CHOSEN_KINDS else ""
     functors = tuple(
         _functor(name, value, kind, unsupported, problems) for name, value in fields.mapping("ops").items()
     )
-    result = FunctorKind(kind, fields.name_or_none("family"), unsupported, functors, document.path)
+    family = None if kind in CHOSEN_KINDS else fields.name("family")
+    result = FunctorKind(kind, family, unsupported, functors, document.path)
     fields.finish()
     return result
 
@@ -227,7 +229,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         edges=fields.text("edges"),
         result=result,
         reduction=_reduction(fields) if kind == "reduce" else None,
-        unsupported=fields.text_or_none("unsupported") or unsupported,
+        unsupported=(fields.text_or_none("unsupported") or "") if is_named else unsupported,
         is_method=is_method,
         has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
@@ -240,19 +242,21 @@ def _named_operands(fields: Fields) -> tuple[str, ...]:
     """The operands of a functor that names them."""
     value = fields.required("operands")
     listed = [] if value is None else fields.text_list(value, "operands")
-    for name, location in listed:
-        _check_free(fields, name, location, _TAKEN_NAMES, "an operand")
-    names = tuple(dict.fromkeys(name for name, _ in listed))
+    free = [name for name, location in listed if _check_free(fields, name, location, _TAKEN_NAMES, "an operand")]
+    if len(free) < len(listed):
+        return ()
+    names = tuple(dict.fromkeys(free))
     if value is not None and len(names) != _NAMED_OPERANDS:
         fields.problem(value.location, f"'operands' of {fields.what} must be {_NAMED_OPERANDS} names, not {len(names)}")
     return names
 
 
-def _check_free(fields: Fields, name: str, location: Location, taken: Container[str], noun: str) -> None:
-    fields.check_name(name, location)
+def _check_free(fields: Fields, name: str, location: Location, taken: Container[str], noun: str) -> bool:
+    """Whether `name` can be that of an operand or parameter; that it cannot is noted."""
     if name in taken:
         message = f"'{name}' cannot be {noun} of {fields.what}, the name is taken; choose another one"
         fields.problem(location, message)
+    return fields.check_name(name, location) and name not in taken
 
 
 def _parameters(fields: Fields, operands: tuple[str, ...]) -> dict[str, float | None]:
@@ -280,8 +284,9 @@ def _parameters(fields: Fields, operands: tuple[str, ...]) -> dict[str, float | 
 
 
 def _with_functors(family: Family, kinds: Mapping[str, FunctorKind]) -> Family:
-    """A family of storage methods with the functors that are methods of their own."""
-    own = [kind for kind in kinds.values() if kind.family == family.name]
+    """A family of storage methods with the functors that are methods of their own, beside the method of their kind."""
+    names = {method.kind for method in family.methods}
+    own = [kind for kind in kinds.values() if kind.name in names or kind.family == family.name]
     functors = [_functor_method(kind, functor) for kind in own for functor in kind.methods]
     return replace(family, methods=(*family.methods, *functors))
 
@@ -320,7 +325,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         functor=functor.name,
         operands=tuple(operands),
         dtypes=None,
-        unsupported=functor.unsupported,
+        unsupported=functor.unsupported or None,
         checks=tuple(Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]),
         errors={"ShapeMismatch": functor.location} if others else {},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,

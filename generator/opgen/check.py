@@ -19,13 +19,15 @@ def check(spec: Spec, problems: list[Problem]) -> None:
     for method in spec.device_methods:
         _check_method(spec, method, problems)
     families = [family.name for family in spec.families]
+    chosen = {method.kind for method in spec.storage_methods()}
     for kind in spec.functors.values():
-        if (kind.methods or kind.family) and kind.family not in families:
-            joining = (
-                f"the method '{kind.methods[0].name}' joins" if kind.methods else "methods of this kind would join"
-            )
-            message = f"'family' must name the file of spec/storage that {joining}"
-            problems.append(Problem(Location(kind.path), message + did_you_mean(str(kind.family), families)))
+        if kind.family and kind.family not in families:
+            message = f"'family' names '{kind.family}', which is no file of spec/storage"
+            problems.append(Problem(Location(kind.path), message + did_you_mean(kind.family, families)))
+        is_lost = kind.family is None and kind.name not in chosen and chosen <= {None, *spec.functors}
+        for functor in kind.methods if is_lost else ():
+            message = f"op '{functor.name}' is a method beside the one with 'ops: {kind.name}', which is missing"
+            problems.append(Problem(functor.location, f"{message}; write it to a file of spec/storage"))
         for functor in kind.functors:
             are_known(spec, functor.dtypes, (), problems)
             if functor.result is not None and functor.result not in (ANY_RESULT, *_dtype_names(spec)):

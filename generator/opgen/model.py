@@ -149,7 +149,7 @@ class FunctorKind:
     """
 
     name: str
-    family: str | None  # the file of spec/storage that its methods join
+    family: str | None  # the file of spec/storage that its methods join, where none chooses between its ops
     unsupported: str  # why an op has not the dtypes that it lacks
     functors: tuple[Functor, ...]
     path: Path

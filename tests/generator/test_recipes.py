@@ -81,7 +81,8 @@ RECIPES = [
         "lerp",
         "ternary",
         'doc: "start + weight * (end - start)", operands: [start, end, weight], dtypes: float, '
-        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", edges: "lerp(x, x, 1) is x"',
+        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", edges: "lerp(x, x, 1) is x", '
+        "unsupported: the function is defined for floating-point dtypes",
         {
             (ELEMENTWISE, "from .formats import "): "from .formats import encode\n",
             (ELEMENTWISE, "def where("): (
@@ -152,10 +153,11 @@ __all__ = ["Driver", "device_count", "runtime_version"]
 def lay(project: Project, recipe: Recipe) -> None:
     """Make the edits of a recipe, and generate."""
     add_tests(project)
+    end = "\nfamily: " if recipe.kind == "ternary" else "\nunsupported: "
     project.edit(
         f"spec/functors/{recipe.kind}.yaml",
-        "\nunsupported: ",
-        f"\n  {recipe.name}:\n    {{{recipe.entry}}}\nunsupported: ",
+        end,
+        f"\n  {recipe.name}:\n    {{{recipe.entry}}}{end}",
     )
     for (file, place), text in recipe.oracle.items():
         project.edit(file, place, text + place)
