@@ -210,9 +210,9 @@ def _constant(name: str, value: Value, problems: list[Problem]) -> Constant:
     return constant
 
 
-def build_widths(document: Document, problems: list[Problem]) -> dict[str, str]:
-    """The C++ types of elements that are only moved, by width."""
+def build_widths(document: Document, problems: list[Problem]) -> dict[str, tuple[str, Location]]:
+    """The C++ types of elements that are only moved, by width, and where they stand."""
     fields = Fields(document.root, "widths.yaml", problems)
-    widths = {name: str(value.content) for name, value in fields.mapping("widths").items()}
+    widths = {name: (str(value.content), value.location) for name, value in fields.mapping("widths").items()}
     fields.finish()
     return widths

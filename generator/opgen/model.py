@@ -357,7 +357,7 @@ class Spec:
     backends: tuple[Backend, ...]  # in order of preference, in which branches and the matrix have them
     kernels: tuple[KernelFamily, ...]
     c_libraries: tuple[CLibrary, ...]
-    widths: Mapping[str, str]  # the C++ types of elements that kernels only move, by name
+    widths: Mapping[str, tuple[str, Location]]  # the C++ types of elements that kernels only move, by name
     constants: tuple[Constant, ...]  # the numbers that kernels and launchers share
     # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in
     # which it looks for what it calls.

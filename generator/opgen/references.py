@@ -47,6 +47,7 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
     folder = PurePosixPath(spec.package.name, "kernels")
     paths = [path for path in templates.paths if path.parent == folder]
     headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
+    is_whole = bool(headers) and bool(spec.kernels)
     for family in spec.kernels:
         before = len(problems)
         for header, location in family.headers.items():
@@ -57,6 +58,16 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
         # A header that is missing would have defined something.
         if len(problems) == before:
             _check_family(spec, family, reached, problems)
+        else:
+            is_whole = False
+    # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
+    defined = {name for path in headers.values() for name in templates.defined(path)}
+    types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
+    types.update({f"width '{width}'": text for width, text in spec.widths.items()})
+    for what, (text, location) in types.items() if is_whole else ():
+        for name in names_in(text):
+            if name not in defined:
+                _note(location, what, name, defined, f"define it in a header of templates/{folder}", problems)
 
 
 def _reached(

@@ -135,7 +135,7 @@ _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
     """Every kernel of one pattern."""
-    types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | dict(spec.widths)
+    types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
     forms = _forms(spec, kernel)
     for chosen in _choices(spec, kernel.over, forms, {}):
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
