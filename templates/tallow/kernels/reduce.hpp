@@ -6,9 +6,17 @@
 
 namespace tallow {
 
+// A result of its own type, such as a truth value, is joined in a whole register: parts of one take more of them.
+template <typename T, typename R> struct StateOf {
+    using type = wide_unsigned<R>;
+};
+template <typename T> struct StateOf<T, T> {
+    using type = compute_type<T>;
+};
+
 // What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two.
 template <typename T, typename R> struct ValueReduction {
-    using State = compute_type<R>;
+    using State = typename StateOf<T, R>::type;
     using Result = R;
     static TALLOW_INLINE State element(T value, uint32_t) {
         return to_compute(value);
