@@ -1,6 +1,6 @@
 """Stage 2: the spec as frozen classes. What one file says by itself is checked here, what holds between files later."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -365,7 +365,8 @@ class Spec:
         default_factory=dict
     )
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # What the templates define: the functions of the ops of each subpackage, by module.
+    # What the templates define: the modules of each subpackage, and the functions of its ops, by module.
+    own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
 
     @cached_property

@@ -29,10 +29,11 @@ def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
     missing = _note_missing(spec, templates, problems)
     # A cell of a family serves several backends: what is wrong with it is noted once.
     mistakes: dict[tuple[FunctionCall, str], str] = {}
+    own = {package: _python(templates, PurePosixPath(spec.package.name, package)) for package in modules}
     for backend in spec.backends:
         packages = spec.packages[backend.name]
         if packages and missing.isdisjoint(packages):
-            _check_libraries(spec, backend, packages[0], templates, problems)
+            _check_libraries(spec, backend, own, templates, problems)
             ops = {name: module for package in reversed(packages) for name, module in modules[package].items()}
             folders = " or ".join(f"templates/{spec.package.name}/{package}/ops" for package in packages)
             if _OPERAND in ops:
@@ -44,7 +45,7 @@ def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
     functions = {
         package: {name: module.functions or {} for name, module in found.items()} for package, found in modules.items()
     }
-    return replace(spec, modules=functions)
+    return replace(spec, modules=functions, own_modules={package: frozenset(found) for package, found in own.items()})
 
 
 def _modules(spec: Spec, package: str, templates: Templates) -> dict[str, _Module]:
@@ -65,19 +66,29 @@ def _note_missing(spec: Spec, templates: Templates, problems: list[Problem]) -> 
     owners.update({backend.package: backend.place("runtime") for backend in spec.backends if backend.package})
     package = spec.package.name
     found = {name for path in templates.paths if path.parts[0] == package for name in path.parts[1:2]}
+    # A backend that extends another one may leave all modules to it.
+    others = {backend.name for backend in spec.backends}
+    spared = {backend.package for backend in spec.backends if backend.extends in others}
     torn = {problem.location.path for problem in problems}
     for name, place in owners.items():
         # That the whole package is missing, `plan` tells.
-        if found and name not in found and place.path not in torn:
+        if found and name not in found | spared and place.path not in torn:
             message = f"package '{name}' has no templates; write its modules below templates/{package}/{name}"
             problems.append(Problem(place, message))
-    return {*owners} - found
+    return {*owners} - found - spared
 
 
-def _check_libraries(spec: Spec, backend: Backend, package: str, templates: Templates, problems: list[Problem]) -> None:
-    """Note the libraries of a backend that its package has no class for."""
-    folder = PurePosixPath(spec.package.name, package)
-    modules = _python(templates, folder)
+def _check_libraries(
+    spec: Spec,
+    backend: Backend,
+    own: Mapping[str, Mapping[str, PurePosixPath]],
+    templates: Templates,
+    problems: list[Problem],
+) -> None:
+    """Note the libraries of a backend that neither its package nor one that it extends has a class for."""
+    packages = spec.packages[backend.name]
+    folder = PurePosixPath(spec.package.name, packages[0])
+    modules = {name: path for package in reversed(packages) for name, path in own[package].items()}
     for library in backend.libraries:
         classes = _CLASS.findall(templates.text(modules[library.module]) or "") if library.module in modules else []
         if library.module not in modules:

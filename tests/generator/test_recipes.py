@@ -129,7 +129,7 @@ I8 = (
 )
 OTHER = """\
 doc: The GPUs of rocm under another name.
-extends: gpu
+extends: rocm
 class_prefix: Other
 runtime: {package: other_backend}
 extra: other
@@ -138,16 +138,10 @@ label: "other:{ordinal}"
 display: ", other:{ordinal}"
 preference: -1
 dlpack: 20
+libraries: {hipblas: rocblas.RocBlas, miopen: miopen.Miopen}
 storage:
   upsample_bilinear2d: {unsupported: an example of a cell that differs}
 """
-DRIVER = '''\
-"""That of rocm."""
-
-from ..rocm_backend.driver import Driver, device_count, runtime_version
-
-__all__ = ["Driver", "device_count", "runtime_version"]
-'''
 
 
 def lay(project: Project, recipe: Recipe) -> None:
@@ -253,17 +247,14 @@ def test_a_dtype_runs_on_a_gpu_without_more(with_i8: Project) -> None:
 
 @pytest.fixture
 def other(repository: Project) -> Project:
-    """A backend of the family of GPUs: its file, and the driver that it has in place of a vendor's."""
+    """A backend like another one: its driver, and what opens its libraries, are those of that one."""
     (repository.root / "spec/backends/other.yaml").write_text(OTHER, encoding="utf-8")
-    driver = repository.root / "templates/tallow/other_backend/driver.py"
-    driver.parent.mkdir()
-    driver.write_text(DRIVER, encoding="utf-8")
     add_tests(repository)
     return repository.generate()
 
 
-def test_a_backend_on_gpus_is_its_file_and_a_driver(other: Project) -> None:
-    assert edited(other) == ["spec/backends/other.yaml", "templates/tallow/other_backend/driver.py"]
+def test_a_backend_like_another_one_is_one_file(other: Project) -> None:
+    assert edited(other) == ["spec/backends/other.yaml"]
     code = """
 import tallow
 from tallow.other_backend import OtherDevice, OtherStorage, is_available
@@ -279,12 +270,12 @@ except tallow.BackendUnavailable as error:
     assert run(other, "-c", code, ROCM_PATH="").splitlines() == [
         "True",
         "{'an example of a cell that differs'}",
-        "{'matmul.by_kernel'}",
+        "{'hipblas: matmul.by_library or matmul.by_kernel'}",
         "BackendUnavailable False",
     ]
 
 
 @pytest.mark.full
-def test_a_backend_on_gpus_conforms(other: Project) -> None:
+def test_a_backend_like_another_one_conforms(other: Project) -> None:
     some = "exp or add or sum or matmul or gather or scatter_add or conv1d or apply_op1 or storage or rand_uniform_f64"
     conform(other, "--device", "other", "-k", f"test_cell and f32 and ({some})", **on_hip_host(other))

@@ -101,11 +101,17 @@ class GpuView:
     """The modules of one backend of the family gpu."""
 
     backend: Backend
+    homes: Mapping[str, str]  # where the driver, and what opens libraries, is imported from
 
 
 def gpu_backend(spec: Spec, member: str | None) -> GpuView:
     """The backend whose runtime is the subpackage `member`."""
-    return GpuView(backend_of(spec, member))
+    backend = backend_of(spec, member)
+    homes = {}
+    for module in ("driver", *(library.module for library in backend.libraries)):
+        package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
+        homes[module] = f".{module}" if package == backend.package else f"..{package}.{module}"
+    return GpuView(backend, homes)
 
 
 @dataclass(frozen=True)
