@@ -13,6 +13,12 @@ from click.testing import Result
 
 from .project import Project
 
+# The types of the small project's dtypes, and what its kernels call.
+HEADER = """\
+using uint8_t = unsigned char;
+struct f16 {};
+template <typename T> void apply() {}
+"""
 KERNELS = """\
 doc: {name} each element.
 headers: [{header}]
@@ -153,7 +159,7 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     templates.mkdir()
     (templates / "{family}.hip").touch()
     for name, header in (("Scale", "common.hpp"), ("Shift", "other.hpp")):
-        (templates / header).write_text("template <typename T> void apply() {}\n", encoding="utf-8")
+        (templates / header).write_text(HEADER, encoding="utf-8")
         text = KERNELS.format(name=name, header=header)
         (small.root / f"spec/kernels/{name.lower()}.yaml").write_text(text, encoding="utf-8")
         (made.kernels / f"{name.lower()}.hip").write_text(f'#include "{header}"\n', encoding="utf-8")

@@ -12,9 +12,11 @@ from opgen.cli import read_spec
 
 from .conftest import REPOSITORY, Machine, machine_code, names
 
-BYTES = {dtype.name: dtype.bytes for dtype in read_spec(REPOSITORY).dtypes}
+SPEC = read_spec(REPOSITORY)
+BYTES = {dtype.name: dtype.bytes for dtype in SPEC.dtypes}
+RESULTS = {functor.name: functor.result for kind in SPEC.functors.values() for functor in kind.functors}
 # Without --full, one kernel of so many is looked at.
-SAMPLE = {"unary": 12, "binary": 12, "cast": 6, "fill": 1}
+SAMPLE = {"unary": 12, "binary": 12, "fill": 1}
 # 16 bytes, as GCN and CDNA call them, and as RDNA 3 and later do.
 WHOLE = r"(?:dwordx4|b128)\b"
 # What ends a block of instructions that run together.
@@ -23,12 +25,12 @@ BRANCH = re.compile(r"\bs_c?branch\w*")
 
 def widths(kernel: str) -> tuple[int, int]:
     """The bytes of an element that a kernel loads, 0 for none, and of one that it stores."""
-    first, *rest = kernel.split("_")
-    if first == "fill":
-        return 0, int(rest[0].removeprefix("b")) // 8
-    if first == "cast":
-        return BYTES[rest[0]], BYTES[rest[1]]
-    return (BYTES[rest[-2]],) * 2
+    op, _, last = kernel.removesuffix("_contiguous").rpartition("_")
+    if op == "fill":
+        return 0, int(last.removeprefix("b")) // 8
+    if op.startswith("to_dtype_"):
+        return BYTES[last], BYTES[op.removeprefix("to_dtype_")]
+    return BYTES[last], BYTES[RESULTS[op] or last]
 
 
 @pytest.mark.parametrize(("target", "family"), list(product(("gfx90a", "gfx1100"), SAMPLE)))
