@@ -97,21 +97,33 @@ def _relative(package: str, backend: Backend) -> str:
 
 
 @dataclass(frozen=True)
+class LibraryRow:
+    """A vendor's library, and the class that opens it."""
+
+    name: str
+    class_name: str
+    home: str  # the module of the class, as it is imported
+
+
+@dataclass(frozen=True)
 class GpuView:
     """The modules of one backend of the family gpu."""
 
     backend: Backend
-    homes: Mapping[str, str]  # where the driver, and what opens libraries, is imported from
+    driver: str  # its module, as it is imported
+    libraries: tuple[LibraryRow, ...]
 
 
 def gpu_backend(spec: Spec, member: str | None) -> GpuView:
     """The backend whose runtime is the subpackage `member`."""
     backend = backend_of(spec, member)
-    homes = {}
-    for module in ("driver", *(library.module for library in backend.libraries)):
+
+    def home(module: str) -> str:
         package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
-        homes[module] = f".{module}" if package == backend.package else f"..{package}.{module}"
-    return GpuView(backend, homes)
+        return f".{module}" if package == backend.package else f"..{package}.{module}"
+
+    rows = (LibraryRow(library.name, library.class_name, home(library.module)) for library in backend.libraries)
+    return GpuView(backend, home("driver"), tuple(rows))
 
 
 @dataclass(frozen=True)
