@@ -1,7 +1,7 @@
 """Views of what tells the backends apart: their choice at import, the dummies, the ops, and the ops of users."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.model import Backend, Spec
 from opgen.views.dispatch import backend_classes, custom_class, ops_names
@@ -13,8 +13,7 @@ def backend_of(spec: Spec, package: str | None) -> Backend:
     return next(backend for backend in spec.backends if backend.package == package)
 
 
-@dataclass(frozen=True)
-class ImportView:
+class ImportView(NamedTuple):
     """Where the classes and the ops of one backend come from."""
 
     condition: str | None  # where its runtime is imported, and its dummy elsewhere
@@ -23,8 +22,7 @@ class ImportView:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class BackendsView:
+class BackendsView(NamedTuple):
     """backends.py: the classes of every backend, the runtime's or the dummy's."""
 
     backends: tuple[ImportView, ...]
@@ -49,8 +47,7 @@ def _import(backend: Backend) -> ImportView:
     return ImportView(condition or None, backend.package, dummy, (*classes, f"ops as {backend.name}"))
 
 
-@dataclass(frozen=True)
-class DummyView:
+class DummyView(NamedTuple):
     """A dummy module."""
 
     name: str
@@ -65,8 +62,7 @@ def dummy_backend(spec: Spec, member: str | None) -> DummyView:
     return DummyView(backend.name, backend.class_prefix, reason)
 
 
-@dataclass(frozen=True)
-class OpsView:
+class OpsView(NamedTuple):
     """ops/__init__.py of a backend: where each module is that its cells name."""
 
     name: str
@@ -96,8 +92,7 @@ def _relative(package: str, backend: Backend) -> str:
     return "." if package == backend.package else f"...{package}.ops"
 
 
-@dataclass(frozen=True)
-class LibraryRow:
+class LibraryRow(NamedTuple):
     """A vendor's library, and the class that opens it."""
 
     name: str
@@ -105,8 +100,7 @@ class LibraryRow:
     home: str  # the module of the class, as it is imported
 
 
-@dataclass(frozen=True)
-class GpuView:
+class GpuView(NamedTuple):
     """The modules of one backend of the family gpu."""
 
     backend: Backend
@@ -126,8 +120,7 @@ def gpu_backend(spec: Spec, member: str | None) -> GpuView:
     return GpuView(backend, home("driver"), tuple(rows))
 
 
-@dataclass(frozen=True)
-class ForwardView:
+class ForwardView(NamedTuple):
     """The method of a user's op for one backend."""
 
     backend: str
@@ -135,8 +128,7 @@ class ForwardView:
     returns: str
 
 
-@dataclass(frozen=True)
-class CustomClassView:
+class CustomClassView(NamedTuple):
     """One of CustomOp1..3 and InplaceOp1..3."""
 
     name: str
@@ -145,8 +137,7 @@ class CustomClassView:
     forwards: tuple[ForwardView, ...]
 
 
-@dataclass(frozen=True)
-class CustomOpView:
+class CustomOpView(NamedTuple):
     """custom_op.py: the classes that users derive their ops from."""
 
     storages: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.arguments import accepted, border
 from opgen.fields import Names
@@ -11,16 +11,14 @@ from opgen.model import Backend, Family, FunctionCall, Lowering, Method, Operand
 from opgen.views.python import quoted
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(NamedTuple):
     """A part of a branch that raises UnsupportedDType."""
 
     condition: str | None  # None where it holds for everything
     reason: str
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """A call that a branch prefers to the one in its last line."""
 
     condition: str | None  # on dtypes and ops; None where it holds for all
@@ -28,8 +26,7 @@ class Attempt:
     call: str
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(NamedTuple):
     """The case of one backend."""
 
     backend: str
@@ -39,8 +36,7 @@ class Branch:
     call: str | None  # what is done in the end; None where nothing is supported
 
 
-@dataclass(frozen=True)
-class MethodView:
+class MethodView(NamedTuple):
     """A method of the dispatch."""
 
     name: str
@@ -324,8 +320,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
     )
 
 
-@dataclass(frozen=True)
-class _Conditions:
+class _Conditions(NamedTuple):
     """How a branch asks for some ops and dtypes of a method."""
 
     spec: Spec
@@ -355,8 +350,7 @@ class _Conditions:
         return " and ".join(parts) or None
 
 
-@dataclass(frozen=True)
-class FamilyView:
+class FamilyView(NamedTuple):
     """One family's module."""
 
     doc: str
@@ -404,8 +398,7 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
     )
 
 
-@dataclass(frozen=True)
-class StoragePackageView:
+class StoragePackageView(NamedTuple):
     """storage/__init__.py: the class Storage made of the families."""
 
     families: tuple[tuple[str, str], ...]  # module and class
@@ -418,8 +411,7 @@ def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     return StoragePackageView(tuple((family.name, mixin_name(family)) for family in spec.families), classes)
 
 
-@dataclass(frozen=True)
-class StorageBaseView:
+class StorageBaseView(NamedTuple):
     """storage/base.py: what the families share."""
 
     backends: tuple[Backend, ...]
@@ -431,8 +423,7 @@ def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     return StorageBaseView(spec.backends, backend_classes(spec, "Storage"))
 
 
-@dataclass(frozen=True)
-class OpenerView:
+class OpenerView(NamedTuple):
     """How a device of one backend is opened and named."""
 
     name: str
@@ -444,8 +435,7 @@ class OpenerView:
     dlpack: int
 
 
-@dataclass(frozen=True)
-class DeviceView:
+class DeviceView(NamedTuple):
     """device.py."""
 
     doc: str

@@ -1,13 +1,12 @@
 """The view of dtype.py."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.model import DType, Spec
 from opgen.views.python import quoted
 
 
-@dataclass(frozen=True)
-class DTypeRow:
+class DTypeRow(NamedTuple):
     """A member of the enum DType."""
 
     name: str
@@ -16,16 +15,14 @@ class DTypeRow:
     facts: str
 
 
-@dataclass(frozen=True)
-class GroupRow:
+class GroupRow(NamedTuple):
     """A set of dtypes."""
 
     name: str
     assignment: str
 
 
-@dataclass(frozen=True)
-class DTypeView:
+class DTypeView(NamedTuple):
     """dtype.py."""
 
     dtypes: tuple[DTypeRow, ...]

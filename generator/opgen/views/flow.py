@@ -1,7 +1,7 @@
 """The view of flow.svg, the picture of how a spec becomes a package and how a call finds its backend."""
 
-from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 from opgen.model import Backend, Spec
 
@@ -9,8 +9,7 @@ from opgen.model import Backend, Spec
 _TOP, _STEP, _ROW = 208, 38, 30
 
 
-@dataclass(frozen=True)
-class BackendRow:
+class BackendRow(NamedTuple):
     """A backend's storage: what it is called, what does its work, and where that is drawn."""
 
     storage: str
@@ -21,8 +20,7 @@ class BackendRow:
     arrow: int
 
 
-@dataclass(frozen=True)
-class FlowView:
+class FlowView(NamedTuple):
     """The picture. Of the coordinates, those that depend on how many backends there are."""
 
     height: int

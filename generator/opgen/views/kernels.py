@@ -1,8 +1,7 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
@@ -10,8 +9,7 @@ from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec
 from opgen.views.python import comment
 
 
-@dataclass(frozen=True)
-class StructRow:
+class StructRow(NamedTuple):
     """A struct in C++."""
 
     name: str
@@ -19,8 +17,7 @@ class StructRow:
     size: int
 
 
-@dataclass(frozen=True)
-class FunctorRow:
+class FunctorRow(NamedTuple):
     """A functor in C++."""
 
     name: str
@@ -33,8 +30,7 @@ class FunctorRow:
     expression: str
 
 
-@dataclass(frozen=True)
-class MonoidRow:
+class MonoidRow(NamedTuple):
     """A reduction in C++."""
 
     name: str
@@ -45,8 +41,7 @@ class MonoidRow:
     combine: str
 
 
-@dataclass(frozen=True)
-class KernelRow:
+class KernelRow(NamedTuple):
     """One kernel."""
 
     name: str
@@ -54,8 +49,7 @@ class KernelRow:
     call: str
 
 
-@dataclass(frozen=True)
-class FamilyView:
+class FamilyView(NamedTuple):
     """One family's HIP source."""
 
     doc: str
@@ -189,8 +183,7 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
     return spec.groups.get(texts[0], texts) if len(texts) == 1 else texts
 
 
-@dataclass(frozen=True)
-class PackerRow:
+class PackerRow(NamedTuple):
     """The packer of a struct."""
 
     name: str
@@ -198,8 +191,7 @@ class PackerRow:
     format: str
 
 
-@dataclass(frozen=True)
-class ArgumentsView:
+class ArgumentsView(NamedTuple):
     """kernels/arguments.py."""
 
     packers: tuple[PackerRow, ...]
@@ -214,8 +206,7 @@ def arguments(spec: Spec, _: str | None) -> ArgumentsView:
     )
 
 
-@dataclass(frozen=True)
-class ConstantRow:
+class ConstantRow(NamedTuple):
     """A number, or one for each size of an element in bytes."""
 
     name: str
@@ -226,8 +217,7 @@ class ConstantRow:
     by_bytes: tuple[tuple[int, int], ...]  # empty of a number alone
 
 
-@dataclass(frozen=True)
-class ConstantsView:
+class ConstantsView(NamedTuple):
     """kernels/constants.hpp and kernels/constants.py."""
 
     max_rank: int
@@ -244,8 +234,7 @@ def constants(spec: Spec, _: str | None) -> ConstantsView:
     return ConstantsView(spec.package.max_rank, tuple(rows))
 
 
-@dataclass(frozen=True)
-class TraitsRow:
+class TraitsRow(NamedTuple):
     """The C++ type of a dtype."""
 
     name: str
@@ -254,8 +243,7 @@ class TraitsRow:
     traits: str  # what its traits are
 
 
-@dataclass(frozen=True)
-class DTypesView:
+class DTypesView(NamedTuple):
     """kernels/dtypes.hpp."""
 
     dtypes: tuple[TraitsRow, ...]

@@ -1,14 +1,13 @@
 """Views of the vendors' libraries: their functions as ctypes takes them."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.libraries import C_TYPES
 from opgen.model import Spec
 from opgen.views.python import quoted
 
 
-@dataclass(frozen=True)
-class FunctionsView:
+class FunctionsView(NamedTuple):
     """A library's table of functions."""
 
     doc: str

@@ -1,14 +1,13 @@
 """Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec, sentence
 from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant, op_classes
 
 
-@dataclass(frozen=True)
-class OpRow:
+class OpRow(NamedTuple):
     """A member of an op's enum."""
 
     name: str
@@ -22,8 +21,7 @@ class OpRow:
     doc: str
 
 
-@dataclass(frozen=True)
-class OpClass:
+class OpClass(NamedTuple):
     """An enum of functors."""
 
     name: str
@@ -31,8 +29,7 @@ class OpClass:
     rows: tuple[OpRow, ...]
 
 
-@dataclass(frozen=True)
-class OpView:
+class OpView(NamedTuple):
     """op.py."""
 
     groups: tuple[str, ...]
@@ -75,8 +72,7 @@ def op_module(spec: Spec, _: str | None) -> OpView:
     return OpView(tuple(group.upper() for group in spec.groups), tuple(reasons), tuple(classes))
 
 
-@dataclass(frozen=True)
-class FunctionView:
+class FunctionView(NamedTuple):
     """The NumPy function of an elementwise op."""
 
     name: str
@@ -88,8 +84,7 @@ class FunctionView:
     is_one_step: bool  # NumPy makes one pass over the operands
 
 
-@dataclass(frozen=True)
-class FunctorsView:
+class FunctorsView(NamedTuple):
     """functors.py of the backend that computes with NumPy."""
 
     classes: tuple[str, ...]
@@ -157,8 +152,7 @@ def _classes(spec: Spec) -> tuple[str, ...]:
     return (*op_classes(spec), *own)
 
 
-@dataclass(frozen=True)
-class TensorMethodView:
+class TensorMethodView(NamedTuple):
     """A tensor method that is one op."""
 
     name: str
@@ -167,8 +161,7 @@ class TensorMethodView:
     body: str
 
 
-@dataclass(frozen=True)
-class TensorOpsView:
+class TensorOpsView(NamedTuple):
     """tensor/ops.py."""
 
     classes: tuple[str, ...]

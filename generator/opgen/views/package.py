@@ -1,23 +1,21 @@
 """Views of the package as a whole: its metadata, its README, its __init__ and its limits."""
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.matrix import cells
 from opgen.model import Package, Spec
 from opgen.views.dispatch import custom_class, op_classes
 
 
-@dataclass(frozen=True)
-class ExtraView:
+class ExtraView(NamedTuple):
     """The optional dependencies of one backend."""
 
     name: str
     requires: str
 
 
-@dataclass(frozen=True)
-class SupportRow:
+class SupportRow(NamedTuple):
     """How many cells of a backend have which status."""
 
     backend: str
@@ -26,8 +24,7 @@ class SupportRow:
     unsupported: int
 
 
-@dataclass(frozen=True)
-class PackageView:
+class PackageView(NamedTuple):
     """What pyproject.toml, README.md and __init__.py say."""
 
     package: Package
@@ -113,8 +110,7 @@ def package(spec: Spec, _: str | None) -> PackageView:
     )
 
 
-@dataclass(frozen=True)
-class LimitsView:
+class LimitsView(NamedTuple):
     """limits.py."""
 
     max_rank: int

@@ -1,23 +1,21 @@
 """The view of support.py: the support matrix as a table, cells that differ in op or dtype alone in one row."""
 
 import textwrap
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from opgen.matrix import cells
 from opgen.model import Spec
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 
-@dataclass(frozen=True)
-class SupportRow:
+class SupportRow(NamedTuple):
     """A row of the table: the cells of some ops and dtypes that are alike otherwise."""
 
     head: str  # backend | status | dtypes | via | reason
     ops: tuple[str, ...]  # lines of `method` or `method.op`
 
 
-@dataclass(frozen=True)
-class SupportView:
+class SupportView(NamedTuple):
     """support.py."""
 
     group_rows: tuple[str, ...]  # name: dtypes of each group in use
