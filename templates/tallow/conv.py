@@ -34,9 +34,9 @@ class Params:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             given, least = getattr(self, name), 1 if name in _AT_LEAST_1 else 0
-            if type(given) is not int:
-                object.__setattr__(self, name, integer(self.op, name, given))
-            size: int = getattr(self, name)
+            size = integer(self.op, name, given)
+            if size is not given:
+                object.__setattr__(self, name, size)
             if size < least:
                 raise InvalidArgument(self.op, f"{name} is {least} or more, not {size}")
             if size > _LONGEST_STEP and name in _STEPS:

@@ -158,6 +158,11 @@ def test_params_give_the_sizes_of_the_result() -> None:
     assert image.kernel_dims == (4, 3, 3, 2)
 
 
+def test_params_refuse_sizes_that_no_error_could_print() -> None:
+    with pytest.raises(InvalidArgument, match="conv1d: k_size must have at most 256 bits"):
+        ParamsConv1D(b_size=2, l_in=10, c_out=3, c_in=4, k_size=10**5000, padding=1, stride=2, dilation=2)
+
+
 def test_pooling(device: Device) -> None:
     x = numbers((2, 3, 5, 6))
     tensor = Tensor(x, device=device)
