@@ -118,9 +118,10 @@ def _missing(
     if module not in folders:
         yield module
         return
+    own = frozenset(_WORD.findall(defined))
     for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
         inner = module / name
-        if _file(inner) not in texts and inner not in folders and name not in _WORD.findall(defined):
+        if _file(inner) not in texts and inner not in folders and name not in own:
             yield inner
 
 

@@ -407,8 +407,8 @@ class StoragePackageView(NamedTuple):
 
 def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     """The package that makes one class of the families' methods."""
-    classes = tuple(mixin_name(family) for family in spec.families)
-    return StoragePackageView(tuple((family.name, mixin_name(family)) for family in spec.families), classes)
+    families = tuple((family.name, mixin_name(family)) for family in spec.families)
+    return StoragePackageView(families, tuple(mixin for _, mixin in families))
 
 
 class StorageBaseView(NamedTuple):

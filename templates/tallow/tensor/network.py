@@ -80,9 +80,8 @@ class NetworkMethods(ViewMethods):
         steps: Mapping[str, int],
     ) -> Self:
         """The convolution of each group of channels, one after another."""
-        op = params_type.op
-        groups = integer(op, "the number of groups", groups)
-        self._check_channels(op, kernel, params_type, groups)
+        groups = integer(params_type.op, "the number of groups", groups)
+        self._check_channels(kernel, params_type, groups)
         width, depth = self.shape[1] // groups, kernel.shape[0] // groups
         names, parts = params_type.input_names + params_type.kernel_names, []
         for group in range(groups):
@@ -93,7 +92,8 @@ class NetworkMethods(ViewMethods):
             parts.append(self._new(storage, Layout.contiguous(params.out_dims)))
         return cat(parts, 1) if groups > 1 else parts[0]
 
-    def _check_channels(self, op: str, kernel: Self, params_type: type[Params], groups: int) -> None:
+    def _check_channels(self, kernel: Self, params_type: type[Params], groups: int) -> None:
+        op = params_type.op
         require_tensors(op, kernel=kernel)
         shapes, rank = (self.shape, kernel.shape), len(params_type.input_names)
         if self.rank != rank or kernel.rank != rank:
