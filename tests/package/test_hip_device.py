@@ -75,10 +75,29 @@ def test_properties_make_sense():
     assert found.wave_size in (32, 64)
     assert found.multi_processor_count > 0
     assert found.max_threads_per_block >= 256
+    assert min(found.max_threads_dim) >= 64
+    assert max(found.max_threads_dim) <= found.max_threads_per_block
     assert min(found.max_grid) >= 65_535
     assert found.shared_memory_per_block >= 32_768
+    assert found.shared_memory_per_multiprocessor >= found.shared_memory_per_block
+    assert found.regs_per_multiprocessor >= found.regs_per_block >= found.max_threads_per_block
+    assert found.max_threads_per_multi_processor >= found.max_threads_per_block
+    assert 100_000 <= found.clock_rate <= 10_000_000, "not in kHz"
     assert len(found.uuid.bytes) == 16
     assert found.pci.count(":") == 2
+
+
+def test_properties_are_hips_own():
+    raw = hip.hipGetDeviceProperties(0)[1]
+    found = HipDevice(0).properties
+    assert found.max_threads_dim == tuple(raw.maxThreadsDim)
+    assert found.max_grid == tuple(raw.maxGridSize)
+    assert found.regs_per_block == raw.regsPerBlock
+    assert found.max_threads_per_multi_processor == raw.maxThreadsPerMultiProcessor
+    assert found.max_blocks_per_multi_processor == raw.maxBlocksPerMultiProcessor
+    assert found.shared_memory_per_multiprocessor == raw.maxSharedMemoryPerMultiProcessor
+    assert found.regs_per_multiprocessor == raw.regsPerMultiprocessor
+    assert found.clock_rate == raw.clockRate
 
 
 @pytest.mark.parametrize(

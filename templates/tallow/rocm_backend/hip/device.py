@@ -42,7 +42,11 @@ class HipMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HipDeviceProp:
-    """What tallow uses of HIP's device properties; sizes in bytes, the memory's clock in kHz, its bus in bits."""
+    """HIP's properties of a device: sizes in bytes, clocks in kHz, the memory's bus in bits, registers of 32 bits.
+
+    Limits are per block, per dim of a block (x, y, z), per dim of a grid, or per multiprocessor, which the blocks that
+    are at work on one share.
+    """
 
     name: str
     gcn_arch_name: str
@@ -51,8 +55,15 @@ class HipDeviceProp:
     wave_size: int
     multi_processor_count: int
     max_threads_per_block: int
+    max_threads_dim: tuple[int, int, int]
     max_grid: tuple[int, int, int]
     shared_memory_per_block: int
+    regs_per_block: int
+    max_threads_per_multi_processor: int
+    max_blocks_per_multi_processor: int
+    shared_memory_per_multiprocessor: int
+    regs_per_multiprocessor: int
+    clock_rate: int
     total_memory: int
     l2_cache_size: int
     memory_clock: int
@@ -158,6 +169,7 @@ def runtime_version() -> tuple[int, int, int]:
 def _properties(ordinal: int) -> HipDeviceProp:
     fork.require_own()
     found = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
+    threads_x, threads_y, threads_z = found.maxThreadsDim
     grid_x, grid_y, grid_z = found.maxGridSize
     return HipDeviceProp(
         name=found.name,
@@ -167,8 +179,15 @@ def _properties(ordinal: int) -> HipDeviceProp:
         wave_size=found.warpSize,
         multi_processor_count=found.multiProcessorCount,
         max_threads_per_block=found.maxThreadsPerBlock,
+        max_threads_dim=(threads_x, threads_y, threads_z),
         max_grid=(grid_x, grid_y, grid_z),
         shared_memory_per_block=found.sharedMemPerBlock,
+        regs_per_block=found.regsPerBlock,
+        max_threads_per_multi_processor=found.maxThreadsPerMultiProcessor,
+        max_blocks_per_multi_processor=found.maxBlocksPerMultiProcessor,
+        shared_memory_per_multiprocessor=found.maxSharedMemoryPerMultiProcessor,
+        regs_per_multiprocessor=found.regsPerMultiprocessor,
+        clock_rate=found.clockRate,
         total_memory=found.totalGlobalMem,
         l2_cache_size=found.l2CacheSize,
         memory_clock=found.memoryClockRate,
