@@ -5,10 +5,27 @@ it calls a function of a backend; indexes alone are left to it.
 """
 
 from abc import abstractmethod
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Self
 
 from .dtype import Array, DType
 from .layout import Layout
+
+
+class Part(NamedTuple):
+    """Elements that a device reads: `read_into(target, begin)` fills `target` with their bytes from `begin` on.
+
+    Several threads may call it at once.
+    """
+
+    dtype: DType
+    length: int
+    read_into: Callable[[memoryview, int], None]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return self.length * self.dtype.itemsize
 
 
 # No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
@@ -50,6 +67,13 @@ class BackendDevice:
     @abstractmethod
     def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:
         """The elements of another library's tensor on this device, shared where possible. Booleans become u8."""
+
+    @abstractmethod
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[BackendStorage]:
+        """New storages of parts, all allocated before the first one is read. Raises OutOfMemory.
+
+        `progress` is called with the bytes that were read so far.
+        """
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, BackendDevice) and self.ordinal == other.ordinal

@@ -8,6 +8,7 @@ pickling.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -137,6 +138,20 @@ class InvalidIndex(TallowError, IndexError):
         if self.size == 0:
             return f"{self.op}: index {self.index} is out of range: the dim has no elements"
         return f"{self.op}: index {self.index} is out of range; use one from 0 to {self.size - 1}"
+
+
+class MissingTensor(TallowError, KeyError):
+    """A file has no tensor of a name; `close` are those whose names are like it."""
+
+    def __init__(self, op: str, name: object, close: Sequence[str]) -> None:
+        super().__init__(op, name, close)
+        self.op = op
+        self.name = name
+        self.close = close
+
+    def __str__(self) -> str:
+        advice = f"did you mean {' or '.join(map(repr, self.close))}?" if self.close else "list(file) gives all names"
+        return f"{self.op}: there is no tensor {shown(self.name)}; {advice}"
 
 
 class EmptyTensor(TallowError, ValueError):

@@ -163,7 +163,9 @@ FITTING: dict[str, list[Value]] = {
     "dtype": values("np.dtype('float32'); np.dtype('int8')"),
     "dict": values("{}; {'a': 'b'}"),
     "Mapping": values("{}; {'a': ramp(d, DType.F32, 2)}; {'a': ramp(d, DType.I64, 4), 'b': ramp(d, DType.U8, 1)}"),
-    "PathLike": values("'made.safetensors'; 'not/there'; '.'; Path('made.safetensors')"),
+    "PathLike": values(
+        "'made.safetensors'; 'not/there'; '.'; 'x.json'; Path('made.safetensors'); bytes(8); ['made.safetensors'] * 2"
+    ),
     "SupportsDLPack": values("np.ones((2, 3), np.float32); np.ones((4, 2))[::2]; np.array([True])") + TENSORS,
     "Index": values("0; -1; slice(1, None); slice(None, None, 2); None; ...; (0, ...); (slice(0, 0), 1)"),
     "ParamsConv1D": params("ParamsConv1D", "**LINE"),
@@ -213,6 +215,8 @@ _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
 # Calls whose arguments must fit each other, as they hardly ever do by chance: what each is called on, and these.
 BASES = {
+    "load_safetensors": (None, "'made.safetensors'; 'cpu'; print"),
+    "open_safetensors": (None, "'made.safetensors'; 'cpu'"),
     "BinaryOp": (None, "'add'"),
     "CmpOp": (None, "'eq'"),
     "ReduceOp": (None, "'sum'"),

@@ -24,7 +24,7 @@ PROTOCOL = {
     "Tensor.__format__": (ValueError, TypeError),
 }
 # Devices, and a file.
-MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors")
+MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors", "open_safetensors")
 ROOM = 1 << 30
 
 

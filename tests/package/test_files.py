@@ -95,7 +95,7 @@ def test_what_no_file_can_hold_is_refused(path: Path, arguments: tuple[Any, ...]
     assert names(path.parent) == [path.name]
 
 
-@pytest.mark.parametrize("wrong", [5, None, b"x", "a\0b", "\ud800", open])
+@pytest.mark.parametrize("wrong", [5, None, "a\0b", "\ud800", open])
 @pytest.mark.parametrize("call", [lambda path: save_safetensors(ONE, path), load_safetensors])
 def test_what_names_no_file_is_refused(call: Callable[[Any], object], wrong: object) -> None:
     with pytest.raises(InvalidArgument, match=r"_safetensors: path: .* names no file; give a str or a pathlib.Path"):

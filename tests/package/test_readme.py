@@ -21,7 +21,8 @@ def readme() -> str:
     return README.read_text(encoding="utf-8")
 
 
-def test_sessions_give_what_they_show() -> None:
+def test_sessions_give_what_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     # One session in several parts: what a part names, the parts after it use.
     session = "\n".join(SESSION.findall(readme()))
     test = doctest.DocTestParser().get_doctest(session, {}, README.name, str(README), 0)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
-from ..backend import BackendDevice
+from ..backend import BackendDevice, Part
 from ..dtype import Array
 from ..error import InvalidArgument
 from ..layout import Layout
@@ -36,6 +37,9 @@ class CpuDevice(BackendDevice):
     def storage(self, array: Array) -> CpuStorage:
         """A storage with a copy of a NumPy array's elements."""
         return memory.from_array(self, array)
+
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
+        return memory.load(self, parts, progress)
 
     def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
         array = np.from_dlpack(source)

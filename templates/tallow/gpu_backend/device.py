@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..backend import BackendDevice
+from ..backend import BackendDevice, Part
 from ..dtype import Array, DType
 from ..error import BackendUnavailable
 from ..layout import Layout
@@ -68,6 +68,20 @@ class GpuDevice(BackendDevice):
         result = self.empty(dtype, array.size)
         self.driver.copy_to_device(result.memory.address, array)
         return result
+
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
+        storages = [self.empty(part.dtype, part.length) for part in parts]
+        staging = np.empty(1 << 24, np.uint8)
+        done = 0
+        for part, storage in zip(parts, storages, strict=True):
+            for begin in range(0, part.nbytes, staging.nbytes):
+                piece = staging[: part.nbytes - begin]
+                part.read_into(piece.data, begin)
+                self.driver.copy_to_device(storage.memory.address + begin, piece)
+                done += piece.nbytes
+                if progress is not None:
+                    progress(done)
+        return storages
 
     def from_dlpack(self, source: Any) -> tuple[GpuStorage, Layout]:
         from .dlpack import take

@@ -1,4 +1,4 @@
-"""Tensors in files, in the safetensors format."""
+"""Tensors written to files, in the safetensors format."""
 
 from __future__ import annotations
 
@@ -14,26 +14,13 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from ..atomic import replacing
-from ..device import Device
-from ..dtype import DType
-from ..error import FileError, InvalidArgument, MissingFile
-from ..layout import Layout
-from .base import TensorBase, device_of
+from ..error import InvalidArgument
+from .base import TensorBase
+from .safetensors import LARGEST_HEADER, LENGTH_BYTES, METADATA, checked_path, told
 from .tensor import Tensor
 
-# The key of the header that holds the text, and so no tensor.
-_METADATA: Final = "__metadata__"
-# What readers take of a header, in bytes, and a multiple of where the elements begin.
-_LARGEST_HEADER: Final = 100_000_000
+# A multiple of where the elements begin.
 _ALIGNMENT: Final = 8
-
-# What to do where the system refuses.
-_CHOOSE_ANOTHER: Final = "choose another path"
-_ADVICE: Final = {
-    errno.EISDIR: "give the path of a file",
-    errno.ENOSPC: "make room on the disk, or choose another one",
-    errno.EDQUOT: "make room on the disk, or choose another one",
-}
 
 
 def save_safetensors(
@@ -50,60 +37,14 @@ def save_safetensors(
     cannot be written.
     """
     operation = "save_safetensors"
-    name = _checked_path(operation, path)
+    name = checked_path(operation, path)
     # The widest first, as the library of the format writes them: so each is aligned.
     entries = sorted(_checked_tensors(tensors).items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0]))
     header = _header(entries, {} if metadata is None else _checked_metadata(metadata))
-    with _told(operation, name), _opened(name) as stream:
+    with told(operation, name), _opened(name) as stream:
         stream.write(header)
         for _, tensor in entries:
             stream.write(tensor.numpy().reshape(-1).view(np.uint8).data)
-
-
-def load_safetensors(path: str | os.PathLike[str], device: Device | str | None = None) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file to a device, by default the CPU.
-
-    Booleans become u8. `FileError` where the file cannot be read, `MissingFile` where there is none; `InvalidArgument`
-    if it is no such file, was cut short, or has a tensor of a dtype or a rank that tallow lacks.
-    """
-    from safetensors import SafetensorError, deserialize
-
-    operation = "load_safetensors"
-    name = _checked_path(operation, path)
-    target = device_of(device)
-    with _told(operation, name):
-        content = Path(name).read_bytes()
-    try:
-        entries = deserialize(content)  # type: ignore[no-untyped-call]
-    except SafetensorError as error:
-        reason = f"path '{name}' is no safetensors file, or was cut short ({error}); write it with save_safetensors"
-        raise InvalidArgument(operation, reason) from error
-    dtypes = {dtype.safetensors: dtype for dtype in DType} | {"BOOL": DType.U8}
-    tensors = {}
-    for tensor, entry in sorted(entries):
-        subject = f"path '{name}': tensor '{tensor}'"
-        dtype = dtypes.get(entry["dtype"])
-        if dtype is None:
-            reason = f"{subject} has dtype {entry['dtype']}; convert it to one of {', '.join(dtypes)}"
-            raise InvalidArgument(operation, reason)
-        try:
-            layout = Layout.contiguous(entry["shape"])
-        except InvalidArgument as error:
-            raise InvalidArgument(operation, f"{subject}: {error.reason}") from None
-        array = np.frombuffer(entry["data"], dtype.numpy)
-        tensors[tensor] = Tensor._new(target.storage_owned(array), layout)
-    return tensors
-
-
-def _checked_path(operation: str, path: object) -> str:
-    try:
-        name = os.fspath(path)  # type: ignore[call-overload]
-        is_path = isinstance(name, str) and b"\0" not in os.fsencode(name)
-    except (TypeError, UnicodeEncodeError):
-        is_path = False
-    if not is_path:
-        raise InvalidArgument(operation, f"path: {path!r} names no file; give a str or a pathlib.Path")
-    return str(name)
 
 
 def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
@@ -113,7 +54,7 @@ def _checked_tensors(tensors: object) -> Mapping[str, Tensor]:
         raise InvalidArgument(operation, reason)
     for name, tensor in tensors.items():
         _require_text("tensors: the name", name)
-        if name == _METADATA:
+        if name == METADATA:
             raise InvalidArgument(operation, f"tensors: the format keeps the name '{name}' to itself; choose another")
         if not isinstance(tensor, TensorBase):
             reason = f"tensors: '{name}' must be a Tensor, not of type {type(tensor).__name__}"
@@ -141,7 +82,7 @@ def _require_text(what: str, text: object) -> None:
 
 def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> bytes:
     """What stands before the elements: the length of a JSON object, and that object, padded to a multiple of 8."""
-    described: dict[str, object] = {_METADATA: metadata} if metadata else {}
+    described: dict[str, object] = {METADATA: metadata} if metadata else {}
     begin = 0
     for name, tensor in entries:
         end = begin + tensor.elem_count * tensor.dtype.itemsize
@@ -149,10 +90,10 @@ def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> byte
         begin = end
     text = json.dumps(described, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    if len(text) > _LARGEST_HEADER:
-        reason = f"tensors and metadata: names, shapes and texts take {len(text)} bytes; readers take {_LARGEST_HEADER}"
+    if len(text) > LARGEST_HEADER:
+        reason = f"tensors and metadata: names, shapes and texts take {len(text)} bytes; readers take {LARGEST_HEADER}"
         raise InvalidArgument("save_safetensors", f"{reason}, so use shorter ones or several files")
-    return len(text).to_bytes(8, "little") + text
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 @contextmanager
@@ -177,17 +118,3 @@ def _opened(name: str) -> Iterator[BinaryIO]:
                     break
             os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode))
         yield stream
-
-
-@contextmanager
-def _told(operation: str, name: str) -> Iterator[None]:
-    """Tell what the system refuses as this package's error, with the path that was given."""
-    try:
-        yield
-    except FileNotFoundError:
-        folder = Path(name).resolve().parent
-        advice = _CHOOSE_ANOTHER if folder.is_dir() else f"make the folder '{folder}' first"
-        raise MissingFile(operation, name, errno.ENOENT, advice) from None
-    except OSError as error:
-        number = error.errno or errno.EIO
-        raise FileError(operation, name, number, _ADVICE.get(number, _CHOOSE_ANOTHER)) from None

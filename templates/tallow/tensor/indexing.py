@@ -43,19 +43,7 @@ class IndexMethods(ViewMethods):
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> Self:
         """Return a view chosen by integers, slices with positive steps, None (a new dim) and `...`, as in NumPy."""
-        items = index if isinstance(index, tuple) else (index,)
-        layout = self._layout
-        dim = 0
-        for item in _without_ellipsis(items, layout.rank):
-            if item is None:
-                layout = layout.unsqueeze(dim)
-                dim += 1
-            elif isinstance(item, slice):
-                layout = _sliced(layout, dim, item)
-                dim += 1
-            else:
-                layout = _at(layout, dim, item)
-        return self._view(layout)
+        return self._view(indexed(self._layout, index))
 
     def gather(self, indexes: Self, dim: int) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
@@ -117,6 +105,22 @@ class IndexMethods(ViewMethods):
         dim = self.shape.dim("index_add", dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
         return self._like(self._storage.index_add(self._layout, *operands, dim))
+
+
+def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
+    """Return the part of a layout that a basic index chooses."""
+    items = index if isinstance(index, tuple) else (index,)
+    dim = 0
+    for item in _without_ellipsis(items, layout.rank):
+        if item is None:
+            layout = layout.unsqueeze(dim)
+            dim += 1
+        elif isinstance(item, slice):
+            layout = _sliced(layout, dim, item)
+            dim += 1
+        else:
+            layout = _at(layout, dim, item)
+    return layout
 
 
 def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...backend import Part
 from ...dtype import Array, DType
 from ...error import InvalidArgument
 from ...host_memory import require_room, tells_lack_of_memory
@@ -69,6 +70,28 @@ def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage of the array's own memory, where that is contiguous and can be written."""
     dtype = DType.from_numpy(array.dtype)
     return device.storage_class(device, dtype, np.require(array, dtype.numpy, ["C", "A", "W"]).reshape(-1))
+
+
+# So much is read between two calls that tell how far it is.
+_READ_BYTES = 1 << 26
+
+
+@tells_lack_of_memory
+def load(
+    device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None
+) -> list[CpuStorage]:
+    """Storages of parts, which are read to their place."""
+    storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]
+    done = 0
+    for part, storage in zip(parts, storages, strict=True):
+        target = storage.data.view(np.uint8).data
+        for begin in range(0, part.nbytes, _READ_BYTES):
+            piece = target[begin : begin + _READ_BYTES]
+            part.read_into(piece, begin)
+            done += piece.nbytes
+            if progress is not None:
+                progress(done)
+    return storages
 
 
 def synchronize(device: CpuDevice) -> None:
