@@ -75,6 +75,10 @@ class BackendDevice:
         `progress` is called with the bytes that were read so far.
         """
 
+    def copy_of(self, _storage: BackendStorage) -> BackendStorage | None:
+        """A copy of what is on another device of the backend, made without the host; None where there is no way."""
+        return None
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, BackendDevice) and self.ordinal == other.ordinal
 

@@ -88,7 +88,7 @@ def library(context, monkeypatch):
 
 def open_blas(context: Context, stream: int = 0) -> CuBlas | None:
     """CuBLAS on the stream of a driver."""
-    return CuBlas.open(SimpleNamespace(context=context, stream=stream), None)
+    return CuBlas.open(SimpleNamespace(device=context, stream=stream), None)
 
 
 def test_a_handle_is_made_exact_and_given_back(context, library):

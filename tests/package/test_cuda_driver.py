@@ -205,8 +205,8 @@ with pytest.raises(CudaError, match=told):
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        ("cuMemcpyHtoDAsync_v2", "cuMemcpyAsync (to device of cuda:0)"),
-        ("cuMemcpyDtoHAsync_v2", "cuMemcpyAsync (to host of cuda:0)"),
+        ("cuMemcpyHtoDAsync_v2", "cuMemcpyHtoDAsync (40 bytes from the host to cuda:0)"),
+        ("cuMemcpyDtoHAsync_v2", "cuMemcpyDtoHAsync (40 bytes to the host from cuda:0)"),
         ("cuStreamSynchronize", "cuStreamSynchronize (cuda:0)"),
     ],
 )

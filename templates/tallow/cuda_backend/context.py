@@ -8,13 +8,15 @@ from typing import Any, Final
 
 from ..error import BackendUnavailable, InvalidArgument
 from ..gpu_backend import fork
+from ..gpu_backend.resource import Resource
 from .result import check, cuda, start_driver
 
 _UNCHANGED: Final = contextlib.nullcontext()
+_ENABLED_BEFORE: Final = "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"
 
 
-class Context:
-    """The primary context of a device, kept until `release`.
+class Context(Resource):
+    """The primary context of a device, kept for as long as anything that was made in it; two of a device are equal.
 
     Raises BackendUnavailable where there is no driver or no device, InvalidArgument for an ordinal that no device has.
     """
@@ -26,11 +28,15 @@ class Context:
             raise BackendUnavailable("cuda", "the CUDA driver finds no GPU; check that nvidia-smi lists one")
         if not 0 <= ordinal < count:
             raise InvalidArgument("CudaDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
+        self.ordinal = ordinal
         self.label = f"cuda:{ordinal}"
         self.device = check("cuDeviceGet", cuda.cuDeviceGet(ordinal), self.label)
         retained = cuda.cuDevicePrimaryCtxRetain(self.device)
         self._handle = check("cuDevicePrimaryCtxRetain", retained, self.label)
         self._address = int(self._handle)
+        # The ordinals of devices whose memory this one reaches, or does not.
+        self._peers: dict[int, bool] = {}
+        self._own(_release, self.device, self.label)
 
     def attribute(self, name: str) -> int:
         """A number of the device, by the name that CUDA has for it after CU_DEVICE_ATTRIBUTE_."""
@@ -66,6 +72,47 @@ class Context:
             if int(previous):
                 check("cuCtxSetCurrent", cuda.cuCtxSetCurrent(previous))
 
-    def release(self) -> None:
-        """Give the context back; it stays while others hold it."""
-        check("cuDevicePrimaryCtxRelease", cuda.cuDevicePrimaryCtxRelease(self.device), self.label)
+    def memory(self) -> tuple[int, int]:
+        """The device's free and total memory at this moment, in bytes."""
+        with self.activated():
+            free, total = check("cuMemGetInfo", cuda.cuMemGetInfo(), self.label)
+        return int(free), int(total)
+
+    def synchronize(self) -> None:
+        """Wait until everything enqueued on the device is done; errors of kernels come up here."""
+        with self.activated():
+            check("cuCtxSynchronize", cuda.cuCtxSynchronize(), self.label)
+
+    def let_reach(self, peer: Context) -> bool:
+        """Whether the device reaches the memory of another directly, which it is allowed from now on."""
+        reaches = self._peers.get(peer.ordinal)
+        if reaches is None:
+            label = f"from {self.label} to {peer.label}"
+            found = cuda.cuDeviceCanAccessPeer(self.device, peer.device)
+            reaches = bool(check("cuDeviceCanAccessPeer", found, label))
+            if reaches:
+                with self.activated():
+                    enabled = cuda.cuCtxEnablePeerAccess(peer.handle, 0)
+                if enabled[0].name != _ENABLED_BEFORE:
+                    check("cuCtxEnablePeerAccess", enabled, label)
+            self._peers[peer.ordinal] = reaches
+        return reaches
+
+    @property
+    def handle(self) -> Any:
+        """cuda-python's context; `Closed` after `close()`."""
+        self.require_open()
+        return self._handle
+
+    def __eq__(self, other: object) -> bool:
+        return self.ordinal == other.ordinal if isinstance(other, Context) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Context, self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"<Context of {self.label}>"
+
+
+def _release(device: Any, label: str) -> None:
+    check("cuDevicePrimaryCtxRelease", cuda.cuDevicePrimaryCtxRelease(device), label)

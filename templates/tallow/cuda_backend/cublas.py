@@ -35,7 +35,7 @@ class CuBlas(GemmLibrary):
         # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
         except (ImportError, RuntimeError):
             return None
-        return cls(cublas, driver.context, driver.stream)
+        return cls(cublas, driver.device, driver.stream)
 
     def __init__(self, library: Any, context: Context, stream: int) -> None:
         sums, operations = library.ComputeType, library.Operation

@@ -10,14 +10,15 @@ from ..gpu_backend import fork
 from .context import Context
 from ..gpu_backend.elf import elf_size, require_complete
 from ..gpu_backend.error import InvalidKernel
+from ..gpu_backend.resource import Resource
 from .error import CudaError
 from .result import check, cuda
 
 _launch: Final[Any] = cuda.cuLaunchKernel
 
 
-class CudaModule:
-    """A cubin, loaded on a device until `unload`; `name` is how errors call it.
+class CudaModule(Resource):
+    """A cubin, loaded on a device; `name` is how errors call it.
 
     Raises InvalidArgument for one that is cut short, CudaError for one that the device cannot run.
     """
@@ -29,6 +30,7 @@ class CudaModule:
         with context.activated():
             loaded = cuda.cuModuleLoadData(code)
             self._handle = check("cuModuleLoadData", loaded, f"{name} on {context.label}")
+        self._own(_unload, context, self._handle, name)
 
     def function(self, name: str) -> Any:
         """The function of a kernel; InvalidKernel where the module does not have it."""
@@ -41,9 +43,8 @@ class CudaModule:
                 raise InvalidKernel(name, f"{self.name} does not have it; build that again") from error
             raise
 
-    def unload(self) -> None:
-        """Give the device's memory for it back."""
-        check("cuModuleUnload", cuda.cuModuleUnload(self._handle), self.name)
+    def __repr__(self) -> str:
+        return f"<CudaModule {self.name} on {self.context.label}>"
 
 
 class CudaKernel:
@@ -78,3 +79,8 @@ class CudaKernel:
                 (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
         if status:
             check("cuLaunchKernel", (status,), f"{self._name} on {self.module.context.label}")
+
+
+def _unload(context: Context, handle: Any, name: str) -> None:
+    with context.activated():
+        check("cuModuleUnload", cuda.cuModuleUnload(handle), name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..backend import BackendDevice, Part
+from ..backend import BackendDevice, BackendStorage, Part
 from ..dtype import Array, DType
 from ..error import BackendUnavailable
 from ..layout import Layout
@@ -18,6 +18,7 @@ from .storage import GpuStorage, Slice
 if TYPE_CHECKING:
     from .allocator import CachingAllocator
     from .gpu_driver import GpuDriver
+    from .loader import Loader
     from .runtime import Runtime
 
 Library = TypeVar("Library")
@@ -69,19 +70,32 @@ class GpuDevice(BackendDevice):
         self.driver.copy_to_device(result.memory.address, array)
         return result
 
+    @property
+    def loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device: the AsyncLoader of all objects of the ordinal.
+
+        It keeps its pinned memory for the next time; `loader.close()` gives that back, and the next use opens another.
+        """
+        return self._runtime.loader
+
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
+        # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
+        from .loader import Upload
+
         storages = [self.empty(part.dtype, part.length) for part in parts]
-        staging = np.empty(1 << 24, np.uint8)
-        done = 0
-        for part, storage in zip(parts, storages, strict=True):
-            for begin in range(0, part.nbytes, staging.nbytes):
-                piece = staging[: part.nbytes - begin]
-                part.read_into(piece.data, begin)
-                self.driver.copy_to_device(storage.memory.address + begin, piece)
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done)
+        uploads = [
+            Upload(storage.memory.address, part.nbytes, part.read_into)
+            for storage, part in zip(storages, parts, strict=True)
+        ]
+        self.loader.upload_all(uploads, self.driver.queue, progress)
         return storages
+
+    def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
+        if not isinstance(storage, self.storage_class):
+            return None
+        result = self.empty(storage.dtype, storage.length)
+        storage.device.driver.send(storage.memory.address, self.driver, result.memory.address, result.memory.nbytes)
+        return result
 
     def from_dlpack(self, source: Any) -> tuple[GpuStorage, Layout]:
         from .dlpack import take

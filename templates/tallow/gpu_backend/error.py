@@ -40,6 +40,17 @@ class DriverError(TallowError, RuntimeError):
         return f"{self.call}{about}: {self.name}, code {self.code}{advice}"
 
 
+class Closed(TallowError, ValueError):
+    """Something was used after it was closed; `what` names it."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed; use it before close() or inside its with block"
+
+
 class CompilationFailed(TallowError, RuntimeError):
     """A kernel does not compile here; `log` is what the compiler wrote."""
 

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from ..dtype import Array
 from ..error import OutOfMemory
 from .error import DriverError
+from .stream import Direction, Event, Stream
 
 if TYPE_CHECKING:
+    from .buffer import DeviceBuffer
+    from .loader import Loader
     from .run_time_compiler import RunTimeCompiler
 
 Function: TypeAlias = Callable[[int, bytes], None]
 """What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
 
 LoadedModule = TypeVar("LoadedModule")
-
-
-class Direction(Enum):
-    """From where to where bytes are copied."""
-
-    TO_DEVICE = auto()
-    TO_HOST = auto()
-    WITHIN_DEVICE = auto()
 
 
 class GpuDriver(ABC, Generic[LoadedModule]):
@@ -36,6 +30,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     DriverError from every call that the vendor's driver refuses.
     """
 
+    device: Any
+    """The vendor's object for the device."""
     label: str
     """The device as errors name it: the backend and the ordinal."""
     name: str
@@ -45,62 +41,77 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     wave_size: int
     """The threads that run in step."""
     multiprocessors: int
+    queue: Stream
+    """The stream."""
     stream: int
     """The vendor's handle of the stream, for libraries that share memory with tallow."""
     compiler: RunTimeCompiler
     """What compiles kernels that no code object of the package has."""
 
     def __init__(self) -> None:
+        self._buffers: dict[int, DeviceBuffer[Any, Any]] = {}
         # Events that nothing uses at the moment.
-        self._events: list[Any] = []
+        self._events: list[Event] = []
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
         try:
-            return self._allocate(nbytes)
+            buffer = self._new_buffer(nbytes)
         except OverflowError as error:  # more bytes than the vendor's driver can count
             raise OutOfMemory(self.label, nbytes) from error
         except DriverError as error:
             if error.out_of_memory:
                 raise OutOfMemory(self.label, nbytes) from error
             raise
+        address = buffer.address
+        self._buffers[address] = buffer
+        return address
 
     @abstractmethod
-    def _allocate(self, nbytes: int) -> int:
-        """The address of new memory."""
+    def _new_buffer(self, nbytes: int) -> DeviceBuffer[Any, Any]:
+        """New memory."""
 
-    @abstractmethod
     def free(self, address: int) -> None:
         """Give memory back, once the device has done what it was given."""
+        self._buffers[address].close()
+        del self._buffers[address]
 
-    @abstractmethod
     def memory_info(self) -> tuple[int, int]:
         """Bytes free and bytes in all."""
+        free, total = self.device.memory()
+        return free, total
 
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
         if array.nbytes:
-            self._copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
+            self.queue.copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
         self.synchronize()
 
     def copy_to_host(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory; returns when it is full."""
         if array.nbytes:
-            self._copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
+            self.queue.copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
         self.synchronize()
 
     def copy(self, target: int, origin: int, nbytes: int) -> None:
         """Enqueue a copy within the device; the regions do not overlap."""
         if nbytes:
-            self._copy(target, origin, nbytes, Direction.WITHIN_DEVICE)
+            self.queue.copy(target, origin, nbytes, Direction.WITHIN_DEVICE)
 
-    @abstractmethod
-    def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        """Enqueue a copy of `nbytes` > 0."""
+    def send(self, address: int, receiver: Self, target: int, nbytes: int) -> None:
+        """Enqueue a copy to the memory of another device, given by its driver.
 
-    @abstractmethod
+        It waits for what either device was given before; what both are given from now on waits for it.
+        """
+        if nbytes:
+            receiver._order(receiver.queue, self.queue)
+            self.queue.copy_between(target, receiver.device, address, self.device, nbytes)
+            self._order(self.queue, receiver.queue)
+
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         """Enqueue the setting of every byte to `value`, from 0 to 255."""
+        if nbytes:
+            self.queue.fill(address, value, nbytes)
 
     def zero(self, address: int, nbytes: int) -> None:
         """Enqueue the setting of every byte to 0."""
@@ -135,13 +146,13 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         another size.
         """
 
-    @abstractmethod
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""
+        self.queue.synchronize()
 
-    @abstractmethod
     def synchronize_device(self) -> None:
         """Wait until the device is done with everything that anybody gave it."""
+        self.device.synchronize()
 
     def wait_for(self, stream: int) -> None:
         """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.
@@ -149,15 +160,15 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         0 is the default stream; the device waits, and the host does not.
         """
         if stream != self.stream:
-            self._order(stream, self.stream)
+            self._order(self._stream_at(stream), self.queue)
 
     def let_wait(self, stream: int) -> None:
         """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
         if stream != self.stream:
-            self._order(self.stream, stream)
+            self._order(self.queue, self._stream_at(stream))
 
-    def _order(self, first: int, second: int) -> None:
-        """Let what the second stream is given from now on wait for what is in the first."""
+    def _order(self, first: Stream, second: Stream) -> None:
+        """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
         # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
         # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
         try:
@@ -165,17 +176,22 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         except IndexError:
             event = self._new_event()
         try:
-            self._order_by(event, first, second)
+            event.record(first)
+            second.wait(event)
         finally:
             self._events.append(event)
 
     @abstractmethod
-    def _new_event(self) -> Any:
+    def _new_event(self) -> Event:
         """An event of the device, for the order among streams."""
 
     @abstractmethod
-    def _order_by(self, event: Any, first: int, second: int) -> None:
-        """Mark the event in the first stream and let the second one wait for it; then it can be used again."""
+    def _stream_at(self, address: int) -> Stream:
+        """The stream of the device that has a handle."""
+
+    @abstractmethod
+    def open_loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device."""
 
 
 def _address_of(array: Array) -> int:

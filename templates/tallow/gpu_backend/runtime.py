@@ -15,6 +15,7 @@ from .kernels import Kernels
 
 if TYPE_CHECKING:
     from .device import GpuDevice
+    from .loader import Loader
 
 Library = TypeVar("Library")
 
@@ -30,6 +31,7 @@ class Runtime:
         self.random = RandomState()
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
+        self._loader: Loader[Any, Any] | None = None
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
@@ -41,6 +43,14 @@ class Runtime:
                     self._libraries[open_library] = open_library(self.driver, self.allocator)
                 library = self._libraries[open_library]
         return library
+
+    @property
+    def loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device, opened at the first use and again after it was closed."""
+        with self._lock:
+            if self._loader is None or self._loader.closed:
+                self._loader = self.driver.open_loader()
+            return self._loader
 
 
 _runtimes: dict[tuple[type[GpuDevice], int], Runtime] = {}

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TypeAlias
 
 from ..error import TallowError
 from .kernels import Hiprtc
 from ..gpu_backend.error import InvalidKernel
-from ..gpu_backend.gpu_driver import Direction, Function, GpuDriver
-from .hip import HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream
+from ..gpu_backend.gpu_driver import Function, GpuDriver
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
-from .hip.stream import DEVICE_TO_HOST, HOST_TO_DEVICE, WITHIN_DEVICE
 
 Module: TypeAlias = HipModule
-
-_KINDS: Final[dict[Direction, Any]] = {
-    Direction.TO_DEVICE: HOST_TO_DEVICE,
-    Direction.TO_HOST: DEVICE_TO_HOST,
-    Direction.WITHIN_DEVICE: WITHIN_DEVICE,
-}
-
 
 def device_count() -> int:
     """How many devices there are; 0 where the runtime or devices are missing."""
@@ -39,39 +31,25 @@ def runtime_version() -> str:
 class Driver(GpuDriver[Module]):
     """A device over HIP. What HIP refuses raises HipError."""
 
+    device: HipDevice
+    queue: HipStream
+
     def __init__(self, ordinal: int) -> None:
         super().__init__()
         device = HipDevice(ordinal)
         properties = device.properties
         self.device = device
-        self.hip_stream = HipStream(device)
-        self._buffers: dict[int, HipBuffer] = {}
+        self.queue = HipStream(device)
         self.label = device.label
         self.name = properties.name
         self.target = properties.target
         self.wave_size = properties.wave_size
         self.multiprocessors = properties.multi_processor_count
-        self.stream = self.hip_stream.address
+        self.stream = self.queue.address
         self.compiler = Hiprtc()
 
-    def _allocate(self, nbytes: int) -> int:
-        buffer = HipBuffer(self.device, nbytes)
-        self._buffers[buffer.address] = buffer
-        return buffer.address
-
-    def free(self, address: int) -> None:
-        self._buffers[address].close()
-        del self._buffers[address]
-
-    def memory_info(self) -> tuple[int, int]:
-        return self.device.memory()
-
-    def _copy(self, target: int, origin: int, nbytes: int, direction: Direction) -> None:
-        self.hip_stream.copy(target, origin, nbytes, _KINDS[direction])
-
-    def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
-        if nbytes:
-            self.hip_stream.fill(address, value, nbytes)
+    def _new_buffer(self, nbytes: int) -> HipBuffer:
+        return HipBuffer(self.device, nbytes)
 
     def load(self, code: bytes, name: str) -> Module:
         return HipModule(self.device, code, name)
@@ -84,20 +62,13 @@ class Driver(GpuDriver[Module]):
                 raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
             raise
         # Python's own partial, since it calls faster than a method does.
-        return partial(kernel.enqueue, self.hip_stream, block)
-
-    def synchronize(self) -> None:
-        self.hip_stream.synchronize()
-
-    def synchronize_device(self) -> None:
-        self.device.synchronize()
+        return partial(kernel.enqueue, self.queue, block)
 
     def _new_event(self) -> HipEvent:
         return HipEvent(self.device, timing=False)
 
-    def _order_by(self, event: HipEvent, first: int, second: int) -> None:
-        event.record(self._stream_at(first))
-        self._stream_at(second).wait(event)
-
     def _stream_at(self, address: int) -> HipStream:
-        return self.hip_stream if address == self.stream else HipStream.wrap(self.device, address)
+        return self.queue if address == self.stream else HipStream.wrap(self.device, address)
+
+    def open_loader(self) -> AsyncLoader:
+        return AsyncLoader(self.device)

@@ -80,7 +80,7 @@ class Miopen(HipResource):
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """MIOpen on the stream of a driver; None where the library or a function of it is missing."""
         library = _load()
-        return None if library is None else cls(library, driver.device, driver.hip_stream, allocator)
+        return None if library is None else cls(library, driver.device, driver.queue, allocator)
 
     def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
         self._library = library

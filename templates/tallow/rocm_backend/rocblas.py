@@ -30,7 +30,7 @@ class RocBlas(GemmLibrary, HipResource):
             return None
         if not all(hipblas.has_symbol(name) for name in _REQUIRED):
             return None
-        return cls(hipblas, driver.device, driver.hip_stream)
+        return cls(hipblas, driver.device, driver.queue)
 
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t

@@ -75,8 +75,12 @@ class InteropMethods(ArithmeticMethods):
         view = self._host_view()
         if view is not None:
             return np.array(view, order="C")
+        return self._whole().to_numpy().reshape(self.shape)
+
+    def _whole(self) -> Storage:
+        """Return a storage that holds the elements in row-major order, and nothing else."""
         is_whole = self._layout.is_contiguous and self._storage.length == self.elem_count
-        return (self if is_whole else self.copy())._storage.to_numpy().reshape(self.shape)
+        return (self if is_whole else self.copy())._storage
 
     def _host_view(self) -> Array | None:
         """Return the elements as an array without a copy, where the backend keeps them in one; else None."""
@@ -121,11 +125,17 @@ class InteropMethods(ArithmeticMethods):
         return float(self.item())
 
     def to(self, device: Device | str) -> Self:
-        """Copy the tensor to another device; the tensor itself if it is there already."""
+        """Copy the tensor to another device; the tensor itself if it is there already.
+
+        From one GPU to another of the same backend the elements go by the driver's shortest way, and neither the host
+        nor either device waits for more than it needs; between other devices they go through the host.
+        """
         target = device_of(device)
         if target == self.device:
             return self
-        return self._new(target.storage_owned(self.numpy()), Layout.contiguous(self.shape))
+        moved = target.inner.copy_of(self._whole().inner) if target.backend == self.device.backend else None
+        storage = target.storage_owned(self.numpy()) if moved is None else Storage(moved)
+        return self._new(storage, Layout.contiguous(self.shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the elements of the tensor alone, and its device, to which they return: a view takes no others along.

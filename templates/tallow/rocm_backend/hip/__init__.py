@@ -4,11 +4,13 @@ from .backend import HipBackend, synchronize_device
 from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
 from .error import HipClosed, HipError, check, hipDataType, require_runtime
 from .event import HipEvent
-from .memory import HipBuffer
+from .loader import AsyncLoader
+from .memory import HipBuffer, HipHostBuffer
 from .module import HipKernel, HipModule
 from .stream import HipPriorities, HipStream
 
 __all__ = [
+    "AsyncLoader",
     "HipBackend",
     "HipBuffer",
     "HipClosed",
@@ -16,6 +18,7 @@ __all__ = [
     "HipDeviceProp",
     "HipError",
     "HipEvent",
+    "HipHostBuffer",
     "HipKernel",
     "HipMemory",
     "HipModule",

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from hip import hip as _binding
 
-from ...error import BackendUnavailable, TallowError
+from ...error import BackendUnavailable
 from ...gpu_backend import fork
+from ...gpu_backend.error import Closed
 from ..error import RocmError
 
 # hip-python annotates no arguments of its functions; calling them through `Any` keeps that out of every other module.
@@ -18,6 +19,8 @@ hipDataType: Final[Any] = hip.hipDataType  # noqa: N816 - HIP's own name
 
 # A runtime without one of these is too old: hip-python binds lazily and would fail in the middle of some later call.
 REQUIRED_FUNCTIONS: Final = (
+    "hipDeviceCanAccessPeer",
+    "hipDeviceEnablePeerAccess",
     "hipDeviceGetStreamPriorityRange",
     "hipDeviceSynchronize",
     "hipEventCreateWithFlags",
@@ -32,6 +35,8 @@ REQUIRED_FUNCTIONS: Final = (
     "hipGetDeviceCount",
     "hipGetDevicePropertiesR0600",
     "hipGetLastError",
+    "hipHostFree",
+    "hipHostMalloc",
     "hipMalloc",
     "hipMemGetInfo",
     "hipMemcpy2DAsync",
@@ -58,15 +63,8 @@ class HipError(RocmError):
     """A call of the HIP runtime failed."""
 
 
-class HipClosed(TallowError, ValueError):
-    """Something was used after it was closed; `what` names it."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-
-    def __str__(self) -> str:
-        return f"{self.what} is closed; use it before close() or inside its with block"
+class HipClosed(Closed):
+    """An object of HIP was used after it was closed."""
 
 
 def failure(call: str, status: Any, detail: str = "") -> HipError:

@@ -1,69 +1,14 @@
-"""What every owner of a HIP handle shares: it gives the handle back exactly once, however it ends."""
+"""What every owner of a HIP handle shares: see `Resource`."""
 
-from __future__ import annotations
+from typing import ClassVar
 
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
-
-from ...gpu_backend import fork
-from ...gpu_backend.release import release_with
+from ...gpu_backend.resource import Resource
 from .error import HipClosed
 
 
-class HipResource:
-    """An owner of something that the HIP runtime handed out.
+class HipResource(Resource):
+    """A resource whose use after `close()` raises `HipClosed`."""
 
-    `close()` gives it back and may be called again; so do leaving a `with` block and garbage collection. What is still
-    open at the end ends with the process. `repr()` of a resource is how errors name it.
-    """
+    __slots__ = ()
 
-    __slots__ = ("__weakref__", "_held")
-
-    def _own(self, release: Callable[..., None], *arguments: Any) -> None:
-        """Arrange for one call `release(*arguments)`, which must not refer to this object: that would keep it alive."""
-        # Whoever takes the entry out makes the call.
-        self._held = [(release, arguments)]
-        release_with(self, _release, self._held)
-
-    @property
-    def closed(self) -> bool:
-        """Whether the handle was given back, or is of a process that this one was forked from."""
-        return fork.lost or not self._held
-
-    def close(self) -> None:
-        """Give the handle back; nothing happens when it is closed already.
-
-        Raises `HipError` when the runtime does. The handle is then still there, and the next call tries again.
-        """
-        _release(self._held)
-
-    def require_open(self) -> None:
-        """Raise `HipClosed` after `close()`, `BackendUnavailable` in a process that was forked from the handle's."""
-        if self.closed:
-            fork.require_own()
-            raise HipClosed(repr(self))
-
-    def __enter__(self) -> Self:
-        self.require_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:
-    if fork.lost:
-        return
-    # Two threads may close at the same time; taking out the entry is atomic where asking first would not be.
-    try:
-        entry = release, arguments = held.pop()
-    except IndexError:
-        return
-    try:
-        release(*arguments)
-    except Exception:
-        held.append(entry)
-        raise
+    closed_error: ClassVar = HipClosed

@@ -8,15 +8,18 @@ from typing import Any, Final, NamedTuple
 
 from ...error import InvalidArgument
 from ...gpu_backend import fork
+from ...gpu_backend.stream import Direction
 from .device import HipDevice
 from .error import check, failure, hip
 from .event import HipEvent
+from .peer import let_reach
 from .resource import HipResource
 
-HOST_TO_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyHostToDevice
-DEVICE_TO_HOST: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToHost
-WITHIN_DEVICE: Final[Any] = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
-_ROUTES: Final = {HOST_TO_DEVICE: "from the host to", DEVICE_TO_HOST: "to the host from", WITHIN_DEVICE: "within"}
+_KINDS: Final[dict[Direction, Any]] = {
+    Direction.TO_DEVICE: hip.hipMemcpyKind.hipMemcpyHostToDevice,
+    Direction.TO_HOST: hip.hipMemcpyKind.hipMemcpyDeviceToHost,
+    Direction.WITHIN_DEVICE: hip.hipMemcpyKind.hipMemcpyDeviceToDevice,
+}
 _FILLS: Final[dict[int, tuple[str, Any]]] = {
     1: ("hipMemsetD8Async", hip.hipMemsetD8Async),
     2: ("hipMemsetD16Async", hip.hipMemsetD16Async),
@@ -101,15 +104,28 @@ class HipStream(HipResource):
                 return function(*arguments, handle)
         return function(*arguments, handle)
 
-    def copy(self, target: Any, origin: Any, nbytes: int, kind: Any) -> None:
-        """Enqueue a copy; `kind` is one of this module's. Either end is an address, or a buffer on the host."""
+    def copy(self, target: Any, origin: Any, nbytes: int, direction: Direction) -> None:
+        """Enqueue a copy. Either end is an address, or a buffer on the host."""
         # Without `call` where that is not needed: small copies are many, and it takes a tenth of their time.
         if self.is_null:
-            (status,) = self.call(hip.hipMemcpyAsync, target, origin, nbytes, kind)
+            (status,) = self.call(hip.hipMemcpyAsync, target, origin, nbytes, _KINDS[direction])
         else:
-            (status,) = hip.hipMemcpyAsync(target, origin, nbytes, kind, self.handle)
+            (status,) = hip.hipMemcpyAsync(target, origin, nbytes, _KINDS[direction], self.handle)
         if status:
-            raise failure("hipMemcpyAsync", status, f"{nbytes} bytes {_ROUTES[kind]} {self.device.label}")
+            raise failure("hipMemcpyAsync", status, f"{nbytes} bytes {direction.between(self.device.label)}")
+
+    def copy_between(
+        self, target: int, target_device: HipDevice, origin: int, origin_device: HipDevice, nbytes: int
+    ) -> None:
+        """Enqueue a copy from one device to another, of which one is the stream's.
+
+        It takes the direct way between them where there is one, else the runtime leads it through the host. It waits
+        for what is enqueued here alone: order it behind other work of either device by events.
+        """
+        let_reach(self.device, origin_device if self.device == target_device else target_device)
+        devices = target_device.ordinal, origin_device.ordinal
+        copied = self.call(hip.hipMemcpyPeerAsync, target, devices[0], origin, devices[1], nbytes)
+        check("hipMemcpyPeerAsync", copied, f"{nbytes} bytes from {origin_device.label} to {target_device.label}")
 
     def fill(self, address: int, value: int, count: int, itemsize: int = 1) -> None:
         """Enqueue the setting of `count` items to an unsigned number of 1, 2 or 4 bytes."""
