@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +35,19 @@ def require_package() -> None:
 def package() -> ModuleType:
     """The backend's subpackage."""
     return import_module(f"tallow.{_Chosen.name}_backend")
+
+
+def objects() -> SimpleNamespace:
+    """The backend's classes of handles: Device, Stream, Event, Buffer, HostBuffer and AsyncLoader."""
+    name = package().__name__
+    if _Chosen.name == "rocm":
+        hip = import_module(f"{name}.hip")
+        kinds = {kind: getattr(hip, f"Hip{kind}") for kind in ("Device", "Stream", "Event", "Buffer", "HostBuffer")}
+        return SimpleNamespace(**kinds, AsyncLoader=hip.AsyncLoader)
+    modules = {"Stream": "stream", "Event": "event", "Buffer": "memory", "HostBuffer": "memory"}
+    kinds = {kind: getattr(import_module(f"{name}.{module}"), f"Cuda{kind}") for kind, module in modules.items()}
+    loader = import_module(f"{name}.loader").AsyncLoader
+    return SimpleNamespace(**kinds, Device=import_module(f"{name}.context").Context, AsyncLoader=loader)
 
 
 def own(kind: str) -> Any:

@@ -30,6 +30,12 @@ def gpu():
 
 
 @pytest.fixture
+def objects(gpu):
+    """The classes of handles of the backend that the tests run on."""
+    return backend.objects()
+
+
+@pytest.fixture
 def rocm():
     """The first device of rocm, for tests of what rocm alone has."""
     pytest.importorskip("hip")

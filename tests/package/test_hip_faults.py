@@ -9,9 +9,10 @@ import pytest
 
 pytest.importorskip("hip")
 
+from tallow.backend import Part
 from tallow.dtype import DType
 from tallow.error import BackendUnavailable, OutOfMemory, TallowError
-from tallow.gpu_backend import kernels
+from tallow.gpu_backend import kernels, loader
 from tallow.gpu_backend.kernels import Kernels
 from tallow.gpu_backend.ops import memory
 from tallow.rocm_backend import RocmDevice
@@ -175,3 +176,31 @@ def test_streams_that_cannot_wait_for_each_other(rocm, host, call, order):
     with pytest.raises(HipError, match=rf"{call} \(rocm:0\)"):
         getattr(rocm.driver, order)(0)
     getattr(rocm.driver, order)(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "nth"),
+    [
+        ("hipHostMalloc", 1),
+        *((call, nth) for call in ("hipStreamCreate", "hipEventQuery") for nth in (1, 3)),
+        *((call, nth) for call in ("hipEventCreate", "hipMemcpyAsync", "hipEventRecord") for nth in (1, 2, 6)),
+        *((call, nth) for call in ("hipStreamWaitEvent", "hipEventSynchronize") for nth in (1, 6)),
+    ],
+)
+def test_a_load_that_fails_leaves_the_loader_usable(rocm, host, call, nth, monkeypatch):
+    """The error names the call; nothing that was enqueued before reads memory that serves again."""
+    monkeypatch.setattr(loader, "SLOT_BYTES", 1 << 12)
+    rocm.loader.close()
+    data = np.arange(1 << 13, dtype=np.int32)
+
+    def read_into(target: memoryview, begin: int) -> None:
+        target[:] = data.view(np.uint8).data[begin : begin + target.nbytes]
+
+    part = Part(DType.I32, data.size, read_into)
+    host.fail(call, nth)
+    with pytest.raises(HipError, match=call):
+        for _ in range(6):
+            rocm.load([part])
+    host.fail(None)
+    assert (rocm.load([part])[0].to_numpy() == data).all()
+    rocm.loader.close()

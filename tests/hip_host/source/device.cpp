@@ -5,10 +5,13 @@
 #include <atomic>
 #include <cstdio>
 #include <iterator>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace hip_host {
 namespace {
@@ -16,6 +19,18 @@ namespace {
 std::atomic<hipError_t> sticky{hipSuccess};
 thread_local hipError_t last_error = hipSuccess;
 thread_local int chosen_device = 0;
+
+// Pairs of a device and one whose memory it was let reach.
+std::mutex peers_mutex;
+std::set<std::pair<int, int>>& reached_peers() {
+    static auto& instance = *new std::set<std::pair<int, int>>;
+    return instance;
+}
+
+bool can_reach(int device, int peer) {
+    static const bool allowed = setting("HIP_HOST_PEERS", 0) != 0;
+    return allowed && device != peer;
+}
 
 // HIP 7.15, in the form major * 10^7 + minor * 10^5 + patch.
 constexpr int runtime_version = 71526333;
@@ -47,6 +62,10 @@ constexpr ErrorText error_texts[] = {
     {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
     {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
     {hipErrorLaunchOutOfResources, "hipErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {hipErrorPeerAccessUnsupported, "hipErrorPeerAccessUnsupported",
+     "peer access is not supported between these two devices"},
+    {hipErrorPeerAccessAlreadyEnabled, "hipErrorPeerAccessAlreadyEnabled", "peer access is already enabled"},
+    {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
     {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
     {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
     {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
@@ -171,6 +190,11 @@ std::size_t memory_limit() {
     return limit;
 }
 
+bool reaches(int device, int peer) {
+    std::lock_guard lock(peers_mutex);
+    return reached_peers().count({device, peer}) != 0;
+}
+
 hipError_t sticky_error() { return sticky; }
 void set_sticky_error(hipError_t error) { sticky = error; }
 hipError_t remember(hipError_t error) { return last_error = error; }
@@ -255,15 +279,41 @@ HIP_HOST_API hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
     });
 }
 
-// Devices here reach each other through copies only, so that a backend cannot come to rely on peer access.
+// Kernels here never reach the memory of another device, so that a backend cannot come to rely on it; what access
+// between devices changes is what the log says of copies.
 HIP_HOST_API hipError_t hipDeviceCanAccessPeer(int* can_access, int device, int peer) {
     return api("hipDeviceCanAccessPeer", hipErrorInvalidDevice, [&] {
         if (!can_access)
             return hipErrorInvalidValue;
         if (!is_device(device) || !is_device(peer))
             return hipErrorInvalidDevice;
-        *can_access = 0;
+        *can_access = can_reach(device, peer);
         return hipSuccess;
+    });
+}
+
+HIP_HOST_API hipError_t hipDeviceEnablePeerAccess(int peer, unsigned flags) {
+    return api("hipDeviceEnablePeerAccess", hipErrorInvalidDevice, [&] {
+        if (flags)
+            return hipErrorInvalidValue;
+        if (!is_device(peer) || peer == chosen_device)
+            return hipErrorInvalidDevice;
+        if (!can_reach(chosen_device, peer))
+            return hipErrorPeerAccessUnsupported;
+        std::lock_guard lock(peers_mutex);
+        if (!reached_peers().insert({chosen_device, peer}).second)
+            return hipErrorPeerAccessAlreadyEnabled;
+        LogLine("hipDeviceEnablePeerAccess").integer("device", chosen_device).integer("peer", peer);
+        return hipSuccess;
+    });
+}
+
+HIP_HOST_API hipError_t hipDeviceDisablePeerAccess(int peer) {
+    return api("hipDeviceDisablePeerAccess", hipErrorInvalidDevice, [&] {
+        if (!is_device(peer))
+            return hipErrorInvalidDevice;
+        std::lock_guard lock(peers_mutex);
+        return reached_peers().erase({chosen_device, peer}) ? hipSuccess : hipErrorPeerAccessNotEnabled;
     });
 }
 

@@ -248,6 +248,14 @@ HIP_HOST_API hipError_t hipMemcpyPeerAsync(void* destination, int to_device, con
         const std::optional<Allocation> to = find_allocation(destination), from = find_allocation(source);
         if (bytes && (!to || !from || to->device != to_device || from->device != from_device))
             return hipErrorInvalidValue;
+        if (!stream_is_live(stream))
+            return hipErrorInvalidHandle;
+        LogLine("hipMemcpyPeer")
+            .integer("bytes", static_cast<long long>(bytes))
+            .integer("from", from_device)
+            .integer("to", to_device)
+            .integer("direct",
+                     bytes && reaches(device_of(stream), device_of(stream) == to_device ? from_device : to_device));
         return copy(destination, source, bytes, hipMemcpyDeviceToDevice, in_order, stream);
     });
 }
