@@ -7,7 +7,6 @@ from typing import TypeAlias
 from ..error import TallowError
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from .context import Context
-from .event import CudaEvent
 from .kernels import Nvrtc
 from .loader import AsyncLoader
 from .memory import CudaBuffer
@@ -66,9 +65,6 @@ class Driver(GpuDriver[Module]):
 
     def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
         return CudaKernel(module, name, self.queue.handle, block, argument_size).enqueue
-
-    def _new_event(self) -> CudaEvent:
-        return CudaEvent(self.device, timing=False)
 
     def _stream_at(self, address: int) -> CudaStream:
         return self.queue if address == self.stream else CudaStream.wrap(self.device, address)

@@ -2,7 +2,6 @@
 
 from ..gpu_backend.loader import Loader
 from .context import Context
-from .event import CudaEvent
 from .memory import CudaHostBuffer
 from .stream import CudaStream
 
@@ -12,9 +11,6 @@ class AsyncLoader(Loader[Context, CudaStream]):
 
     def _new_stream(self) -> CudaStream:
         return CudaStream(self.device)
-
-    def _new_event(self) -> CudaEvent:
-        return CudaEvent(self.device, timing=False, blocking=True)
 
     def _new_host_buffer(self, nbytes: int) -> CudaHostBuffer:
         return CudaHostBuffer(self.device, nbytes)

@@ -31,7 +31,7 @@ class Labelled(Protocol):
 
 
 Device = TypeVar("Device", bound=Labelled)
-Queue = TypeVar("Queue", bound=Stream)
+Queue = TypeVar("Queue", bound=Stream[Any])
 
 
 class Allocation(Resource):
@@ -269,7 +269,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         if wait:
             queue.synchronize()
             return None
-        keep_until_done(queue, self.device, host)
+        keep_until_done(queue, host)
         event: Event = queue.record()
         return event
 

@@ -41,7 +41,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     wave_size: int
     """The threads that run in step."""
     multiprocessors: int
-    queue: Stream
+    queue: Stream[Any]
     """The stream."""
     stream: int
     """The vendor's handle of the stream, for libraries that share memory with tallow."""
@@ -167,14 +167,14 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         if stream != self.stream:
             self._order(self.queue, self._stream_at(stream))
 
-    def _order(self, first: Stream, second: Stream) -> None:
+    def _order(self, first: Stream[Any], second: Stream[Any]) -> None:
         """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""
         # Garbage collection may bring a finaliser here while this thread is here already, which a lock would stop for
         # ever, and which must not mark an event again that is yet to be waited for. Taking one is a single step.
         try:
             event = self._events.pop()
         except IndexError:
-            event = self._new_event()
+            event = first.new_event()
         try:
             event.record(first)
             second.wait(event)
@@ -182,11 +182,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
             self._events.append(event)
 
     @abstractmethod
-    def _new_event(self) -> Event:
-        """An event of the device, for the order among streams."""
-
-    @abstractmethod
-    def _stream_at(self, address: int) -> Stream:
+    def _stream_at(self, address: int) -> Stream[Any]:
         """The stream of the device that has a handle."""
 
     @abstractmethod

@@ -111,10 +111,6 @@ class Loader(ABC, Generic[Device, Queue]):
         """A stream of the device."""
 
     @abstractmethod
-    def _new_event(self) -> Event:
-        """An event of the device, without timing, in which the host sleeps while it waits."""
-
-    @abstractmethod
     def _new_host_buffer(self, nbytes: int) -> HostBuffer[Device]:
         """Pinned memory."""
 
@@ -150,7 +146,7 @@ class Loader(ABC, Generic[Device, Queue]):
         return self._outstanding()[index]
 
     def upload_all(
-        self, uploads: Iterable[Upload], queue: Stream, tell: Callable[[int], object] | None = None
+        self, uploads: Iterable[Upload], queue: Stream[Any], tell: Callable[[int], object] | None = None
     ) -> None:
         """Copy to memory that belongs to a stream of the device: what that is given from now on finds it filled.
 
@@ -298,7 +294,7 @@ class Loader(ABC, Generic[Device, Queue]):
                 raise
             return slot
         try:
-            return _Slot(self._new_host_buffer(SLOT_BYTES), self._new_event())
+            return _Slot(self._new_host_buffer(SLOT_BYTES), self._streams[0].new_event(blocking=True))
         except BaseException:
             with self._taking:
                 self._made -= 1
@@ -359,7 +355,7 @@ def _reader(host: memoryview) -> Fill:
     return fill
 
 
-def _mark(event: Event, stream: Stream) -> None:
+def _mark(event: Event, stream: Stream[Any]) -> None:
     """Record an event, or wait for the stream where that fails: what the event guards is then done all the same."""
     try:
         event.record(stream)
@@ -368,7 +364,7 @@ def _mark(event: Event, stream: Stream) -> None:
         raise
 
 
-def _order(first: Stream, second: Stream) -> None:
+def _order(first: Stream[Any], second: Stream[Any]) -> None:
     """Let the second stream wait for the first one; the host waits for it where that fails."""
     try:
         second.wait(first.record())

@@ -1,14 +1,19 @@
-"""Streams and events as the objects of every vendor have them, and what copies under way need kept."""
+"""What streams and events of every vendor share, and what copies under way need kept."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum, auto
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
+from ..error import InvalidArgument
+from . import fork
 from .error import DriverError
+from .resource import Resource
 
 
 class Direction(Enum):
@@ -30,58 +35,169 @@ _ROUTES = {
 }
 
 
-class Event(Protocol):
-    """A mark in a stream."""
+class Event(Resource, ABC):
+    """A mark in a stream; it counts as done until it is recorded for the first time.
 
-    def record(self, stream: Any) -> Any:
-        """Mark the point that a stream has reached."""
+    `timing=False` makes an event cheaper that only orders things. `blocking=True` lets the host sleep in `synchronize`
+    where it would spin.
+    """
 
+    __slots__ = ("_handle", "device", "timing")
+
+    device: Any
+    timing: bool
+    _handle: Any
+
+    @property
+    def handle(self) -> Any:
+        """The binding's event; `Closed` after `close()`."""
+        self.require_open()
+        return self._handle
+
+    def record(self, stream: Any) -> Self:
+        """Mark the point that a stream of the device has reached with everything enqueued so far."""
+        if stream.device != self.device:
+            reason = f"the event is on {self.device.label}, the stream on {stream.device.label}; make it on that device"
+            raise InvalidArgument(f"{type(self).__name__}.record", reason)
+        self._record(stream)
+        return self
+
+    @abstractmethod
+    def _record(self, stream: Any) -> None:
+        """Mark the point that the stream has reached."""
+
+    @abstractmethod
     def query(self) -> bool:
         """Whether the mark has been passed."""
 
+    @abstractmethod
     def synchronize(self) -> None:
         """Wait on the host until the mark has been passed."""
 
-    def close(self) -> None:
-        """Give the event back."""
+    def elapsed_ms(self, stop: Self) -> float:
+        """Wait for `stop` and return the milliseconds from this mark to it.
+
+        Both need `timing` (`InvalidArgument`) and to have been recorded (`DriverError`).
+        """
+        if not (self.timing and stop.timing):
+            raise InvalidArgument(f"{type(self).__name__}.elapsed_ms", "both events must be made with timing=True")
+        start = self.handle
+        stop.synchronize()
+        return self._elapsed_ms(start, stop.handle)
+
+    @abstractmethod
+    def _elapsed_ms(self, start: Any, stop: Any) -> float:
+        """The milliseconds from one handle's mark to another's."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device.label}>"
 
 
-class Stream(Protocol):
-    """A queue of work on a device."""
+Mark = TypeVar("Mark", bound=Event)
+
+
+class Stream(Resource, ABC, Generic[Mark]):
+    """A queue of work on a device. Leaving a `with` block waits for it and closes it."""
+
+    __slots__ = ("_handle", "device")
 
     device: Any
+    _handle: Any
+
+    @classmethod
+    def _borrow(cls, device: Any, handle: Any) -> Self:
+        """A stream that somebody else made."""
+        stream = cls.__new__(cls)
+        stream.device = device
+        stream._handle = handle
+        # Without a finaliser, since its end gives nothing back.
+        stream._held = [(_keep, ())]
+        return stream
+
+    @property
+    def handle(self) -> Any:
+        """The binding's stream; `Closed` after `close()`."""
+        # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
+        if fork.lost or not self._held:
+            self.require_open()
+        return self._handle
 
     @property
     def address(self) -> int:
-        """The vendor's handle as a number."""
+        """The vendor's handle as a number, for libraries called through ctypes."""
+        return int(self.handle)
 
+    @abstractmethod
     def copy(self, target: Any, origin: Any, nbytes: int, direction: Direction) -> None:
-        """Enqueue a copy; either end is an address, or a buffer on the host."""
+        """Enqueue a copy. Either end is an address, or a buffer on the host."""
 
+    def copy_between(self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int) -> None:
+        """Enqueue a copy from one device to another, of which one is the stream's.
+
+        It takes the direct way between them where there is one; else the driver leads it through the host. It waits for
+        what is enqueued here alone: order it behind other work of either device by events.
+        """
+        self._let_reach(origin_device if self.device == target_device else target_device)
+        about = f"{nbytes} bytes from {origin_device.label} to {target_device.label}"
+        self._copy_between(target, target_device, origin, origin_device, nbytes, about)
+
+    @abstractmethod
+    def _let_reach(self, peer: Any) -> None:
+        """Let the device reach the memory of another directly, where it can."""
+
+    @abstractmethod
+    def _copy_between(
+        self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int, about: str
+    ) -> None:
+        """Enqueue a copy; `about` is what errors say of it."""
+
+    @abstractmethod
     def fill(self, address: int, value: int, count: int, itemsize: int = 1) -> None:
         """Enqueue the setting of `count` items to an unsigned number of 1, 2 or 4 bytes."""
 
-    def copy_between(self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int) -> None:
-        """Enqueue a copy from one device to another."""
-
-    def record(self, event: Any = None) -> Any:
-        """Record an event here, by default a new one, and return it."""
-
-    def wait(self, event: Any) -> None:
-        """Let what is enqueued from now on wait for an event."""
-
+    @abstractmethod
     def synchronize(self) -> None:
-        """Wait on the host until everything enqueued is done."""
+        """Wait on the host until everything enqueued in the stream is done; errors of kernels come up here."""
 
-    def close(self) -> None:
-        """Give the stream back."""
+    @abstractmethod
+    def query(self) -> bool:
+        """Whether everything enqueued in the stream is done."""
+
+    def record(self, event: Mark | None = None) -> Mark:
+        """Record an event here and return it; without one given, a new one that has no timing."""
+        return (self.new_event() if event is None else event).record(self)
+
+    @abstractmethod
+    def new_event(self, *, blocking: bool = False) -> Mark:
+        """An event of the device without timing; `blocking` lets the host sleep while it waits for it."""
+
+    @abstractmethod
+    def wait(self, event: Mark) -> None:
+        """Let what is enqueued here from now on wait for the event, which may be on another device."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            # After an exception of the block its own error matters more than one of the work that it left behind.
+            if kind is None and not self.closed:
+                self.synchronize()
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device.label}>"
+
+
+def _keep() -> None:
+    """Leave a stream alone that somebody else made."""
 
 
 _under_way: dict[tuple[object, int], deque[tuple[Event, object]]] = {}
 _lock = threading.RLock()
 
 
-def keep_until_done(stream: Stream, device: object, memory: object) -> None:
+def keep_until_done(stream: Stream[Any], memory: object) -> None:
     """Keep memory alive until a stream has done what it was given so far.
 
     Nobody waits for that: what is done is let go when the next memory is kept.
@@ -92,7 +208,7 @@ def keep_until_done(stream: Stream, device: object, memory: object) -> None:
                 kept.popleft()
             if not kept:
                 del _under_way[key]
-        _under_way.setdefault((device, stream.address), deque()).append((stream.record(), memory))
+        _under_way.setdefault((stream.device, stream.address), deque()).append((stream.record(), memory))
 
 
 def _is_done(event: Event) -> bool:

@@ -9,7 +9,7 @@ from ..error import TallowError
 from .kernels import Hiprtc
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Function, GpuDriver
-from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipEvent, HipModule, HipStream
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
 
@@ -63,9 +63,6 @@ class Driver(GpuDriver[Module]):
             raise
         # Python's own partial, since it calls faster than a method does.
         return partial(kernel.enqueue, self.queue, block)
-
-    def _new_event(self) -> HipEvent:
-        return HipEvent(self.device, timing=False)
 
     def _stream_at(self, address: int) -> HipStream:
         return self.queue if address == self.stream else HipStream.wrap(self.device, address)

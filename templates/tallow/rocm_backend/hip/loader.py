@@ -5,7 +5,6 @@ from typing import ClassVar
 from ...gpu_backend.loader import Loader
 from .device import HipDevice
 from .error import HipClosed
-from .event import HipEvent
 from .memory import HipHostBuffer
 from .stream import HipStream
 
@@ -17,9 +16,6 @@ class AsyncLoader(Loader[HipDevice, HipStream]):
 
     def _new_stream(self) -> HipStream:
         return HipStream(self.device)
-
-    def _new_event(self) -> HipEvent:
-        return HipEvent(self.device, timing=False, blocking=True)
 
     def _new_host_buffer(self, nbytes: int) -> HipHostBuffer:
         return HipHostBuffer(self.device, nbytes)
