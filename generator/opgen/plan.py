@@ -28,7 +28,8 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
     """Every output of the templates, in the order of their paths; what cannot be planned goes to `problems`.
 
     A template's path mirrors its output's. A `{placeholder}` in it stands for each member of a family of the spec,
-    and the ending .j2 marks a template that is rendered.
+    and the ending .j2 marks a template that is rendered. A member whose output has a template of its own is made from
+    that one.
     """
     package = spec.package.name
     if package not in {path.parts[0] for path in templates.paths}:
@@ -39,17 +40,21 @@ def plan(spec: Spec, templates: Templates, problems: list[Problem]) -> list[Outp
         return []
     view = cache(lambda make, member: make(spec, member))  # one for all templates that see the same
     outputs: dict[PurePosixPath, Output] = {}
-    for template in templates.paths:
+    for template in sorted(templates.paths, key=_has_placeholder):
         if template.name.endswith(_PART_ENDING):
             continue
         for output in _outputs(spec, template, view, problems):
             first = outputs.setdefault(output.path, output)
-            if first is not output:
+            if first is not output and _has_placeholder(template) == _has_placeholder(first.template):
                 message = f"generated/{output.path} comes from templates/{first.template} too; rename one of the two"
                 problems.append(Problem(place(template), f"{message}, or what it is made for in spec/"))
     _check_made(spec, templates, outputs, problems)
     _check_runtimes(spec, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
+
+
+def _has_placeholder(template: PurePosixPath) -> bool:
+    return PLACEHOLDER.search(str(template)) is not None
 
 
 def _check_made(spec: Spec, templates: Templates, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
