@@ -105,7 +105,9 @@ def _outputs(
     if unknown or len(placeholders) > 1:
         return
     if not placeholders:
-        yield Output(PurePosixPath(target), template, _bound(view, make, None))
+        # What belongs to one backend is a member too: that of the backend's folder.
+        runtime = next((part for part in template.parts if part in _runtimes(spec)), None)
+        yield Output(PurePosixPath(target), template, _bound(view, make, runtime))
         return
     members = list(PLACEHOLDERS[placeholders[0]](spec))
     for member in members:
@@ -117,8 +119,11 @@ def _outputs(
 
 def _listed_as(spec: Spec, template: PurePosixPath) -> str:
     """The key of FILES for a template."""
-    runtimes = [backend.package for backend in spec.backends]
-    return "/".join("{runtime}" if part in runtimes else part for part in template.parts)
+    return "/".join("{runtime}" if part in _runtimes(spec) else part for part in template.parts)
+
+
+def _runtimes(spec: Spec) -> set[str]:
+    return {backend.package for backend in spec.backends if backend.package is not None}
 
 
 def _bound(

@@ -52,3 +52,35 @@ def test_no_vendor_package_is_imported_with_tallow():
     # `cuda` alone is no package but what several share.
     code = "import sys, tallow; print({'hip', 'rocm', 'cuda.bindings', 'nvmath'} & set(sys.modules) or 'none')"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "none"
+
+
+@pytest.mark.parametrize("name", ["DeviceMemory", "Dim3", "Function", "Module", "Stream"])
+def test_objects_by_other_names_are_imported_when_asked_for(name):
+    pytest.importorskip("hip")
+    code = f"import sys, tallow.rocm_backend as rocm; before = 'hip' in sys.modules; print(before, rocm.{name})"
+    before, what = subprocess.check_output([sys.executable, "-c", code], text=True).split(maxsplit=1)
+    assert before == "False"
+    from tallow import rocm_backend
+    from tallow.rocm_backend import hip
+
+    assert name in rocm_backend.__all__
+    names = {"DeviceMemory": "HipBuffer", "Function": "HipKernel", "Module": "HipModule", "Stream": "HipStream"}
+    assert getattr(rocm_backend, name) is getattr(hip, names.get(name, name))
+    assert what.strip() == str(getattr(rocm_backend, name))
+
+
+def test_objects_by_other_names_name_the_extra_too():
+    code = """
+import sys
+sys.modules["hip"] = None
+from tallow.error import BackendUnavailable
+from tallow import rocm_backend
+print(issubclass(rocm_backend.RocmError, RuntimeError), rocm_backend.device_count(), hasattr(rocm_backend, "Srteam"))
+try:
+    rocm_backend.Stream
+except BackendUnavailable as error:
+    print(error)
+"""
+    facts, refusal = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()
+    assert facts == "True 0 False"
+    assert refusal.endswith("pip install 'tallow[rocm]'")

@@ -48,6 +48,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/{gpu}/storage/backend_impl.py.j2": gpu_backend,
     "tallow/{gpu}/storage/slice.py.j2": gpu_backend,
     "tallow/{gpu}/utils.py.j2": gpu_backend,
+    "tallow/{runtime}/__init__.py.j2": gpu_backend,
     "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
     "tallow/{runtime}/ops/functors.py.j2": functors,
     "tallow/{runtime}/{library}_functions.py.j2": library_functions,
