@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,9 @@ class Host:
     def __init__(self) -> None:
         self._runtime = library("amdhip64")
         self._runtime.hip_host_log_take.restype = ctypes.c_char_p
+        self._runtime.hip_host_trace_take.restype = ctypes.c_char_p
         self._runtime.hip_host_live.restype = ctypes.c_long
+        self._runtime.hip_host_live_all.restype = ctypes.c_char_p
         self._runtime.hip_host_fail.argtypes = [ctypes.c_char_p, ctypes.c_long, ctypes.c_int]
 
     @classmethod
@@ -39,6 +42,19 @@ class Host:
 
     def take_log(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._runtime.hip_host_log_take().decode().splitlines()]
+
+    def calls_of(self, operation: Callable[[], object]) -> list[str]:
+        """The functions that an operation calls, in order, by the names that `fail` takes."""
+        self._runtime.hip_host_trace_keep(1)
+        try:
+            operation()
+            return self._runtime.hip_host_trace_take().decode().split()
+        finally:
+            self._runtime.hip_host_trace_keep(0)
+
+    def live_all(self) -> dict[str, int]:
+        """How many objects of each kind are live."""
+        return json.loads(self._runtime.hip_host_live_all())
 
     def live(self, kind: str) -> int:
         return int(self._runtime.hip_host_live(kind.encode()))

@@ -166,16 +166,21 @@ class EmptyTensor(TallowError, ValueError):
 
 
 class OutOfMemory(TallowError, MemoryError):
-    """A device has no room for an allocation of `nbytes` bytes; None where their number is not known."""
+    """A device has no room for an allocation of `nbytes` bytes; None where their number is not known.
 
-    def __init__(self, device: str, nbytes: int | None) -> None:
-        super().__init__(device, nbytes)
+    `reason` says how much room there is, where a part of it is kept back.
+    """
+
+    def __init__(self, device: str, nbytes: int | None, reason: str = "") -> None:
+        super().__init__(device, nbytes, reason)
         self.device = device
         self.nbytes = nbytes
+        self.reason = reason
 
     def __str__(self) -> str:
         what = "no memory" if self.nbytes is None else f"no memory for {self.nbytes} bytes"
-        return f"{self.device}: {what}; drop tensors that are no longer needed, or use less"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.device}: {what}{why}; drop tensors that are no longer needed, or use less"
 
 
 class FileError(TallowError, OSError):

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, TallowError
-from tallow.rocm_backend.hip import HipClosed, HipError, check
+from tallow.error import BackendUnavailable, InvalidArgument, TallowError
+from tallow.rocm_backend.hip import HipClosed, HipError, check, error_string
 from tallow.rocm_backend.hip import error as error_module
 
 SUCCESS = hip.hipError_t.hipSuccess
@@ -57,7 +57,22 @@ def test_check_raises_hips_own_name_and_code(monkeypatch):
 def test_what_can_be_recovered_from(name, recoverable):
     error = HipError("hipStreamSynchronize", name, int(hip.hipError_t[name]))
     assert error.recoverable is recoverable
+    assert error.permanent is not recoverable
     assert ("start a new" in str(error)) is not recoverable
+
+
+@pytest.mark.parametrize(
+    "status", [2, hip.hipError_t.hipErrorOutOfMemory, HipError("hipMalloc", "hipErrorOutOfMemory", 2)], ids=type
+)
+def test_error_strings_are_hips_own_words(rocm, status):
+    assert error_string(status) == "out of memory"
+    assert error_string(700) == "an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize("status", [-1, 12345, "hipErrorOutOfMemory", None])
+def test_there_is_no_error_string_of_what_is_no_status(rocm, status):
+    with pytest.raises(InvalidArgument, match=r"error_string: .* is no code of HIP's; give one"):
+        error_string(status)
 
 
 def test_every_unrecoverable_name_is_one_of_hips():

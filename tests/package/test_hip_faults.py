@@ -102,7 +102,7 @@ def code_of(rocm) -> bytes:
 def test_a_backend_that_cannot_be_closed_is_closed_later(rocm, host):
     before = host.live("module"), host.live("stream")
     backend = HipBackend()
-    backend.module("fill", lambda: code_of(rocm))
+    backend.load_module("fill", code_of(rocm))
     host.fail("hipModuleUnload")
     with pytest.raises(HipError, match="hipModuleUnload"):
         backend.close()

@@ -77,8 +77,10 @@ def test_each_handle_is_given_back_once():
         count("hipMalloc", "+memory"), count("hipFree", "-memory")
         count("hipStreamCreateWithPriority", "+stream"), count("hipStreamDestroy", "-stream")
         count("hipEventCreateWithFlags", "+event"), count("hipEventDestroy", "-event")
+        HipBackend()  # the stream and the memory of the device's tensors, which stay
+        counts.clear()
         kept = make()
-        assert counts == {"memory": 1, "stream": 2, "event": 1}, counts
+        assert counts == {"memory": 1, "stream": 1, "event": 1}, counts
         kept[2].close()
         del kept
         gc.collect()

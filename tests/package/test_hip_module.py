@@ -1,4 +1,4 @@
-"""Modules, kernels, launches and the backend object, with kernels that are compiled for the test."""
+"""Modules, kernels and launches, with kernels that are compiled for the test."""
 
 import gc
 import re
@@ -14,7 +14,6 @@ pytest.importorskip("hip")
 from hip import hip, hiprtc
 from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 from tallow.rocm_backend.hip import (
-    HipBackend,
     HipBuffer,
     HipClosed,
     HipDevice,
@@ -340,48 +339,3 @@ def test_a_kernel_keeps_its_module(device, image, stream):
     del kernel
     gc.collect()
     assert gone() is None
-
-
-def test_the_backend_loads_each_module_once(image):
-    loads = []
-    with HipBackend() as backend:
-        assert backend.device == HipDevice(0)
-        module = backend.module("test", lambda: loads.append(1) or image)
-        assert backend.module("test", lambda: loads.append(1) or image) is module
-        buffer = backend.buffer(256)
-        buffer.fill(0, stream=backend.stream)
-        with backend.event() as start, backend.event() as stop:
-            start.record(backend.stream)
-            arguments = SUM.pack(buffer.address, 64, 3)
-            module.kernel("add", SUM.size).launch((1, 1, 1), (64, 1, 1), arguments, backend.stream)
-            assert start.elapsed_ms(stop.record(backend.stream)) >= 0
-        backend.synchronize()
-        assert set(read(buffer, backend.stream)) == {3}
-    assert loads == [1]
-    assert module.closed
-    assert backend.stream.closed
-    backend.close()
-    for use in (lambda: backend.module("test", bytes), backend.__enter__):
-        with pytest.raises(HipClosed, match="HipBackend"):
-            use()
-    buffer.close()
-
-
-def test_a_module_that_fails_to_load_is_tried_again(image):
-    with HipBackend() as backend:
-        with pytest.raises(InvalidArgument, match="cut short"):
-            backend.module("test", bytes)
-        assert backend.module("test", lambda: image).kernel("nothing", 0)
-
-
-def test_a_backend_closes_everything_after_an_error(image, monkeypatch):
-    backend = HipBackend()
-    module = backend.module("test", lambda: image)
-    failed = (hip.hipError_t.hipErrorLaunchFailure,)
-    with monkeypatch.context() as patch:
-        patch.setattr(hip, "hipStreamSynchronize", lambda handle: failed)
-        with pytest.raises(HipError, match="hipErrorLaunchFailure"):
-            backend.close()
-    assert module.closed
-    assert backend.stream.closed
-    backend.close()

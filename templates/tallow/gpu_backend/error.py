@@ -25,9 +25,14 @@ class DriverError(TallowError, RuntimeError):
         self.detail = detail
 
     @property
+    def permanent(self) -> bool:
+        """Whether every later call on the device fails too, until a new process opens it."""
+        return self.name in self.unrecoverable
+
+    @property
     def recoverable(self) -> bool:
         """Whether later calls on the device can succeed."""
-        return self.name not in self.unrecoverable
+        return not self.permanent
 
     @property
     def out_of_memory(self) -> bool:

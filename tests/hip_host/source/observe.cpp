@@ -77,6 +77,41 @@ Injections& injections() {
     return instance;
 }
 
+// ---- The trace: every call that can fail, by the name for injections
+
+class Trace {
+  public:
+    void add(const char* function) {
+        if (!enabled_)
+            return;
+        std::lock_guard lock(mutex_);
+        (kept_ += function) += '\n';
+    }
+
+    void keep(bool on) {
+        std::lock_guard lock(mutex_);
+        enabled_ = on;
+        kept_.clear();
+    }
+
+    const char* take() {
+        std::lock_guard lock(mutex_);
+        taken_.swap(kept_);
+        kept_.clear();
+        return taken_.c_str();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::atomic<bool> enabled_{false};
+    std::string kept_, taken_;
+};
+
+Trace& trace() {
+    static Trace instance;
+    return instance;
+}
+
 // ---- The call log
 
 class Log {
@@ -148,7 +183,10 @@ std::map<std::string, long>& live_counts() {
 
 } // namespace
 
-int injected_failure(const char* function, int natural) { return injections().take(function, natural); }
+int injected_failure(const char* function, int natural) {
+    trace().add(function);
+    return injections().take(function, natural);
+}
 
 void count_live(const char* kind, long change) {
     std::lock_guard lock(live_mutex);
@@ -200,6 +238,24 @@ HIP_HOST_API void hip_host_log_keep(int on) { hip_host::call_log().keep(on != 0)
 
 // The lines since the last take. The text is valid until the next one.
 HIP_HOST_API const char* hip_host_log_take() { return hip_host::call_log().take(); }
+
+// Starts (and empties) or stops the trace that hip_host_trace_take reads.
+HIP_HOST_API void hip_host_trace_keep(int on) { hip_host::trace().keep(on != 0); }
+
+// The functions that were called since the last take, a line each: those that hip_host_fail knows, by the names that it
+// knows. The text is valid until the next one.
+HIP_HOST_API const char* hip_host_trace_take() { return hip_host::trace().take(); }
+
+// The kinds of which there were objects, and how many are live, as a JSON object. The text is valid until the next one.
+HIP_HOST_API const char* hip_host_live_all() {
+    static std::string text;
+    std::lock_guard lock(hip_host::live_mutex);
+    text.clear();
+    for (const auto& [kind, count] : hip_host::live_counts())
+        text += (text.empty() ? "{" : ", ") + hip_host::quoted(kind) + ": " + std::to_string(count);
+    text += text.empty() ? "{}" : "}";
+    return text.c_str();
+}
 
 // How many objects of a kind are live: "device memory", "host memory", "stream", "event", "module", "function",
 // "program", "hipblas handle", "miopen handle", "tensor descriptor", "convolution descriptor", "pooling descriptor".

@@ -50,6 +50,11 @@ def contiguous(source: Operand) -> Operand:
     return source if source.layout.is_contiguous else dense(fresh(source), source.shape)
 
 
+def apart(target: Operand, operand: Operand) -> Operand:
+    """An operand that a kernel which writes to `target` may read: copied where they share elements."""
+    return dense(fresh(operand), operand.shape) if shares_memory(target, operand) else operand
+
+
 # Smaller operands stay in caches, where turning costs a launch and saves little.
 _LEAST_TURNED: Final = 1 << 16
 

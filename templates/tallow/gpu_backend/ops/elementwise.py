@@ -111,14 +111,31 @@ def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float
     return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, _bits(_TERNARY, parameters, z.dtype))
 
 
+def overwrite(op: UnaryOp | BinaryOp | MethodOp, x: Operand, *others: Operand, parameters: tuple[float, ...] = ()) -> None:
+    """`op` of every element of `x` and of those of the others beside it, written over the elements of `x`.
+
+    `x` is a whole storage in row-major order. Kernels read an element before they write there, and no thread reads
+    another's; what other operands share with `x`, at other places, is copied first.
+    """
+    kernels = (_UNARY, _BINARY, _TERNARY)[len(others)]
+    apart = [other if other == x else copy.apart(x, other) for other in others]
+    bits = _bits(kernels, parameters, x.dtype)
+    _map(kernels, f"{op.value}_{x.dtype.value}", (x, *apart), x.dtype, bits, x.storage)
+
+
 def _map(
-    kernels: Map, name: str, operands: tuple[Operand, ...], dtype: DType, parameters: tuple[int, ...] = ()
+    kernels: Map,
+    name: str,
+    operands: tuple[Operand, ...],
+    dtype: DType,
+    parameters: tuple[int, ...] = (),
+    target: GpuStorage | None = None,
 ) -> GpuStorage:
-    """A new storage with the kernel's function of every element of the operands, which have one shape."""
+    """The kernel's function of every element of the operands, which have one shape; by default in a new storage."""
     storage, layout = operands[0]
     device = storage.device
     count = layout.elem_count
-    result = device.empty(dtype, count)
+    result = device.empty(dtype, count) if target is None else target
     if count == 0:
         return result
     launch = device.kernels.launch
@@ -138,7 +155,7 @@ def _map(
     launches = _strided_launches(widest, layout.shape, strides, itemsizes)
     if launches is None:
         straight = tuple([copy.straightened(operand) for operand in operands])
-        return _map(kernels, name, straight, dtype, parameters)
+        return _map(kernels, name, straight, dtype, parameters, target)
     name = f"{name}_strided"
     for blocks, first, offsets, fields in launches:
         places = [

@@ -13,7 +13,7 @@ from ...shape import Shape
 from ..index_errors import INDEX_OPS
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
-from .operand import Operand, shares_memory
+from .operand import Operand
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
@@ -151,7 +151,7 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     if indexes.layout.elem_count == 0:
         return
-    indexes, source = apart(x, indexes), apart(x, source)
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
     device, itemsize = x.device, x.itemsize
     rows = Rows.of("scatter_set", indexes, x.shape[dim])
     winners = device.allocate((x.layout.end - x.layout.start_offset) * _WINNER_BYTES if x.layout.end else 0)
@@ -173,16 +173,6 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         )
         launch(device, "scatter_mark", blocks, packed)
         launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)
-
-
-def apart(target: Operand, operand: Operand) -> Operand:
-    """An operand that a kernel which writes to `target` may read: copied where they share elements."""
-    return dense_copy(operand) if shares_memory(target, operand) else operand
-
-
-def dense_copy(operand: Operand) -> Operand:
-    """The elements in row-major order in a new storage."""
-    return Operand(copy.fresh(operand), Layout.contiguous(operand.shape))
 
 
 def broadcast(indexes: Operand, shape: Shape, dim: int) -> Operand:

@@ -19,7 +19,7 @@ from ...op import MethodOp
 from ..utils import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
-from .index import Rows, apart, without
+from .index import Rows, without
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     count = indexes.layout.elem_count
     if count == 0:
         return
-    indexes, source = apart(x, indexes), apart(x, source)
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
     reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
     driver = x.device.driver
     gpu = driver.multiprocessors, driver.wave_size

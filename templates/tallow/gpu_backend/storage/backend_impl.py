@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ...backend import BackendStorage
 from ...dtype import Array, DType
 from ...layout import Layout
-from .slice import Slice
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
-    from ..dlpack import Borrowed
+
+
+class Memory(Protocol):
+    """Device memory, for as long as somebody holds this."""
+
+    @property
+    def address(self) -> int:
+        """Where its first byte is."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
 
 
 class GpuStorage(BackendStorage):
@@ -21,7 +31,7 @@ class GpuStorage(BackendStorage):
 
     device: GpuDevice
 
-    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Slice | Borrowed) -> None:
+    def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
         self.device = device
         self.dtype = dtype

@@ -1,16 +1,19 @@
 """An object layer over hip-python: what the backend stands on, usable by itself."""
 
-from .backend import HipBackend, synchronize_device
-from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
-from .error import HipClosed, HipError, check, hipDataType, require_runtime
+from .backend import HipBackend, HipStatus, synchronize_device
+from .device import Dim3, HipDevice, HipDeviceProp, HipLimits, HipMemory, device_count, hipUUID, runtime_version
+from .error import HipClosed, HipError, check, error_string, hipDataType, require_runtime
 from .event import HipEvent
 from .loader import AsyncLoader
 from .memory import HipBuffer, HipHostBuffer
 from .module import HipKernel, HipModule
 from .stream import HipPriorities, HipStream
+from .tensor import DeviceTensor
 
 __all__ = [
     "AsyncLoader",
+    "DeviceTensor",
+    "Dim3",
     "HipBackend",
     "HipBuffer",
     "HipClosed",
@@ -20,12 +23,15 @@ __all__ = [
     "HipEvent",
     "HipHostBuffer",
     "HipKernel",
+    "HipLimits",
     "HipMemory",
     "HipModule",
     "HipPriorities",
+    "HipStatus",
     "HipStream",
     "check",
     "device_count",
+    "error_string",
     "hipDataType",
     "hipUUID",
     "require_runtime",

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hip import hip as _binding
 
-from ...error import BackendUnavailable
+from ...error import BackendUnavailable, InvalidArgument
 from ...gpu_backend import fork
 from ...gpu_backend.error import Closed
 from ..error import RocmError
@@ -34,6 +34,7 @@ REQUIRED_FUNCTIONS: Final = (
     "hipGetDevice",
     "hipGetDeviceCount",
     "hipGetDevicePropertiesR0600",
+    "hipGetErrorString",
     "hipGetLastError",
     "hipHostFree",
     "hipHostMalloc",
@@ -72,6 +73,22 @@ def failure(call: str, status: Any, detail: str = "") -> HipError:
     # HIP remembers the last error per thread; left there, the next library that asks for it would take it for its own.
     hip.hipGetLastError()
     return HipError(call, status.name, status.value, detail)
+
+
+def error_string(status: Any) -> str:
+    """HIP's words for a status: a code such as 2, a `hipError_t` or a `HipError` ("out of memory").
+
+    Raises `InvalidArgument` for a code that HIP does not have, `BackendUnavailable` where there is no runtime.
+    """
+    code = status.code if isinstance(status, HipError) else status
+    try:
+        known = hip.hipError_t(code)
+    except ValueError as error:
+        reason = f"{code!r} is no code of HIP's; give one of hip.hipError_t, such as 2"
+        raise InvalidArgument("error_string", reason) from error
+    require_runtime()
+    text: bytes = check("hipGetErrorString", hip.hipGetErrorString(known))
+    return text.decode()
 
 
 def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import threading
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from rocm.bindings import _hip_helpers
 
 from ...error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.elf import elf_size, require_complete
-from .device import HipDevice
+from .device import THREADS_PER_DIM, Dim3, HipDevice, HipLimits
 from .error import check, failure, hip
 from .resource import HipResource
 from .stream import HipStream
-
-Dim3: TypeAlias = tuple[int, int, int]
-
-# HIP counts the threads of a launch in 32 bits, separately in each dim.
-_THREADS_PER_DIM: Final = 1 << 32
 
 _BUNDLE_MAGIC: Final = b"__CLANG_OFFLOAD_BUNDLE__"
 _BUNDLE_ENTRY: Final = struct.Struct("<QQQ")
@@ -131,9 +125,9 @@ class HipKernel:
             and block_x > 0
             and block_y > 0
             and 0 < block_z * block_y * block_x <= self.max_threads
-            and grid_x * block_x < _THREADS_PER_DIM
-            and grid_y * block_y < _THREADS_PER_DIM
-            and grid_z * block_z < _THREADS_PER_DIM
+            and grid_x * block_x < THREADS_PER_DIM
+            and grid_y * block_y < THREADS_PER_DIM
+            and grid_z * block_z < THREADS_PER_DIM
             and 0 <= shared_memory <= self.max_shared_memory
             and len(arguments) == self.argument_size
             and stream.device.ordinal == self._ordinal
@@ -202,20 +196,10 @@ class HipKernel:
             return DeviceMismatch(operation, (self.module.device.label, stream.device.label))
         if len(arguments) != self.argument_size:
             reason = f"its arguments are {self.argument_size} bytes, not {len(arguments)}"
-        elif not 0 <= shared_memory <= self.max_shared_memory:
-            reason = (
-                f"{shared_memory} bytes of shared memory per block; at most {self.max_shared_memory} are left for it"
-            )
-        elif min(*grid, *block) < 1:
-            reason = f"grid {grid} of blocks {block} is empty; launch nothing for no elements"
-        elif math.prod(block) > self.max_threads:
-            reason = f"blocks {block} have {math.prod(block)} threads; at most {self.max_threads} are possible"
-        elif any(size > limit for size, limit in zip(grid, self.max_grid, strict=True)):
-            reason = f"grid {grid} is too large; at most {self.max_grid} blocks are possible"
         else:
-            reason = (
-                f"grid {grid} of blocks {block} has 2**32 threads or more in a dim; use fewer blocks, each in a loop"
-            )
+            block_limits = self.module.device.properties.max_threads_dim
+            limits = HipLimits(self.max_threads, block_limits, self.max_grid, self.max_shared_memory)
+            reason = limits.refusal(grid, block, shared_memory)
         return InvalidArgument(operation, reason)
 
     def __repr__(self) -> str:
