@@ -14,10 +14,12 @@ enum {
     OUT_OF_MEMORY = 2,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
+    PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
-    NOT_FOUND = 500
+    NOT_FOUND = 500,
+    PEER_ACCESS_ALREADY_ENABLED = 704
 };
-enum { DEVICES = 2, CONTEXTS, STREAMS, EVENTS, MODULES, MEMORY, KINDS };
+enum { DEVICES = 2, CONTEXTS, STREAMS, EVENTS, MODULES, MEMORY, PINNED, KINDS };
 
 typedef struct {
     int kind, device, recorded;
@@ -36,6 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Object contexts[DEVICES];
 static long live[KINDS];
 static int retained[DEVICES];
+static int reached[DEVICES][DEVICES];
 static __thread Object* current;
 static char log_text[1 << 20];
 static struct {
@@ -112,7 +115,11 @@ static void report(void) {
     if (!getenv("CUDA_HOST_REPORT"))
         return;
     printf("contexts %d", retained[0] + retained[1]);
-    const char* names[KINDS] = {[STREAMS] = "streams", [EVENTS] = "events", [MODULES] = "modules", [MEMORY] = "memory"};
+    const char* names[KINDS] = {[STREAMS] = "streams",
+                                [EVENTS] = "events",
+                                [MODULES] = "modules",
+                                [MEMORY] = "memory",
+                                [PINNED] = "pinned"};
     for (int kind = STREAMS; kind < KINDS; kind++)
         printf(" %s %ld", names[kind], live[kind]);
     printf("\n");
@@ -194,6 +201,23 @@ EXPORT int cuMemFree_v2(uint64_t address) {
     count(MEMORY, -1);
     return OK;
 }
+EXPORT int cuMemHostAlloc(void** address, size_t size, unsigned flags) {
+    BEGIN("%zu %u", size, flags);
+    NEED_CONTEXT();
+    if (size == 0)
+        return INVALID_VALUE;
+    *address = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    memset(*address, 0xa5, size);
+    count(PINNED, 1);
+    return OK;
+}
+EXPORT int cuMemFreeHost(void* address) {
+    BEGIN(" ");
+    NEED_CONTEXT();
+    free(address);
+    count(PINNED, -1);
+    return OK;
+}
 EXPORT int cuMemGetInfo_v2(size_t* available, size_t* total) {
     BEGIN(" ");
     NEED_CONTEXT();
@@ -220,12 +244,38 @@ EXPORT int cuMemcpyDtoHAsync_v2(void* target, uint64_t origin, size_t size, void
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t origin, size_t size, void* stream) {
     return copied(__func__, (void*)target, (void*)origin, size, stream);
 }
-EXPORT int cuMemsetD8Async(uint64_t target, unsigned char value, size_t size, void* stream) {
-    BEGIN("%d %zu", value, size);
+EXPORT int cuMemcpyPeerAsync(uint64_t target, void* to, uint64_t origin, void* from, size_t size, void* stream) {
+    int devices[] = {((Object*)from)->device, ((Object*)to)->device};
+    BEGIN("%zu from %d to %d", size, devices[0], devices[1]);
     NEED_STREAM(stream);
-    memset((void*)target, value, size);
+    memcpy((void*)target, (void*)origin, size);
     return OK;
 }
+EXPORT int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+    BEGIN("%d %d", device, peer);
+    *can = device != peer && !getenv("CUDA_HOST_APART");
+    return OK;
+}
+EXPORT int cuCtxEnablePeerAccess(Object* peer, unsigned flags) {
+    BEGIN("%d", peer->device);
+    NEED_CONTEXT();
+    if (flags || peer == current)
+        return INVALID_VALUE;
+    if (getenv("CUDA_HOST_APART"))
+        return PEER_ACCESS_UNSUPPORTED;
+    return reached[current->device][peer->device]++ ? PEER_ACCESS_ALREADY_ENABLED : OK;
+}
+#define FILL(name, Value)                                                                                              \
+    EXPORT int name(uint64_t target, Value value, size_t size, void* stream) {                                         \
+        BEGIN("%u %zu", (unsigned)value, size);                                                                        \
+        NEED_STREAM(stream);                                                                                           \
+        for (size_t index = 0; index < size; index++)                                                                  \
+            ((Value*)target)[index] = value;                                                                           \
+        return OK;                                                                                                     \
+    }
+FILL(cuMemsetD8Async, unsigned char)
+FILL(cuMemsetD16Async, unsigned short)
+FILL(cuMemsetD32Async, unsigned)
 EXPORT int cuStreamCreate(void** stream, unsigned flags) {
     BEGIN("%u", flags);
     NEED_CONTEXT();
@@ -241,6 +291,16 @@ EXPORT int cuStreamDestroy_v2(void* stream) {
 EXPORT int cuStreamSynchronize(void* stream) {
     BEGIN("%p", stream);
     NEED_STREAM(stream);
+    return OK;
+}
+EXPORT int cuStreamQuery(void* stream) {
+    BEGIN("%p", stream);
+    NEED_STREAM(stream);
+    return OK;
+}
+EXPORT int cuCtxSynchronize(void) {
+    BEGIN(" ");
+    NEED_CONTEXT();
     return OK;
 }
 EXPORT int cuEventCreate(void** event, unsigned flags) {
@@ -260,6 +320,24 @@ EXPORT int cuEventRecord(void* event, void* stream) {
     NEED_STREAM(stream);
     if (((Object*)event)->device != current->device)
         return INVALID_HANDLE;
+    ((Object*)event)->recorded = 1;
+    return OK;
+}
+EXPORT int cuEventQuery(void* event) {
+    BEGIN("%p", event);
+    NEED_CONTEXT();
+    return OK;
+}
+EXPORT int cuEventSynchronize(void* event) {
+    BEGIN("%p", event);
+    NEED_CONTEXT();
+    return OK;
+}
+EXPORT int cuEventElapsedTime_v2(float* milliseconds, Object* start, Object* stop) {
+    BEGIN("%p %p", (void*)start, (void*)stop);
+    if (!start->recorded || !stop->recorded)
+        return INVALID_HANDLE;
+    *milliseconds = 1;
     return OK;
 }
 EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned flags) {

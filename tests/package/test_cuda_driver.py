@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -251,7 +252,7 @@ gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
 
 
 def test_a_driver_that_gets_no_stream_leaves_nothing(on_cuda):
@@ -263,7 +264,7 @@ with pytest.raises(CudaError, match=r"cuStreamCreate \\(cuda:0\\): CUDA_ERROR_OU
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
 
 
 def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(on_cuda):
@@ -281,7 +282,7 @@ gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
 
 
 def test_a_forked_child_takes_nothing_away(on_cuda):
@@ -302,7 +303,7 @@ gc.collect()
     )
     child, parent = printed.splitlines()
     assert "contexts 1 streams 1 events 1" in child
-    assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0"
+    assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0"
 
 
 def test_a_forked_child_is_told_that_it_has_no_gpu(on_cuda):
@@ -352,3 +353,15 @@ for call in (lambda: CudaDevice(0), runtime_version):
     with pytest.raises(BackendUnavailable, match=told):
         call()
 """)
+
+
+def test_what_every_gpu_does(driver):
+    """The tests of streams, events, buffers and the loader, on this driver."""
+    files = [Path(__file__).with_name(f"test_gpu_{name}.py") for name in ("objects", "loader", "peers")]
+    paths = os.pathsep.join(filter(None, (str(driver), os.environ.get("LD_LIBRARY_PATH"))))
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cuda", *files]
+    # Of kernels this driver has none that copies.
+    command += ["-k", "not views"]
+    done = subprocess.run(command, env=os.environ | {"LD_LIBRARY_PATH": paths}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout, done.stdout

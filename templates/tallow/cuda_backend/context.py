@@ -13,6 +13,7 @@ from .result import check, cuda, start_driver
 
 _UNCHANGED: Final = contextlib.nullcontext()
 _ENABLED_BEFORE: Final = "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"
+_TOO_MANY: Final = "CUDA_ERROR_TOO_MANY_PEERS"
 
 
 class Context(Resource):
@@ -93,7 +94,8 @@ class Context(Resource):
             if reaches:
                 with self.activated():
                     enabled = cuda.cuCtxEnablePeerAccess(peer.handle, 0)
-                if enabled[0].name != _ENABLED_BEFORE:
+                reaches = enabled[0].name != _TOO_MANY
+                if reaches and enabled[0].name != _ENABLED_BEFORE:
                     check("cuCtxEnablePeerAccess", enabled, label)
             self._peers[peer.ordinal] = reaches
         return reaches

@@ -1,0 +1,80 @@
+"""Copies between two devices over HIP: the way that they take, and what fails."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("hip")
+
+USE = """
+import numpy as np
+from hip_runtime import Host
+from tallow import Tensor
+from tallow.rocm_backend.hip import HipError
+
+host = Host()
+host.keep_log(True)
+tensor = Tensor.from_numpy(np.arange(100.0), "rocm:0")
+Tensor.zeros(1, device="rocm:1")
+moved = lambda: (tensor.to("rocm:1").numpy() == np.arange(100.0)).all()
+def calls(name):
+    return [{key: entry[key] for key in entry if key != "call"} for entry in host.take_log() if entry["call"] == name]
+"""
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(host):
+    """These read the log of the runtime for the CPU."""
+
+
+def test_the_direct_way_is_opened_once_and_taken(run_python):
+    run_python(
+        USE
+        + """
+from tallow.rocm_backend.hip import HipDevice
+from tallow.rocm_backend.hip.peer import let_reach
+assert moved() and moved()
+log = host.take_log()
+enabled = [(entry["device"], entry["peer"]) for entry in log if entry["call"] == "hipDeviceEnablePeerAccess"]
+copied = [entry for entry in log if entry["call"] == "hipMemcpyPeer"]
+assert enabled == [(0, 1)], enabled
+assert [(entry["bytes"], entry["from"], entry["to"], entry["direct"]) for entry in copied] == [(800, 0, 1, 1)] * 2
+# Somebody else, such as PyTorch, may have opened it before.
+let_reach.cache_clear()
+assert moved() and let_reach(HipDevice(0), HipDevice(1))
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_PEERS="1",
+    )
+
+
+def test_without_a_direct_way_the_runtime_finds_another(run_python):
+    run_python(
+        USE
+        + """
+assert moved()
+assert [entry["direct"] for entry in calls("hipMemcpyPeer")] == [0]
+""",
+        HIP_HOST_DEVICES="2",
+    )
+
+
+@pytest.mark.parametrize("call", ["hipDeviceCanAccessPeer", "hipDeviceEnablePeerAccess", "hipMemcpyPeer"])
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_call_that_fails_is_named_and_the_next_one_works(run_python, call, lazy):
+    run_python(
+        USE
+        + f"""
+host.fail("{call}")
+try:
+    moved()
+except HipError as error:
+    assert error.call.startswith("{call}") and "rocm:0 to rocm:1" in str(error), error
+else:
+    raise AssertionError("no error")
+assert moved()
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_PEERS="1",
+        HIP_HOST_LAZY=lazy,
+    )
