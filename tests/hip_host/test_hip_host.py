@@ -63,6 +63,74 @@ assert hip.hipMemcpyPeer(second.pointer, 0, first.pointer, 0, 64)[0].name == "hi
     assert result.returncode == 0, result.stderr
 
 
+PEERS = """
+refused = lambda result: result[0].name
+source = Buffer(np.arange(8.0))
+check(hip.hipSetDevice(1))
+target, stream = Buffer(np.zeros(8)), check(hip.hipStreamCreate())
+host = Host()
+host.keep_log(True)
+"""
+
+
+def test_peer_access(run_script):
+    """It changes what the log says of copies, and nothing else."""
+    result = run_script(
+        PEERS
+        + """
+assert [check(hip.hipDeviceCanAccessPeer(*pair)) for pair in ((0, 1), (1, 0), (1, 1))] == [1, 1, 0]
+assert refused(hip.hipDeviceCanAccessPeer(0, 2)) == "hipErrorInvalidDevice"
+assert refused(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorInvalidDevice"
+assert refused(hip.hipDeviceEnablePeerAccess(0, 1)) == "hipErrorInvalidValue"
+def copied():
+    check(hip.hipMemcpyPeerAsync(target.pointer, 1, source.pointer, 0, 64, stream))
+    check(hip.hipStreamSynchronize(stream))
+    return host.take_log()
+copy = {"call": "hipMemcpyPeer", "bytes": 64, "from": 0, "to": 1}
+assert copied() == [copy | {"direct": 0}]
+check(hip.hipDeviceEnablePeerAccess(0, 0))
+assert refused(hip.hipDeviceEnablePeerAccess(0, 0)) == "hipErrorPeerAccessAlreadyEnabled"
+assert copied() == [{"call": "hipDeviceEnablePeerAccess", "device": 1, "peer": 0}, copy | {"direct": 1}]
+check(hip.hipDeviceDisablePeerAccess(0))
+assert refused(hip.hipDeviceDisablePeerAccess(0)) == "hipErrorPeerAccessNotEnabled"
+assert copied() == [copy | {"direct": 0}]
+assert (target.read() == np.arange(8.0)).all()
+check(hip.hipStreamDestroy(stream))
+assert refused(hip.hipMemcpyPeerAsync(target.pointer, 1, source.pointer, 0, 64, stream)) == "hipErrorInvalidHandle"
+""",
+        HIP_HOST_DEVICES="2",
+        HIP_HOST_PEERS="1",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_peer_access_that_there_is_not(run_script):
+    result = run_script(
+        PEERS
+        + """
+assert check(hip.hipDeviceCanAccessPeer(1, 0)) == 0
+assert refused(hip.hipDeviceEnablePeerAccess(0, 0)) == "hipErrorPeerAccessUnsupported"
+""",
+        HIP_HOST_DEVICES="2",
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_pinned_memory_is_counted_and_logged(host):
+    before = host.live("host memory")
+    host.keep_log(True)
+    pinned = check(hip.hipHostMalloc(100, 0))
+    assert check(hip.hipHostMalloc(0, 0)) is None or not int(check(hip.hipHostMalloc(0, 0)))
+    assert host.live("host memory") == before + 1
+    assert hip.hipFree(pinned)[0].name == "hipErrorInvalidValue"
+    check(hip.hipHostFree(pinned))
+    assert hip.hipHostFree(pinned)[0].name == "hipErrorInvalidValue"
+    assert host.live("host memory") == before
+    log = [(line["call"], line.get("bytes")) for line in host.take_log() if line["address"] == int(pinned)]
+    assert log[0] == ("hipHostMalloc", 100)
+    assert ("hipHostFree", None) in log
+
+
 TWO_DEVICES = f"""
 module = Module({SCALE!r})
 buffer, event, stream = Buffer(np.ones(16, np.float32)), check(hip.hipEventCreate()), check(hip.hipStreamCreate())

@@ -114,6 +114,7 @@ device = Device.rocm(0)
 held = use(device.inner)
 x, indexes, nothing = Tensor([[1.0, 2.0]], device=device), Tensor([[1]], device=device), Tensor.zeros(0, device=device)
 assert (x + x).tolist() == [[2.0, 4.0]]
+loader = device.inner.loader
 dumped, path = pickle.dumps(device.inner), sys.argv[0] + ".safetensors"
 before = live()
 CALLS = [
@@ -121,7 +122,8 @@ CALLS = [
     lambda: x.tolist(), lambda: nothing.tolist(), lambda: x.copy(), lambda: x.to("cpu"), lambda: str(x),
     lambda: Tensor([1], device=device), lambda: Tensor.zeros(0, device=device), lambda: Tensor.rand(3, device=device),
     lambda: tallow.save_safetensors({"x": x}, path), lambda: copy.deepcopy(x), lambda: pickle.loads(dumped),
-    lambda: x.__dlpack__(), lambda: Tensor.from_dlpack(x),
+    lambda: x.__dlpack__(), lambda: Tensor.from_dlpack(x), lambda: device.inner.load([]), lambda: device.inner.loader,
+    loader.synchronize, lambda: loader.upload_auto(None, b""), lambda: loader.stream(0).address,
     device.synchronize, device.inner.allocator.empty_cache, device.inner.allocator.statistics,
     lambda: Device.rocm(0), lambda: Device.parse("rocm:1"), lambda: Tensor([1], device="rocm"),
 ]

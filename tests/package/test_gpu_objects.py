@@ -242,6 +242,14 @@ def test_memory_is_kept_until_a_copy_is_done(objects, device, stream, monkeypatc
     assert buffer.to_bytes() == b"abcdefgh"
 
 
+def test_pinned_memory_whose_copy_is_done_is_given_back_by_close(objects, device, stream, freed):
+    buffer, host = objects.Buffer(device, 8), objects.HostBuffer(device, 8)
+    buffer.copy_from_host(host, stream=stream, wait=False)
+    stream.synchronize()
+    host.close()
+    assert len(freed) == 1
+
+
 def test_many_copies_in_many_streams_keep_little(objects, device):
     buffer = objects.Buffer(device, 8)
     for _ in range(50):

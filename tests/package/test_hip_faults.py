@@ -16,7 +16,17 @@ from tallow.gpu_backend import kernels, loader
 from tallow.gpu_backend.kernels import Kernels
 from tallow.gpu_backend.ops import memory
 from tallow.rocm_backend import RocmDevice
-from tallow.rocm_backend.hip import HipBackend, HipBuffer, HipError, HipEvent, HipModule, HipStream, error
+from tallow.rocm_backend.hip import (
+    AsyncLoader,
+    HipBackend,
+    HipBuffer,
+    HipError,
+    HipEvent,
+    HipHostBuffer,
+    HipModule,
+    HipStream,
+    error,
+)
 from tallow.rocm_backend.kernels import Hiprtc
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.shape import Shape
@@ -77,6 +87,7 @@ def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(rocm, hos
     ("call", "kind", "make"),
     [
         ("hipFree", "device memory", lambda rocm: HipBuffer(rocm.driver.device, 100)),
+        ("hipHostFree", "host memory", lambda rocm: HipHostBuffer(rocm.driver.device, 100)),
         ("hipStreamDestroy", "stream", lambda rocm: HipStream(rocm.driver.device)),
         ("hipEventDestroy", "event", lambda rocm: HipEvent(rocm.driver.device)),
         ("hipModuleUnload", "module", lambda rocm: HipModule(rocm.driver.device, code_of(rocm))),
@@ -204,3 +215,29 @@ def test_a_load_that_fails_leaves_the_loader_usable(rocm, host, call, nth, monke
     host.fail(None)
     assert (rocm.load([part])[0].to_numpy() == data).all()
     rocm.loader.close()
+
+
+@pytest.mark.parametrize("call", ["hipHostFree", "hipEventSynchronize", "hipEventDestroy", "hipStreamDestroy"])
+def test_a_loader_that_cannot_be_closed_is_closed_later(rocm, host, call):
+    kinds = "host memory", "event", "stream"
+    before = [host.live(kind) for kind in kinds]
+    loader = AsyncLoader(rocm.driver.device)
+    buffer = HipBuffer(rocm.driver.device, 100)
+    loader.upload_auto(buffer, bytes(100))
+    host.fail(call)
+    with pytest.raises(HipError, match=call):
+        loader.close()
+    loader.close()
+    assert [host.live(kind) for kind in kinds] == before
+    assert buffer.to_bytes() == bytes(100)
+
+
+@pytest.mark.parametrize("call", ["hipMemcpyAsync", "hipEventCreate", "hipEventRecord"])
+@pytest.mark.parametrize("way", ["copy_from_host", "copy_to_host"])
+def test_a_copy_that_does_not_wait_and_fails(rocm, host, call, way):
+    buffer, memory = HipBuffer(rocm.driver.device, 100), bytearray(100)
+    with HipStream(rocm.driver.device) as stream:
+        host.fail(call)
+        with pytest.raises(HipError, match=call):
+            getattr(buffer, way)(memory, stream=stream, wait=False)
+        getattr(buffer, way)(memory, stream=stream, wait=False).synchronize()

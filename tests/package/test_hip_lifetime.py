@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("hip")
 
+from hip_runtime import Host
 from tallow.error import BackendUnavailable
 from tallow.rocm_backend.hip import HipDevice
 
@@ -187,5 +188,51 @@ def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
             os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
         assert os.waitstatus_to_exitcode(os.wait()[1]) == 5
         make()
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "HipStream(device)",
+        "HipStream(device).close()",
+        "HipEvent(device)",
+        "HipEvent(device).record(stream).close()",
+        "HipBuffer(device, 100)",
+        "HipBuffer(device, 100).view(8).fill(1, stream=stream)",
+        "HipHostBuffer(device, 100)",
+        "HipHostBuffer(device, 100).array().fill(1)",
+        "buffer.copy_from_host(HipHostBuffer(device, 100), stream=stream, wait=False)",
+        "buffer.copy_to_host(bytearray(100), stream=stream, wait=False)",
+        "AsyncLoader(device)",
+        "AsyncLoader(device).upload_auto(buffer, bytes(100))",
+        "loader.upload_auto(buffer, bytes(100))",
+    ],
+)
+def test_many_cycles_leave_nothing(use, full):
+    """Neither memory nor handles, as the runtime for the CPU counts them; ten thousand cycles with --full."""
+    if Host.found() is None:
+        pytest.skip("only the HIP runtime for the CPU counts")
+    run(
+        f"""
+        from hip_runtime import Host
+        from tallow.gpu_backend import loader as loader_module
+        loader_module.SLOT_BYTES = 1 << 10
+        host, device = Host(), HipDevice(0)
+        stream, buffer, loader = HipStream(device), HipBuffer(device, 100), AsyncLoader(device)
+        def live():
+            gc.collect()
+            kinds = "device memory", "host memory", "stream", "event"
+            return [host.live(kind) for kind in kinds], device.memory().free
+        for _ in range(20):
+            {use}
+        before = live()
+        for number in range({10_000 if full else 500}):
+            {use}
+            assert number % 100 or max(live()[0]) < 100
+        # What was copied last may still be kept.
+        assert all(now <= then + 1 for now, then in zip(live()[0], before[0]))
+        assert live()[1] == before[1]
         """
     )

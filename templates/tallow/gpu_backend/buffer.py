@@ -16,7 +16,7 @@ from ..error import DeviceMismatch, InvalidArgument, OutOfMemory
 from . import fork
 from .error import Closed
 from .resource import Resource
-from .stream import Direction, Event, Stream, keep_until_done
+from .stream import Direction, Event, Stream, keep_until_done, let_go
 
 # The vendors count bytes in 64 bits.
 _TOO_MANY_BYTES: Final = 1 << 64
@@ -140,6 +140,7 @@ class HostBuffer(_Memory[Device]):
 
         Work that was enqueued with the memory must be done, but for copies with `wait=False`, which keep it.
         """
+        let_go()
         if self._allocation is not None and (self._shown is None or self._shown() is None):
             self._allocation.close()
         self._allocation = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 from ..dtype import Array
 from ..error import OutOfMemory
 from .error import DriverError
-from .stream import Direction, Event, Stream
+from .stream import Direction, Event, Stream, settled
 
 if TYPE_CHECKING:
     from .buffer import DeviceBuffer
@@ -106,7 +106,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         if nbytes:
             receiver._order(receiver.queue, self.queue)
             self.queue.copy_between(target, receiver.device, address, self.device, nbytes)
-            self._order(self.queue, receiver.queue)
+            with settled(self.queue):
+                self._order(self.queue, receiver.queue)
 
     def fill_bytes(self, address: int, value: int, nbytes: int) -> None:
         """Enqueue the setting of every byte to `value`, from 0 to 255."""

@@ -19,13 +19,13 @@ import numpy as np
 from ..error import DeviceMismatch, InvalidArgument
 from . import fork
 from .buffer import Device, DeviceBuffer, HostBuffer, Queue, host_memory
-from .error import Closed, DriverError
+from .error import Closed
 from .resource import Resource
-from .stream import Direction, Event, Stream
+from .stream import Direction, Event, Stream, settled
 
 STREAMS: Final = 4
 """How many streams a loader has."""
-SLOT_BYTES: Final = 8 << 20
+SLOT_BYTES: Final = 4 << 20
 """What one piece of pinned memory holds, and so the largest single copy."""
 SLOTS: Final = 16
 """How many pieces of pinned memory there are at most."""
@@ -83,8 +83,8 @@ class Loader(ABC, Generic[Device, Queue]):
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
     from the loader's pinned memory may still be under way. `synchronize()` waits for them all; work of other streams
     is ordered behind them by an event, as `other.wait(loader.stream(i).record())`, and work that they shall wait for
-    as `loader.stream(i).wait(event)`. Pinned memory of 8 MiB a piece, at most 16 pieces, is allocated as it is needed
-    and kept until `close()`. Threads may share a loader: their calls take turns.
+    as `loader.stream(i).wait(event)`. Pinned memory, at most 64 MiB, is allocated as it is needed and kept until
+    `close()`. Threads may share a loader: their calls take turns.
     """
 
     closed_error: ClassVar[type[Closed]] = Closed
@@ -152,6 +152,7 @@ class Loader(ABC, Generic[Device, Queue]):
 
         The copies wait for what is in the stream already. `tell` is called in this thread, with the bytes read so far.
         """
+        self._require_open()
         chunks = list(_chunks(uploads))
         with self._turn:
             self._require_open()
@@ -179,17 +180,19 @@ class Loader(ABC, Generic[Device, Queue]):
         """
         if fork.lost:
             return
-        with self._turn, contextlib.ExitStack() as cleanup:
+        with self._turn:
             self.closed = True
-            cleanup.callback(self._slots.clear)
-            for stream in self._streams:
-                cleanup.callback(stream.close)
-            for slot in self._slots:
-                cleanup.callback(slot.close)
+            with contextlib.ExitStack() as cleanup:
+                for stream in self._streams:
+                    cleanup.callback(stream.close)
+                for slot in self._slots:
+                    cleanup.callback(slot.close)
+            self._slots.clear()
 
     def _upload_to(
         self, method: str, buffer: DeviceBuffer[Device, Queue], offset: int, data: Any, stream_index: int | None
     ) -> int:
+        self._require_open()
         if stream_index is not None:
             self._index(method, stream_index)
         host = host_memory(self._name(method), data, writable=False)
@@ -274,7 +277,8 @@ class Loader(ABC, Generic[Device, Queue]):
                 for piece in chunk:
                     stream.copy(piece.address, slot.start + piece.place, piece.nbytes, Direction.TO_DEVICE)
             finally:
-                _mark(slot.event, stream)
+                with settled(stream):
+                    slot.event.record(stream)
         finally:
             self._slots.append(slot)
 
@@ -355,22 +359,10 @@ def _reader(host: memoryview) -> Fill:
     return fill
 
 
-def _mark(event: Event, stream: Stream[Any]) -> None:
-    """Record an event, or wait for the stream where that fails: what the event guards is then done all the same."""
-    try:
-        event.record(stream)
-    except DriverError:
-        stream.synchronize()
-        raise
-
-
 def _order(first: Stream[Any], second: Stream[Any]) -> None:
-    """Let the second stream wait for the first one; the host waits for it where that fails."""
-    try:
+    """Let the second stream wait for the first one."""
+    with settled(first):
         second.wait(first.record())
-    except DriverError:
-        first.synchronize()
-        raise
 
 
 def _give_back(buffer: HostBuffer[Any], event: Event) -> None:

@@ -47,6 +47,7 @@ class Runtime:
     @property
     def loader(self) -> Loader[Any, Any]:
         """What streams host memory to the device, opened at the first use and again after it was closed."""
+        fork.require_own()
         with self._lock:
             if self._loader is None or self._loader.closed:
                 self._loader = self.driver.open_loader()

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -193,22 +194,37 @@ def _keep() -> None:
     """Leave a stream alone that somebody else made."""
 
 
+@contextlib.contextmanager
+def settled(stream: Stream[Any]) -> Iterator[None]:
+    """Wait for a stream where the block, which marks or orders what was enqueued there, fails: then that is done."""
+    try:
+        yield
+    except DriverError:
+        stream.synchronize()
+        raise
+
+
 _under_way: dict[tuple[object, int], deque[tuple[Event, object]]] = {}
 _lock = threading.RLock()
 
 
 def keep_until_done(stream: Stream[Any], memory: object) -> None:
-    """Keep memory alive until a stream has done what it was given so far.
+    """Keep memory alive until a stream has done what it was given so far; `let_go` finds that out."""
+    let_go()
+    with settled(stream):
+        event = stream.record()
+    with _lock:
+        _under_way.setdefault((stream.device, stream.address), deque()).append((event, memory))
 
-    Nobody waits for that: what is done is let go when the next memory is kept.
-    """
+
+def let_go() -> None:
+    """Keep no longer what streams have done by now."""
     with _lock:
         for key, kept in list(_under_way.items()):
             while kept and _is_done(kept[0][0]):
                 kept.popleft()
             if not kept:
                 del _under_way[key]
-        _under_way.setdefault((stream.device, stream.address), deque()).append((stream.record(), memory))
 
 
 def _is_done(event: Event) -> bool:
