@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from .. import argument
 from ..error import DeviceMismatch, InvalidArgument
 from . import fork
 from .buffer import Device, DeviceBuffer, HostBuffer, Queue, host_memory
@@ -32,7 +33,7 @@ SLOTS: Final = 16
 THREADS: Final = 8
 """How many threads fill pinned memory; each has one piece at a time, so more than there are slots never run."""
 
-# Where in pinned memory a copy begins, which copies to the device like best.
+# Copies begin at multiples of this in pinned memory.
 _ALIGNMENT: Final = 256
 
 Fill: TypeAlias = Callable[[memoryview, int], object]
@@ -119,7 +120,7 @@ class Loader(ABC, Generic[Device, Queue]):
         return self._streams[self._index("stream", index)]
 
     def upload_to_buffer(self, buffer: DeviceBuffer[Device, Queue], data: Any, stream_index: int) -> None:
-        """Copy all bytes of a C-contiguous buffer or NumPy array to the begin of a device buffer, in one stream.
+        """Copy all bytes of a C-contiguous buffer or NumPy array to the start of a device buffer, in one stream.
 
         Raises what `upload_to_buffer_offset` raises.
         """
@@ -193,12 +194,16 @@ class Loader(ABC, Generic[Device, Queue]):
         self, method: str, buffer: DeviceBuffer[Device, Queue], offset: int, data: Any, stream_index: int | None
     ) -> int:
         self._require_open()
+        operation = self._name(method)
         if stream_index is not None:
-            self._index(method, stream_index)
-        host = host_memory(self._name(method), data, writable=False)
+            stream_index = self._index(method, stream_index)
+        if not isinstance(buffer, DeviceBuffer):
+            raise argument.wrong_type(operation, "buffer", buffer, "DeviceBuffer")
+        host = host_memory(operation, data, writable=False)
         if buffer.device != self.device:
-            raise DeviceMismatch(self._name(method), (self.device.label, buffer.device.label))
-        buffer.region(self._name(method), offset, host.nbytes)
+            raise DeviceMismatch(operation, (self.device.label, buffer.device.label))
+        offset = argument.integer(operation, "offset", offset)
+        buffer.region(operation, offset, host.nbytes)
         chunks = list(_chunks([Upload(buffer.address + offset, host.nbytes, _reader(host))]))
         with self._turn:
             self._require_open()
@@ -210,8 +215,10 @@ class Loader(ABC, Generic[Device, Queue]):
 
     def _index(self, method: str, index: int) -> int:
         self._require_open()
+        operation = self._name(method)
+        index = argument.integer(operation, "a stream's index", index)
         if not 0 <= index < STREAMS:
-            raise InvalidArgument(self._name(method), f"no stream has index {index}; use one from 0 to {STREAMS - 1}")
+            raise InvalidArgument(operation, f"no stream has index {index}; use one from 0 to {STREAMS - 1}")
         return index
 
     def _outstanding(self) -> list[int]:
