@@ -157,7 +157,7 @@ def _kernel(value: Value, structs: list[str], problems: list[Problem]) -> Kernel
             over[axis] = (str(inner.content),)
     fields.check_placeholders("name", name, fields.place("name"), list(over))
     # What a functor gives is known where its op and dtype are.
-    given = ["result", "sources"] if {"op", "dtype"} <= set(over) else []
+    given = ["result", "sources", "sources_but_last"] if {"op", "dtype"} <= set(over) else []
     fields.check_placeholders("call", call, fields.place("call"), [*over, *given])
     kernel = Kernel(
         name=name,

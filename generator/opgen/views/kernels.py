@@ -138,7 +138,8 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
             dtype = chosen["dtype"]
             first = dtype if functor.condition is None else other
             spelled["op"] = _camel(functor.name)
-            spelled["sources"] = ", ".join(types[name] for name in (first, *[dtype] * (len(functor.operands) - 1)))
+            sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
+            spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
             spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
         yield KernelRow(kernel.name.format(**chosen), kernel.arguments, kernel.call.format(**spelled))
 

@@ -50,6 +50,25 @@ template <typename Functor, typename Result, typename T> struct ElementFunction 
     }
 };
 
+// The same where one of the last two operands is a number, the same for all elements, on the left or on the right.
+template <typename Functor, typename Result, typename T, bool IsLeft>
+struct NumberFunction : ElementFunction<Functor, Result, T> {
+    T number;
+
+    template <typename Arguments>
+    TALLOW_INLINE explicit NumberFunction(const Arguments& arguments)
+        : ElementFunction<Functor, Result, T>(arguments), number(from_bits<T>(arguments.number)) {
+    }
+    TALLOW_INLINE Result operator()(T x) const {
+        const ElementFunction<Functor, Result, T>& function = *this;
+        return IsLeft ? function(number, x) : function(x, number);
+    }
+    template <typename First> TALLOW_INLINE Result operator()(First first, T x) const {
+        const ElementFunction<Functor, Result, T>& function = *this;
+        return IsLeft ? function(first, number, x) : function(first, x, number);
+    }
+};
+
 template <typename... Sources, typename Arguments, typename Function, typename Result, uint32_t... K>
 TALLOW_INLINE void contiguous_operands(const Arguments& arguments, Function function, Result* result, Numbers<K...>) {
     map_contiguous(arguments.count, function, result, pointer_to<const Sources>(arguments.sources[K])...);
@@ -75,6 +94,25 @@ TALLOW_INLINE void elementwise_strided(const Arguments& arguments) {
     const ElementFunction<Functor, Result, typename Last<Sources...>::type> function(arguments);
     strided_operands<Sources...>(arguments, function, pointer_to<Result>(arguments.result),
                                  typename CountUp<sizeof...(Sources)>::type{});
+}
+// Each side has a loop of its own, so that no loop asks for the side.
+template <typename Functor, typename Result, typename T, typename... Sources, typename Arguments>
+TALLOW_INLINE void elementwise_number_contiguous(const Arguments& arguments) {
+    const auto result = pointer_to<Result>(arguments.result);
+    const typename CountUp<sizeof...(Sources)>::type order;
+    if (arguments.number_is_left)
+        contiguous_operands<Sources...>(arguments, NumberFunction<Functor, Result, T, true>(arguments), result, order);
+    else
+        contiguous_operands<Sources...>(arguments, NumberFunction<Functor, Result, T, false>(arguments), result, order);
+}
+template <typename Functor, typename Result, typename T, typename... Sources, typename Arguments>
+TALLOW_INLINE void elementwise_number_strided(const Arguments& arguments) {
+    const auto result = pointer_to<Result>(arguments.result);
+    const typename CountUp<sizeof...(Sources)>::type order;
+    if (arguments.number_is_left)
+        strided_operands<Sources...>(arguments, NumberFunction<Functor, Result, T, true>(arguments), result, order);
+    else
+        strided_operands<Sources...>(arguments, NumberFunction<Functor, Result, T, false>(arguments), result, order);
 }
 template <typename Functor, typename Result, typename T, typename Arguments>
 TALLOW_INLINE void elementwise_turned(const Arguments& arguments) {

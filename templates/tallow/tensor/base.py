@@ -147,12 +147,7 @@ class TensorBase:
         if isinstance(other, TensorBase):
             return other
         dtype = self.dtype
-        number = as_number(op, other, dtype, name=name)
-        if dtype.is_integer:
-            # As an array, because the way through a float would round the largest of them.
-            storage = self.device.storage_owned(np.array([number], dtype.numpy))
-        else:
-            storage = self.device.storage_from_slice([number], dtype)
+        storage = self.device.storage_from_slice([as_number(op, other, dtype, name=name)], dtype)
         return self._new(storage, Layout.contiguous(()))
 
 

@@ -165,10 +165,13 @@ def copy_rows(
 
 def fill(target: Operand, value: float) -> None:
     """Set every element to `value`, converted to the dtype."""
+    if target.layout.elem_count:
+        fill_with(target, element_bits(value, target.dtype))
+
+
+def fill_with(target: Operand, bits: int) -> None:
+    """Set every element, of which there is one at least, to one of these bits."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
-    if count == 0:
-        return
-    bits = element_bits(value, target.dtype)
     launch = target.device.kernels.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))

@@ -28,15 +28,38 @@ class Map(NamedTuple):
     family: str
     contiguous: struct.Struct
     strided: struct.Struct
-    parameters: int = 0
+    parameters: int
     """How many numbers its structs have room for."""
+    of_number: Map | None = None
+    """The same with a number in the place of one of the last two operands, which follows the other fields."""
 
 
 _UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"])
-_BINARY: Final = Map("binary", arguments.BINARY_CONTIGUOUS, arguments.BINARY_STRIDED, arguments.PARAMETERS["binary"])
-_COMPARE: Final = Map("cmp", arguments.COMPARE_CONTIGUOUS, arguments.COMPARE_STRIDED, arguments.PARAMETERS["cmp"])
+_BINARY: Final = Map(
+    "binary",
+    arguments.BINARY_CONTIGUOUS,
+    arguments.BINARY_STRIDED,
+    arguments.PARAMETERS["binary"],
+    Map("binary", arguments.BINARY_NUMBER_CONTIGUOUS, arguments.BINARY_NUMBER_STRIDED, arguments.PARAMETERS["binary"]),
+)
+_COMPARE: Final = Map(
+    "cmp",
+    arguments.COMPARE_CONTIGUOUS,
+    arguments.COMPARE_STRIDED,
+    arguments.PARAMETERS["cmp"],
+    Map("cmp", arguments.COMPARE_NUMBER_CONTIGUOUS, arguments.COMPARE_NUMBER_STRIDED, arguments.PARAMETERS["cmp"]),
+)
 _TERNARY: Final = Map(
-    "ternary", arguments.TERNARY_CONTIGUOUS, arguments.TERNARY_STRIDED, arguments.PARAMETERS["ternary"]
+    "ternary",
+    arguments.TERNARY_CONTIGUOUS,
+    arguments.TERNARY_STRIDED,
+    arguments.PARAMETERS["ternary"],
+    Map(
+        "ternary",
+        arguments.TERNARY_NUMBER_CONTIGUOUS,
+        arguments.TERNARY_NUMBER_STRIDED,
+        arguments.PARAMETERS["ternary"],
+    ),
 )
 
 
@@ -61,7 +84,8 @@ def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) 
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
     bits = _bits(_BINARY, parameters, x.dtype)
-    if not (x.layout.is_contiguous and y.layout.is_contiguous) and dtype is x.dtype:
+    is_dense = x.layout.is_contiguous and y.layout.is_contiguous
+    if not is_dense and dtype is x.dtype and x.storage.number is None and y.storage.number is None:
         turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
         if turned is not None:
             # Tiles turn one operand; a copy turns the other one if need be.
@@ -133,18 +157,20 @@ def _map(
 ) -> GpuStorage:
     """The kernel's function of every element of the operands, which have one shape; by default in a new storage."""
     storage, layout = operands[0]
+    widest, is_contiguous, addresses = dtype.itemsize, True, []
+    for source, source_layout in operands:
+        if source.number is not None and kernels.of_number is not None:
+            return _map_number(kernels.of_number, kernels, name, operands, dtype, parameters)
+        itemsize = source.dtype.itemsize
+        widest = max(widest, itemsize)
+        is_contiguous = is_contiguous and source_layout.is_contiguous
+        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     device = storage.device
     count = layout.elem_count
     result = device.empty(dtype, count) if target is None else target
     if count == 0:
         return result
     launch = device.kernels.launch
-    widest, is_contiguous, addresses = dtype.itemsize, True, []
-    for source, source_layout in operands:
-        itemsize = source.dtype.itemsize
-        widest = max(widest, itemsize)
-        is_contiguous = is_contiguous and source_layout.is_contiguous
-        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     if is_contiguous:
         blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
         packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
@@ -166,6 +192,24 @@ def _map(
         )  # fmt: skip
         launch(kernels.family, name, blocks, packed)
     return result
+
+
+def _map_number(
+    of_number: Map,
+    kernels: Map,
+    name: str,
+    operands: tuple[Operand, ...],
+    dtype: DType,
+    parameters: tuple[int, ...],
+) -> GpuStorage:
+    """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""
+    *first, left, right = operands
+    number, other, is_left = (left, right, 1) if right.storage.number is None else (right, left, 0)
+    if number.storage.number is None:
+        for operand in first:
+            operand.storage.memory  # noqa: B018 - brings it into being
+        return _map(kernels, name, operands, dtype, parameters)
+    return _map(of_number, f"{name}_number", (*first, other), dtype, (number.storage.number, is_left, *parameters))
 
 
 # One look-up in a cache where there were one for each operand.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...cpu_backend.ops.memory import numbers
 from ...dtype import Array, DType
 from ...shape import Shape
+from .scalar import element_bits
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
@@ -27,7 +28,9 @@ def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
 
 
 def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
-    """A storage of the numbers, converted as to_dtype does."""
+    """A storage of the numbers, converted as to_dtype does. One alone is left to the kernels that take it along."""
+    if type(data) is list and len(data) == 1 and type(data[0]) in (int, float):
+        return device.storage_class.of_number(device, dtype, element_bits(data[0], dtype))
     return device.upload(numbers(data, dtype), dtype)
 
 

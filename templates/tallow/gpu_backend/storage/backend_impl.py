@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class GpuStorage(BackendStorage):
     """Elements in device memory. Functions enqueue work on them and return; only `to_numpy` waits for it."""
 
     device: GpuDevice
+    number: int | None = None
+    """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
 
     def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
@@ -37,6 +39,28 @@ class GpuStorage(BackendStorage):
         self.dtype = dtype
         self.length = length
         self.memory = memory
+
+    @classmethod
+    def of_number(cls, device: GpuDevice, dtype: DType, number: int) -> Self:
+        """A storage of one element, given by its bits, which is written to memory where something asks for that."""
+        storage = cls.__new__(cls)
+        storage.device = device
+        storage.dtype = dtype
+        storage.length = 1
+        storage.number = number
+        return storage
+
+    def __getattr__(self, name: str) -> Memory:
+        # Called for what is missing: the memory of a number.
+        if name != "memory" or self.number is None:
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        from ..ops.copy import fill_with
+        from ..ops.operand import dense
+
+        number, self.number = self.number, None
+        memory = self.memory = self.device.allocate(self.dtype.itemsize)
+        fill_with(dense(self, ()), number)
+        return memory
 
     def to_numpy(self) -> Array:
         array = np.empty(self.length, self.dtype.numpy)

@@ -1,0 +1,160 @@
+"""What the host waits for: nothing, unless a call gives it something of the device or brings data of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow
+from hip_runtime import Host
+from tallow import Device, Tensor
+
+from . import calls, hostile, matrix
+from .bench import cell_label
+from .oracle.formats import NUMPY
+
+# Calls that give elements to the host, or wait by their name.
+GIVING = {
+    *("Device.synchronize", "Storage.to_numpy", "Storage.__reduce__", "save_safetensors"),
+    *(f"Tensor.{name}" for name in ("numpy", "tolist", "item", "__array__", "__repr__", "__str__", "__format__")),
+    *(f"Tensor.{name}" for name in ("__bool__", "__float__", "__int__", "__index__", "__contains__", "__reduce__")),
+}
+# Calls that bring elements of the host to the device.
+TAKING = {
+    *("Device.storage", "Device.storage_owned", "Device.storage_from_slice", "Tensor", "Tensor.from_numpy"),
+    *("Tensor.from_dlpack", "Tensor.to", "Tensor.arange", "load_safetensors"),
+    # What the ops of users do is theirs.
+    *(f"{owner}.apply_op{count}" for owner in ("Tensor", "Storage") for count in (1, 2, 3)),
+}
+OWNERS = ("Tensor", "Storage", "Device", None)
+SURFACE = [
+    name for name in hostile.surface() if name.partition(".")[0] in ("Tensor", "Storage", "Device", "cat", "stack")
+]
+LEFT_OUT = GIVING | TAKING | {"Device", "Device.parse", "Device.default", "Device.of_dlpack", "Storage"}
+
+X = np.arange(1.0, 31.0, dtype=np.float32).reshape(5, 6)
+# What takes one launch, or as many as it says.
+LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
+    "x + 3": (1, lambda x: x + 3),
+    "3 - x": (1, lambda x: 3 - x),
+    "x / 3": (1, lambda x: x / 3),
+    "3 / x": (1, lambda x: 3 / x),
+    "2 ** x": (1, lambda x: 2**x),
+    "x.maximum(3)": (1, lambda x: x.maximum(3)),
+    "x.fmod(3)": (1, lambda x: x.fmod(3)),
+    "x > 3": (1, lambda x: x > 3),
+    "3 == x": (1, lambda x: x == 3),
+    "a view / 3": (1, lambda x: x[:, 1::2] / 3),
+    "a turned view / 3": (1, lambda x: x.T / 3),
+    "x.mean()": (2, lambda x: x.mean()),
+    "full": (1, lambda x: Tensor.full((5, 6), 2.5, device=x.device)),
+    "fill_": (1, lambda x: x.fill_(3)),
+    "a number in a tensor": (2, lambda x: Tensor.from_storage(x.device.storage_from_slice([2.5], "f32"), ()).exp()),
+}
+
+
+class Watch:
+    """What the host asked of a GPU."""
+
+    def __init__(self, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits: list[str] = []
+        self.launches: list[str] = []
+        driver = device.inner.driver
+        for name in ("synchronize", "synchronize_device", "copy_to_device", "copy_to_host"):
+            self._note(driver, name, self.waits, lambda *_, name=name: name, monkeypatch)
+        for name in ("copy", "fill_bytes"):
+            self._note(driver, name, self.launches, lambda *_, name=name: name, monkeypatch)
+        self._note(device.inner.kernels, "launch", self.launches, lambda _, name, *__: name, monkeypatch)
+
+    @staticmethod
+    def _note(
+        owner: object, name: str, seen: list[str], named: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        call = getattr(owner, name)
+
+        def noting(*arguments: Any, **options: Any) -> Any:
+            seen.append(named(*arguments))
+            return call(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, noting)
+
+
+@pytest.fixture
+def watched(device: Device, monkeypatch: pytest.MonkeyPatch) -> Watch:
+    if device.backend == "cpu":
+        pytest.skip("the CPU does everything at once; run it with --device")
+    return Watch(device, monkeypatch)
+
+
+@pytest.fixture
+def host() -> Iterator[Host | None]:
+    found = Host.found()
+    if found is not None:
+        found.keep_log(True)
+    yield found
+    if found is not None:
+        found.keep_log(False)
+
+
+def waits_in(log: list[dict[str, Any]]) -> list[str]:
+    """The calls of HIP's log that wait."""
+    return [
+        entry["call"] for entry in log if "Synchronize" in entry["call"] or entry["call"] in ("hipMemcpy", "hipFree")
+    ]
+
+
+def test_every_call_belongs_somewhere() -> None:
+    assert {*hostile.surface()} >= LEFT_OUT - {"Tensor.__index__", "Tensor.__contains__", "Tensor.__reduce__"}
+
+
+@pytest.mark.parametrize("name", [name for name in SURFACE if name not in LEFT_OUT])
+def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: str) -> None:
+    example = hostile.base_of(hostile.surface()[name])
+    function = example.call.find(None if example.of is None else example.of.make(device))
+    arguments = [value.make(device) for value in example.arguments]
+    keywords = {name: value.make(device) for name, value in example.keywords.items()}
+    device.synchronize()
+    watched.waits.clear()
+    if host is not None:
+        host.take_log()
+    try:
+        function(*arguments, **keywords)
+    except tallow.TallowError:
+        assert not watched.waits
+    assert watched.waits == []
+    if host is not None and device.backend == "rocm":
+        assert waits_in(host.take_log()) == []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "cell" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--device").partition(":")[0]
+        cells = [cell for cell in tallow.support() if cell.backend == chosen and cell.status == "supported"]
+        cells = [cell for cell in cells if f"Device.{cell.method}" not in LEFT_OUT and "op" not in cell.method[-4:-1]]
+        metafunc.parametrize("cell", cells, ids=cell_label)
+
+
+def test_no_cell_waits(device: Device, watched: Watch, cell: Any) -> None:
+    def make(name: str, length: int) -> tallow.Storage:
+        storage = device.storage(np.ones(length, NUMPY[name]))
+        watched.waits.clear()
+        return storage
+
+    if cell.method in matrix.DEVICE_METHODS:
+        calls.call_device(cell, device)
+    else:
+        calls.call_storage(cell, make)
+    assert watched.waits == []
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_a_number_costs_no_launch_of_its_own(device: Device, watched: Watch, name: str) -> None:
+    x = Tensor(X, device=device)
+    watched.waits.clear()
+    watched.launches.clear()
+    count, call = LAUNCHES[name]
+    call(x)
+    assert watched.waits == []
+    assert len(watched.launches) == count, watched.launches
