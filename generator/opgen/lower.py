@@ -155,7 +155,8 @@ def _shortened(spec: Spec, names: Sequence[str]) -> list[str]:
 
 def keys_of(part: str, method: Method, op: str | None) -> list[Key]:
     """Where the cell of an op may stand, the most particular place first."""
-    if method.kind is None:
+    # A method that changes its storage is called otherwise than the functors of its kind, which make new ones.
+    if method.kind is None or method.signature.returns == "None":
         return [(part, method.name)]
     return [("functors", f"{method.kind}.{method.functor or op}"), ("functors", method.kind)]
 

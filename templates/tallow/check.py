@@ -17,7 +17,7 @@ from .shape import Shape
 
 if TYPE_CHECKING:
     from .dtype import DType
-    from .op import ReduceOp
+    from .op import BinaryOp, ReduceOp
 
 
 class Sized(Protocol):
@@ -42,6 +42,19 @@ def same_shape(op: str, *layouts: Layout) -> None:
         if layout.shape != shape:
             shapes = tuple(layout.shape for layout in layouts)
             raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
+
+
+def no_repeats(op: str, layout: Layout) -> None:
+    """Check that what is written has no dim along which all elements are one."""
+    dims = zip(layout.shape, layout.strides, strict=True)
+    if 0 in layout.strides and layout.elem_count and any(size > 1 and step == 0 for size, step in dims):
+        raise InvalidArgument(op, f"shape {layout.shape} repeats elements, which stand in memory once; write to a copy")
+
+
+def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
+    """Check that an op gives the dtype that it is given, so that its result fits where its operand was."""
+    if binary.result not in (None, dtype):
+        raise InvalidArgument(op, f"it gives {binary.result.value}, which {dtype.value} has no room for; make a new tensor")
 
 
 def dim_in_range(op: str, layout: Layout, dim: int) -> None:

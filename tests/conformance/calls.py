@@ -63,6 +63,10 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.unary_impl(UnaryOp(cell.op), vector)
         case "binary_impl":
             return x.binary_impl(BinaryOp(cell.op), y, vector, vector)
+        case "binary_assign":
+            return x.binary_assign(BinaryOp(cell.op), vector, y, vector)
+        case "assign":
+            return x.assign(vector, y, vector)
         case "cmp":
             return x.cmp(CmpOp(cell.op), y, vector, vector)
         case "reduce_op":

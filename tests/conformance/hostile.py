@@ -226,6 +226,8 @@ BASES = {
     "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Device.rand_normal_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
+    "Storage.binary_assign": (_COUNT, f"tl.BinaryOp.ADD; at(4); {_COUNT}; at(4)"),
+    "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),
     "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
     "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),
     "Storage.gather": (_COUNT, f"at(4); {_ROWS}; at(4); 0"),

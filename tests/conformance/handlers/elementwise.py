@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 
 import numpy as np
 import tallow
+from tallow import Layout, Shape
 from tallow.op import BinaryOp, CmpOp, MethodOp, UnaryOp
 
 from .. import values
 from ..bench import Bench, dtype_of
 from ..comparison import EXACT, LARGEST_ANGLE, assert_close, assert_equal_values, assert_same, tolerance
-from ..layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, Operand, pairs
+from ..layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, WRITABLE, Case, Operand, pairs
 from ..oracle import elementwise as oracle
 from ..oracle.formats import EXTENDED, FLOATS, INTEGERS, NO_ROW, NUMPY, Array, convert, decode, encode
 
@@ -69,19 +71,65 @@ def binary_impl(bench: Bench) -> None:
     for fact, lhs, rhs in _operand_pairs(bench) + tiles:
         where = bench.where(fact)
         result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
-        got = bench.read(result, bench.name, lhs.values.shape, where)
-        expected = oracle.binary(bench.op, bench.name, lhs.values, rhs.values)
-        inputs = {"x": lhs.values, "y": rhs.values}
-        if bench.name in INTEGERS:
-            assert_same(got, expected, where, inputs)
-        elif tolerance(bench.op, bench.name) == EXACT:
-            assert_equal_values(got, encode(bench.name, expected), where, inputs)
-        else:
-            assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
+        _check_binary(bench, bench.read(result, bench.name, lhs.values.shape, where), lhs.values, rhs.values, where)
+    for fact, lhs, rhs in _pairs_with_a_number(bench):
+        where = bench.where(fact)
+        result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
+        _check_binary(bench, bench.read(result, bench.name, lhs.values.shape, where), lhs.values, rhs.values, where)
+
+
+def _pairs_with_a_number(bench: Bench) -> Iterator[tuple[str, Operand, Operand]]:
+    """One operand is a number, which a GPU may take along with the launch."""
+    numbers = np.unique(values.special_pairs(bench.name)[0].view(f"u{NUMPY[bench.name].itemsize}"))
+    for number in numbers.view(NUMPY[bench.name])[:: 1 if bench.full else 3]:
+        for case in (Case((5, 7)), Case((5, 7), "narrowed columns"), Case((5, 7), "transposed")):
+            x = bench.place(values.mixed(bench.generator, bench.name, case.shape), case.placement)
+            repeated = np.broadcast_to(number, case.shape)
+            layout = Layout(Shape(case.shape), (0,) * len(case.shape))
+            for is_left in (False, True):
+                storage = bench.device.storage_from_slice([number.item()], x.storage.dtype)
+                y = Operand(repeated, repeated, np.zeros(case.shape, int), layout, storage)
+                side = "left" if is_left else "right"
+                yield f"{case}, {number} on the {side}", *((y, x) if is_left else (x, y))
+
+
+def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: str) -> None:
+    expected = oracle.binary(bench.op, bench.name, left, right)
+    inputs = {"x": left, "y": right}
+    if bench.name in INTEGERS:
+        assert_same(got, expected, where, inputs)
+    elif tolerance(bench.op, bench.name) == EXACT:
+        assert_equal_values(got, encode(bench.name, expected), where, inputs)
+    else:
+        assert_close(bench.name, got, expected, tolerance(bench.op, bench.name), where, inputs)
+
+
+def binary_assign(bench: Bench) -> None:
+    for case in WRITABLE + CONTIGUOUS[::3]:
+        for other in ("contiguous", "offset", "transposed", "broadcast all"):
+            where = bench.where(case, f"from {other}")
+            target, source = (
+                bench.place(values.modest(bench.generator, bench.name, case.shape), placement)
+                for placement in (case.placement, other)
+            )
+            target.storage.binary_assign(BinaryOp(bench.op), target.layout, source.storage, source.layout)
+            got = target.storage.to_numpy()
+            _check_binary(bench, got[target.places], target.values, source.values, where)
+            bench.assert_untouched(source, where)
+            got[target.places] = target.values
+            assert got.tobytes() == target.buffer.tobytes(), f"{where}: something else was written"
+    for shift, step in ((0, 1), (1, 1), (4, 1), (0, 2)):
+        where = bench.where(f"to what lies {shift} before, {step} apart")
+        line = bench.place(values.modest(bench.generator, bench.name, (3000,)))
+        targets, sources = line.places[: 1000 * step : step], line.places[shift : shift + 1000]
+        layouts = Layout(Shape((1000,)), (step,)), Layout(Shape((1000,)), (1,), shift)
+        line.storage.binary_assign(BinaryOp(bench.op), layouts[0], line.storage, layouts[1])
+        got = line.storage.to_numpy()[targets]
+        _check_binary(bench, got, line.values[targets], line.values[sources], where)
 
 
 def cmp(bench: Bench) -> None:
-    for fact, lhs, rhs in _operand_pairs(bench):
+    for fact, lhs, rhs in [*_operand_pairs(bench), *_pairs_with_a_number(bench)]:
         where = bench.where(fact)
         result = lhs.storage.cmp(CmpOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
         got = bench.read(result, "u8", lhs.values.shape, where)
@@ -270,6 +318,17 @@ def where_cond(bench: Bench) -> None:
             got = bench.read(result, bench.name, shape, where)
             expected = oracle.where(condition.values, on_true.values, on_false.values)
             assert_same(got, expected, where, {"condition": condition.values})
+            # One of the two may be a number, which a GPU may take along with the launch.
+            repeated = Layout(Shape(shape), (0,) * len(shape))
+            number = bench.device.storage_from_slice([7], on_true.storage.dtype)
+            sevens = np.full_like(on_true.values, 7)
+            result = condition.storage.where_cond(condition.layout, number, repeated, on_false.storage, on_false.layout)
+            got = bench.read(result, bench.name, shape, where)
+            assert_same(got, oracle.where(condition.values, sevens, on_false.values), where)
+            number = bench.device.storage_from_slice([7], on_true.storage.dtype)
+            result = condition.storage.where_cond(condition.layout, on_true.storage, on_true.layout, number, repeated)
+            got = bench.read(result, bench.name, shape, where)
+            assert_same(got, oracle.where(condition.values, on_true.values, sevens), where)
 
 
 def _true_values(name: str) -> Array:
@@ -283,6 +342,7 @@ HANDLERS = {
     "to_dtype": to_dtype,
     "unary_impl": unary_impl,
     "binary_impl": binary_impl,
+    "binary_assign": binary_assign,
     "cmp": cmp,
     "where_cond": where_cond,
 }

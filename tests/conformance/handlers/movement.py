@@ -1,13 +1,14 @@
-"""const_set, copy_strided_src, copy2d."""
+"""const_set, assign, copy_strided_src, copy2d."""
 
 from __future__ import annotations
 
 import numpy as np
+from tallow import Layout, Shape
 
 from .. import values
 from ..bench import Bench
 from ..comparison import assert_same
-from ..layouts import CONTIGUOUS, TILES, VIEWS, poison
+from ..layouts import CONTIGUOUS, TILES, VIEWS, WRITABLE, poison
 from ..oracle import movement as oracle
 
 # d1, d2, source stride, destination stride, source offset, destination offset.
@@ -44,6 +45,40 @@ def check_fill(bench: Bench, shape: tuple[int, ...], placement: str, number: flo
     assert_same(got, expected, where)
 
 
+def assign(bench: Bench) -> None:
+    for case in WRITABLE + CONTIGUOUS[::3] + TILES:
+        for other in ("contiguous", "offset", "rolled", "narrowed columns", "broadcast all"):
+            if not case.shape and other not in ("contiguous", "offset"):
+                continue
+            where = bench.where(case, f"from {other}")
+            target, source = (
+                bench.place(values.mixed(bench.generator, bench.name, case.shape), placement)
+                for placement in (case.placement, other)
+            )
+            target.storage.assign(target.layout, source.storage, source.layout)
+            got = bench.read(target.storage, bench.name, target.buffer.shape, where)
+            assert_same(got, oracle.assign(target.buffer, target.places, source.values), where)
+            bench.assert_untouched(source, where)
+    # Within one storage, where neither order of single moves would do.
+    for to, origin in (((0, 1), (3, 1)), ((3, 1), (0, 1)), ((0, 2), (5, 1)), ((40, 1), (40, 1)), ((0, 1), (0, 0))):
+        where = bench.where(f"within a storage, to {to} from {origin}")
+        line = bench.place(values.mixed(bench.generator, bench.name, (3000,)))
+        layouts = [Layout(Shape((1000,)), (step,), first) for first, step in (to, origin)]
+        line.storage.assign(layouts[0], line.storage, layouts[1])
+        places = [first + step * np.arange(1000) for first, step in (to, origin)]
+        got = bench.read(line.storage, bench.name, line.buffer.shape, where)
+        assert_same(got, oracle.assign(line.buffer, places[0], line.buffer[places[1]]), where)
+    square = bench.place(values.mixed(bench.generator, bench.name, (70, 70)))
+    square.storage.assign(square.layout, square.storage, square.layout.permute((1, 0)))
+    got = bench.read(square.storage, bench.name, (70, 70), "a matrix from its transpose")
+    assert_same(got, square.values.T, "a matrix from its transpose")
+    number = bench.device.storage_from_slice([3], square.storage.dtype)
+    square.storage.assign(Layout(Shape((35, 70)), (140, 1), 70), number, Layout(Shape((35, 70)), (0, 0)))
+    got = bench.read(square.storage, bench.name, (70, 70), "a number")
+    assert (got[1::2] == 3).all()
+    assert_same(got[::2], square.values.T[::2], "beside a number")
+
+
 def copy_strided_src(bench: Bench) -> None:
     for case in VIEWS + CONTIGUOUS + TILES:
         for offset, slack in ((0, 0), (3, 2)):
@@ -74,4 +109,4 @@ def copy2d(bench: Bench) -> None:
         bench.assert_untouched(source, where)
 
 
-HANDLERS = {"const_set": const_set, "copy_strided_src": copy_strided_src, "copy2d": copy2d}
+HANDLERS = {"const_set": const_set, "assign": assign, "copy_strided_src": copy_strided_src, "copy2d": copy2d}

@@ -12,6 +12,13 @@ def const_set(name: str, buffer: Array, reached: Array, value: float) -> Array:
     return result
 
 
+def assign(buffer: Array, reached: Array, values: Array) -> Array:
+    """`buffer` with `values` at `reached`."""
+    result = buffer.copy()
+    result[reached] = values
+    return result
+
+
 def copy_strided_src(values: Array, destination: Array, offset: int) -> Array:
     """`destination` with the elements of `values` in row-major order from `offset` on."""
     result = destination.copy()

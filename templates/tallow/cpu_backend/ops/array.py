@@ -84,6 +84,9 @@ def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Ar
 def copy(target: Array, source: Array) -> None:
     """Assign `source` to `target`, of one shape and dtype; they may overlap."""
     target, source = bits(target), bits(source)
+    if target.ndim == 1 and target.strides != source.strides and np.may_share_memory(target, source):
+        # NumPy takes care of arrays that overlap, but of those of rank 1 as if both had one stride.
+        source = source.copy()
     if _is_transposed(target, source) and not np.may_share_memory(target, source):
         for first in range(0, target.shape[-1], _STRIP):
             target[..., first : first + _STRIP] = source[..., first : first + _STRIP]

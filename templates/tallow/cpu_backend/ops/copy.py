@@ -27,6 +27,12 @@ def fill(target: Operand, value: float) -> None:
 
 
 @tells_lack_of_memory
+def assign(target: Operand, source: Operand) -> None:
+    """Set every element to that of `source`, which may share memory with it."""
+    array.copy(target.array, source.array)
+
+
+@tells_lack_of_memory
 def copy_to(source: Operand, target: CpuStorage, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     array.copy(target.view(Layout.contiguous(source.layout.shape, offset)), source.array)

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
+from ...layout import Layout
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from . import cast
-from .array import bits, contiguous, distinct, in_parts
+from .array import bits, contiguous, copy, distinct, in_parts
 from .functors import ELEMENTWISE
 from .operand import Operand
 
@@ -53,6 +54,13 @@ def elementwise(
             # What is left behind on a long way stays in the cache.
             found = in_parts(rounded, target.numpy, *values)
     return x.result(_repeated(found, arrays[0]), target)
+
+
+@tells_lack_of_memory
+def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
+    """Set every element to `op` of it and that of `source`, which may share memory with it."""
+    result = elementwise(op, target, source)
+    copy(target.array, result.view(Layout.contiguous(target.layout.shape)))
 
 
 def _repeated(values: Array, x: Array) -> Array:

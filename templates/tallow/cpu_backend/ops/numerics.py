@@ -128,12 +128,13 @@ def elu(x: Array, alpha: Array) -> Array:
     return np.where(x > 0, wide, float(alpha[0]) * np.expm1(wide)).astype(x.dtype)
 
 
-def power(x: Array, alpha: Array) -> Array:
-    """x to the power `alpha`, an array of one element."""
-    result: Array = np.power(x, alpha)
-    if alpha[0] == 0.5:
-        # NumPy takes the square root, which differs from C's pow at -inf and at -0.0.
-        result = np.where(np.isneginf(x), x.dtype.type(np.inf), result + 0)
+def power(x: Array, exponent: Array) -> Array:
+    """x to the power of the exponents, which broadcast."""
+    result: Array = np.power(x, exponent)
+    is_half = exponent == 0.5
+    if is_half.any():
+        # Where an exponent is repeated, NumPy takes the square root, which differs from C's pow at -inf and at -0.0.
+        result = np.where(is_half, np.where(np.isneginf(x), x.dtype.type(np.inf), result + 0), result)
     return result
 
 

@@ -96,6 +96,14 @@ def copy(source: Operand, target: Operand) -> None:
         device.kernels.launch("copy", plan.kernel, blocks, packed)
 
 
+def assign(target: Operand, source: Operand) -> None:
+    """Set every element to that of `source`, which may share memory with it."""
+    if source.storage.number is None:
+        copy(source, target)
+    elif target.layout.elem_count:
+        fill_with(target, source.storage.number)
+
+
 @lru_cache(maxsize=4096)
 def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int) -> _Plan:
     # Moved in the order in which they lie in the target, where a copy may choose.

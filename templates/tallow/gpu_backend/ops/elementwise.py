@@ -13,7 +13,7 @@ from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ..utils import ceil_divide
 from . import copy
 from .geometry import Dims, Part, merged, parts, strided_block, tiled
-from .operand import Operand
+from .operand import Operand, dense
 from .scalar import element_bits
 
 if TYPE_CHECKING:
@@ -96,6 +96,18 @@ def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) 
     return _map(_BINARY, name, (x, y), dtype, bits)
 
 
+def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
+    """Set every element to `op` of it and that of `source`, which may share memory with it."""
+    # Kernels write whole accesses. A thread reads its elements before it writes them, but not before others do.
+    if not target.layout.is_contiguous or target.address % ACCESS_BYTES:
+        copy.assign(target, dense(binary(op, target, source), target.shape))
+        return
+    if source.storage.number is None and source != target:
+        source = copy.apart(target, source)
+    name = f"{op.value}_{target.dtype.value}"
+    _map(_BINARY, name, (target, source), target.dtype, _bits(_BINARY, (), target.dtype), target)
+
+
 def _bits(kernels: Map, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
     """The parameters as the structs of the kernels hold them: their bits in the compute dtype."""
     if not parameters:
@@ -135,45 +147,37 @@ def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float
     return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, _bits(_TERNARY, parameters, z.dtype))
 
 
-def overwrite(op: UnaryOp | BinaryOp | MethodOp, x: Operand, *others: Operand, parameters: tuple[float, ...] = ()) -> None:
-    """`op` of every element of `x` and of those of the others beside it, written over the elements of `x`.
-
-    `x` is a whole storage in row-major order. Kernels read an element before they write there, and no thread reads
-    another's; what other operands share with `x`, at other places, is copied first.
-    """
-    kernels = (_UNARY, _BINARY, _TERNARY)[len(others)]
-    apart = [other if other == x else copy.apart(x, other) for other in others]
-    bits = _bits(kernels, parameters, x.dtype)
-    _map(kernels, f"{op.value}_{x.dtype.value}", (x, *apart), x.dtype, bits, x.storage)
-
-
 def _map(
     kernels: Map,
     name: str,
     operands: tuple[Operand, ...],
     dtype: DType,
     parameters: tuple[int, ...] = (),
-    target: GpuStorage | None = None,
+    target: Operand | None = None,
 ) -> GpuStorage:
-    """The kernel's function of every element of the operands, which have one shape; by default in a new storage."""
+    """A new storage with the kernel's function of every element of the operands, which have one shape.
+
+    Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
+    """
     storage, layout = operands[0]
     widest, is_contiguous, addresses = dtype.itemsize, True, []
     for source, source_layout in operands:
         if source.number is not None and kernels.of_number is not None:
-            return _map_number(kernels.of_number, kernels, name, operands, dtype, parameters)
+            return _map_number(kernels.of_number, kernels, name, operands, dtype, parameters, target)
         itemsize = source.dtype.itemsize
         widest = max(widest, itemsize)
         is_contiguous = is_contiguous and source_layout.is_contiguous
         addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     device = storage.device
     count = layout.elem_count
-    result = device.empty(dtype, count) if target is None else target
+    result = device.empty(dtype, count) if target is None else target.storage
     if count == 0:
         return result
+    to = result.memory.address if target is None else target.address
     launch = device.kernels.launch
     if is_contiguous:
         blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
-        packed = kernels.contiguous.pack(result.memory.address, *addresses, count, *parameters)
+        packed = kernels.contiguous.pack(to, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
@@ -188,7 +192,7 @@ def _map(
             address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
         ]
         packed = kernels.strided.pack(
-            result.memory.address + first * dtype.itemsize, *places, *fields, *parameters
+            to + first * dtype.itemsize, *places, *fields, *parameters
         )  # fmt: skip
         launch(kernels.family, name, blocks, packed)
     return result
@@ -201,6 +205,7 @@ def _map_number(
     operands: tuple[Operand, ...],
     dtype: DType,
     parameters: tuple[int, ...],
+    target: Operand | None,
 ) -> GpuStorage:
     """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""
     *first, left, right = operands
@@ -208,8 +213,9 @@ def _map_number(
     if number.storage.number is None:
         for operand in first:
             operand.storage.memory  # noqa: B018 - brings it into being
-        return _map(kernels, name, operands, dtype, parameters)
-    return _map(of_number, f"{name}_number", (*first, other), dtype, (number.storage.number, is_left, *parameters))
+        return _map(kernels, name, operands, dtype, parameters, target)
+    numbers = number.storage.number, is_left, *parameters
+    return _map(of_number, f"{name}_number", (*first, other), dtype, numbers, target)
 
 
 # One look-up in a cache where there were one for each operand.

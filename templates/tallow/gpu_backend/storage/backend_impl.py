@@ -57,10 +57,12 @@ class GpuStorage(BackendStorage):
         from ..ops.copy import fill_with
         from ..ops.operand import dense
 
-        number, self.number = self.number, None
-        memory = self.memory = self.device.allocate(self.dtype.itemsize)
-        fill_with(dense(self, ()), number)
-        return memory
+        written = type(self)(self.device, self.dtype, 1, self.device.allocate(self.dtype.itemsize))
+        fill_with(dense(written, ()), self.number)
+        # In this order, so that another thread finds one of the two.
+        self.memory = written.memory
+        self.number = None
+        return self.memory
 
     def to_numpy(self) -> Array:
         array = np.empty(self.length, self.dtype.numpy)

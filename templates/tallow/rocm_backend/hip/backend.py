@@ -11,10 +11,6 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from ...argument import integer, integers, real
 from ...error import InvalidArgument, OutOfMemory, ShapeMismatch
-from ...gpu_backend.ops import elementwise
-from ...gpu_backend.ops.operand import Operand
-from ...layout import Layout
-from ...op import BinaryOp, MethodOp
 from .device import Dim3, HipDevice, HipLimits, HipMemory
 from .error import HipClosed, HipError
 from .event import HipEvent
@@ -188,14 +184,12 @@ class HipBackend:
         require_device("HipBackend.add_inplace", self.device, x, y)
         if x.shape != y.shape:
             raise ShapeMismatch("HipBackend.add_inplace", (x.shape, y.shape), "give tensors of one shape")
-        elementwise.overwrite(BinaryOp.ADD, _operand(x), _operand(y))
+        x.to_tensor().add_(y.to_tensor())
 
     def scale_inplace(self, x: DeviceTensor, factor: float) -> None:
         """Multiply `x` by a number, rounded to f32 first."""
         require_device("HipBackend.scale_inplace", self.device, x)
-        # Adding -0.0 changes nothing, not even the sign of a zero.
-        parameters = real("HipBackend.scale_inplace", "factor", factor), -0.0
-        elementwise.overwrite(MethodOp.AFFINE, _operand(x), parameters=parameters)
+        x.to_tensor().mul_(real("HipBackend.scale_inplace", "factor", factor))
 
     def add_row_bias(self, x: DeviceTensor, bias: DeviceTensor) -> DeviceTensor:
         """`x`, of shape (rows, cols), with `bias`, of shape (cols) or (1, cols), added to each row.
@@ -291,8 +285,3 @@ def _size(operation: str, value: int, name: str = "nbytes") -> int:
     if size < 0:
         raise InvalidArgument(operation, f"{name} must be 0 or more, not {size}")
     return size
-
-
-def _operand(tensor: DeviceTensor) -> Operand:
-    """All elements of a tensor, as ops take them."""
-    return Operand(tensor.storage, Layout.contiguous(tensor.shape))
