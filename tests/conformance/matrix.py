@@ -17,6 +17,7 @@ DEVICE_METHODS_WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize")
 METHODS_WITH_OPS = {
     "unary_impl": op.UnaryOp,
     "binary_impl": op.BinaryOp,
+    "binary_assign": op.BinaryOp,
     "cmp": op.CmpOp,
     "reduce_op": op.ReduceOp,
 }
@@ -43,6 +44,6 @@ def needs_float(method: str, op: str | None) -> bool:
     """Whether semantics has the op for floating-point dtypes only."""
     if method == "unary_impl":
         return op not in UNARY_INTEGER_OPS
-    if method == "binary_impl":
+    if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
     return method in FLOAT_METHODS

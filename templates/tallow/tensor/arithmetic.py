@@ -33,28 +33,28 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     __hash__ = object.__hash__
 
     def __add__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.ADD, other) if is_operand(other) else NotImplemented
 
     def __radd__(self, other: float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.ADD, other) if is_operand(other) else NotImplemented
 
     def __sub__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.SUB, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.SUB, other) if is_operand(other) else NotImplemented
 
     def __rsub__(self, other: float) -> Self:
-        return self._binary(BinaryOp.SUB, other, reflected=True) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.SUB, other, reflected=True) if is_operand(other) else NotImplemented
 
     def __mul__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.MUL, other) if is_operand(other) else NotImplemented
 
     def __rmul__(self, other: float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.MUL, other) if is_operand(other) else NotImplemented
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.DIV, other) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.DIV, other) if is_operand(other) else NotImplemented
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._binary(BinaryOp.DIV, other, reflected=True) if _is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.DIV, other, reflected=True) if is_operand(other) else NotImplemented
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):
@@ -63,7 +63,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self.sqr() if exponent == 2 else self.powf(exponent)
 
     def __rpow__(self, base: float) -> Self:
-        return self._binary(BinaryOp.POW, base, reflected=True) if _is_operand(base) else NotImplemented
+        return self._binary(BinaryOp.POW, base, reflected=True) if is_operand(base) else NotImplemented
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -75,24 +75,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self.abs()
 
     def __lt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LT, other) if _is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.LT, other) if is_operand(other) else NotImplemented
 
     def __le__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LE, other) if _is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.LE, other) if is_operand(other) else NotImplemented
 
     def __gt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GT, other) if _is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.GT, other) if is_operand(other) else NotImplemented
 
     def __ge__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GE, other) if _is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.GE, other) if is_operand(other) else NotImplemented
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.EQ, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(CmpOp.EQ, other) if is_operand(other) else NotImplemented  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.NE, other) if _is_operand(other) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(CmpOp.NE, other) if is_operand(other) else NotImplemented  # type: ignore[arg-type]
 
     def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
         """Average the elements along dims, by default all; the mean of nothing is NaN. Floating-point dtypes only.
@@ -148,6 +148,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self
 
 
-def _is_operand(other: object) -> bool:
+def is_operand(other: object) -> bool:
+    """Return whether an operator takes it."""
     # An array is let through for its error message, which says to make it a tensor.
     return isinstance(other, TensorBase | int | float | np.generic | np.ndarray)

@@ -9,19 +9,21 @@ from typing import Self, SupportsIndex
 import numpy as np
 
 from ..argument import integer
+from ..dtype import DType
 from ..error import InvalidArgument, InvalidIndex, TallowError
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
-from .base import require_tensors
-from .views import ViewMethods
+from .base import TensorBase, require_tensors
+from .create import CreationMethods
 
 Index = SupportsIndex | slice | EllipsisType | None
+"""What chooses a view of a tensor."""
 
 _WHOLE = slice(None)
 
 
-class IndexMethods(ViewMethods):
+class IndexMethods(CreationMethods):
     """Indexing.
 
     The dtype of indexes is u8, u32, i16, i32 or i64. The largest value of each but u8 means "no row": gather and
@@ -41,9 +43,38 @@ class IndexMethods(ViewMethods):
     def __iter__(self) -> Iterator[Self]:
         return (self[position] for position in range(len(self)))
 
-    def __getitem__(self, index: Index | tuple[Index, ...]) -> Self:
-        """Return a view chosen by integers, slices with positive steps, None (a new dim) and `...`, as in NumPy."""
-        return self._view(indexed(self._layout, index))
+    def __getitem__(self, index: Index | Self | tuple[Index | Self, ...]) -> Self:
+        """Choose elements by integers, slices, None (a new dim) and `...`, as in NumPy: a view of them.
+
+        Slices with negative steps, and a tensor of indexes in the place of one dim, make a copy instead.
+        """
+        items = index if isinstance(index, tuple) else (index,)
+        for position, item in enumerate(items):
+            if isinstance(item, TensorBase):
+                return self._rows(items, position, item)
+            if isinstance(item, slice) and _is_backward(item):
+                return self._backward(items, position, item)
+        return self._view(indexed(self._layout, items))  # type: ignore[arg-type] # none of the items is a tensor
+
+    def _rows(self, items: tuple[Index | Self, ...], position: int, rows: Self) -> Self:
+        """Return the part that an index chooses which has a tensor at a position."""
+        others = (*items[:position], _WHOLE, *items[position + 1 :])
+        if any(isinstance(item, TensorBase | SupportsIndex) for item in others):
+            reason = "a tensor of indexes stands with slices, None and '...' alone; index twice, or use gather"
+            raise InvalidArgument("index", reason)
+        if rows.dtype is DType.U8:
+            reason = "a tensor of u8 may be a mask or indexes; use where for a mask, index_select for indexes"
+            raise InvalidArgument("index", reason)
+        chosen, dim = self[others], _dim_at(self.rank, others, position)
+        taken = chosen.index_select(rows.reshape(-1), dim)
+        return taken.reshape(*chosen.shape[:dim], *rows.shape, *chosen.shape[dim + 1 :])
+
+    def _backward(self, items: tuple[Index | Self, ...], position: int, item: slice) -> Self:
+        """Return the part that an index chooses which has a slice with a negative step at a position."""
+        others = (*items[:position], _WHOLE, *items[position + 1 :])
+        chosen, dim = self[others], _dim_at(self.rank, others, position)
+        rows = range(*_slice_of_integers(item).indices(chosen.shape[dim]))
+        return chosen.index_select(self.arange(rows.start, rows.stop, rows.step, device=self.device), dim)
 
     def gather(self, indexes: Self, dim: int) -> Self:
         """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
@@ -123,6 +154,24 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     return layout
 
 
+def _dim_at(rank: int, items: tuple[object, ...], position: int) -> int:
+    """Return the dim of the result that an item of an index stands for, which is no integer."""
+    named = sum(1 for item in items if item is not None and item is not Ellipsis)
+    before = items[:position]
+    made = sum(rank - named if item is Ellipsis else not isinstance(item, SupportsIndex) for item in before)
+    return int(made)
+
+
+def _is_backward(item: slice) -> bool:
+    return item.step is not None and integer("index", "the step of a slice", item.step) < 0
+
+
+def _slice_of_integers(item: slice) -> slice:
+    start = None if item.start is None else integer("index", "the start of a slice", item.start)
+    stop = None if item.stop is None else integer("index", "the end of a slice", item.stop)
+    return slice(start, stop, None if item.step is None else integer("index", "the step of a slice", item.step))
+
+
 def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
     """Spell out `...`, and check that the items name no more dims than there are."""
     places = [position for position, item in enumerate(items) if item is Ellipsis]
@@ -137,11 +186,11 @@ def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
 
 
 def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
-    start = None if item.start is None else integer("index", "the start of a slice", item.start)
-    stop = None if item.stop is None else integer("index", "the end of a slice", item.stop)
-    step = 1 if item.step is None else integer("index", "the step of a slice", item.step)
+    item = _slice_of_integers(item)
+    start, stop, step = item.start, item.stop, 1 if item.step is None else item.step
     if step < 1:
-        raise InvalidArgument("index", f"the step of a slice is 1 or more, not {step}; to reverse use index_select")
+        reason = "0" if step == 0 else f"{step} where a view is needed, as for what is written or stored"
+        raise InvalidArgument("index", f"the step of a slice is not {reason}; use a positive one, or index_select")
     if start is None and stop is None and step == 1:
         return layout
     first, end, _ = slice(start, stop).indices(layout.shape[dim])
@@ -153,7 +202,7 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
     is_array = isinstance(item, np.ndarray) and item.ndim > 0
     if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
         reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
-        raise InvalidArgument("index", f"{reason}; use index_select or gather for a tensor of indexes")
+        raise InvalidArgument("index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_")
     position = integer("index", "an index", item)
     if not -size <= position < size:
         raise InvalidIndex("index", position, size)

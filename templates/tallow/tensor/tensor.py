@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from ..display import debug, pretty
 from ..error import InvalidArgument, TallowError
-from .create import CreationMethods
+from .assignment import AssignmentMethods
 from .custom import CustomMethods
-from .indexing import IndexMethods
 from .linear import LinearMethods
 from .network import NetworkMethods
 
 
-class Tensor(CreationMethods, IndexMethods, LinearMethods, NetworkMethods, CustomMethods):
+class Tensor(AssignmentMethods, LinearMethods, NetworkMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
-    only methods whose name ends in `_`, and a user's in-place ops, write. Operands broadcast by NumPy's rules and have
+    only methods whose name ends in `_`, `slice_set`, statements such as `x += y` and `x[1:] = y`, and a user's in-place
+    ops write. Operands broadcast by NumPy's rules and have
     one dtype and one device; integers of different dtypes compare by value. `==` compares element by element, and
     tensors hash by identity. Wherever a dtype is expected, its name and NumPy's types and dtypes do too: DType.F16,
     "f16", "float16" and np.float16 mean one thing.

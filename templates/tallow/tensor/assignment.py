@@ -1,0 +1,123 @@
+"""Writing in place: arithmetic, slices, and rows that indexes name.
+
+Views of the same storage see what is written. What is read may share memory with what is written: the result is that of
+a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`) and, but for `copy_`, its device
+(`DeviceMismatch`). A tensor whose elements are repeated, as `broadcast_as` makes them, is not written to
+(`InvalidArgument`). Each method returns the tensor itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from ..error import ShapeMismatch, TallowError
+from ..op import BinaryOp
+from .arithmetic import is_operand
+from .base import TensorBase, require_tensors
+from .indexing import Index, IndexMethods, indexed
+
+
+class AssignmentMethods(IndexMethods):
+    """Writing in place."""
+
+    __slots__ = ()
+
+    def __iadd__(self, other: Self | float) -> Self:
+        return self.add_(other) if is_operand(other) else NotImplemented
+
+    def __isub__(self, other: Self | float) -> Self:
+        return self.sub_(other) if is_operand(other) else NotImplemented
+
+    def __imul__(self, other: Self | float) -> Self:
+        return self.mul_(other) if is_operand(other) else NotImplemented
+
+    def __itruediv__(self, other: Self | float) -> Self:
+        return self.div_(other) if is_operand(other) else NotImplemented
+
+    def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
+        """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""
+        view = self._new(self._storage, indexed(self._layout, index))
+        if isinstance(value, TensorBase):
+            view._assigned("index", value)
+        else:
+            view._filled("index", value)
+
+    def add_(self, other: Self | float) -> Self:
+        """Add a tensor or a number."""
+        return self._changed("add_", BinaryOp.ADD, other)
+
+    def sub_(self, other: Self | float) -> Self:
+        """Subtract a tensor or a number."""
+        return self._changed("sub_", BinaryOp.SUB, other)
+
+    def mul_(self, other: Self | float) -> Self:
+        """Multiply with a tensor or a number."""
+        return self._changed("mul_", BinaryOp.MUL, other)
+
+    def div_(self, other: Self | float) -> Self:
+        """Divide by a tensor or a number; integers truncate toward zero."""
+        return self._changed("div_", BinaryOp.DIV, other)
+
+    def copy_(self, source: Self) -> Self:
+        """Set the elements to those of a tensor, which may be on any device."""
+        require_tensors("copy_", source=source)
+        return self._assigned("copy_", source.to(self.device))
+
+    def slice_set(self, source: Self, dim: int, start: int) -> Self:
+        """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
+        require_tensors("slice_set", source=source)
+        dim = self.shape.dim("slice_set", dim)
+        if source.rank != self.rank or any(
+            size != other for i, (size, other) in enumerate(zip(self.shape, source.shape, strict=True)) if i != dim
+        ):
+            reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
+            raise ShapeMismatch("slice_set", (self.shape, source.shape), reason)
+        try:
+            view = self.narrow(dim, start, source.shape[dim])
+        except TallowError as error:
+            error.rename("slice_set")
+            raise
+        view._assigned("slice_set", source)
+        return self
+
+    def index_copy_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Set row indexes[i] along `dim` to row i of `source`; of several writes to one row the last wins.
+
+        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor; those of
+        `scatter_` are meant.
+        """
+        require_tensors("index_copy_", indexes=indexes, source=source)
+        dim = self.shape.dim("index_copy_", dim)
+        expected = (*self.shape[:dim], indexes.elem_count, *self.shape[dim + 1 :])
+        if indexes.rank != 1 or source.shape != expected:
+            reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
+            raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
+        column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
+        operands = (column._layout.broadcast_as(source.shape), source._storage, source._layout)
+        return self._written(
+            "index_copy_", lambda: self._storage.scatter_set(self._layout, column._storage, *operands, dim)
+        )
+
+    def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
+        operand = self._operand(name, other)
+        return self._written(
+            name,
+            lambda: self._storage.binary_assign(
+                op, self._layout, operand._storage, operand._layout.broadcast_as(self.shape)
+            ),
+        )
+
+    def _assigned(self, name: str, source: Self) -> Self:
+        return self._written(
+            name, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
+        )
+
+    def _written(self, name: str, write: Callable[[], None]) -> Self:
+        """Write, with errors that name what was called."""
+        try:
+            write()
+        except TallowError as error:
+            error.rename(name)
+            raise
+        return self

@@ -1,0 +1,233 @@
+"""Writing in place, as NumPy does it: whole tensors, slices, rows, and operands that share memory."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tallow import (
+    Device,
+    DType,
+    DTypeMismatch,
+    InvalidArgument,
+    InvalidIndex,
+    InvalidLayout,
+    ShapeMismatch,
+    Tensor,
+)
+
+from .arrays import numbers, same
+
+ARRAY = numbers((4, 6), DType.F32)
+OPERATORS = {
+    "add_": operator.iadd,
+    "sub_": operator.isub,
+    "mul_": operator.imul,
+    "div_": operator.itruediv,
+}
+
+
+def on(device: Device, array: Any) -> Tensor:
+    return Tensor(np.asarray(array).copy(), device=device)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_arithmetic_in_place(device: Device, name: str) -> None:
+    for other in (numbers((4, 6), seed=1) + 0.25, numbers((6,), seed=2) + 0.25, numbers((4, 1), seed=3) + 0.25, 3):
+        expected = OPERATORS[name](ARRAY.copy(), other)
+        operand = on(device, other) if isinstance(other, np.ndarray) else other
+        tensor = kept = on(device, ARRAY)
+        tensor = OPERATORS[name](tensor, operand)
+        assert tensor is kept
+        same(tensor, expected)
+        method = on(device, ARRAY)
+        assert getattr(method, name)(operand) is method
+        same(method, expected)
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_arithmetic_in_place_rounds_as_the_op_does(device: Device, dtype: DType) -> None:
+    x, y = on(device, numbers((33,), dtype)), on(device, numbers((33,), dtype, seed=1))
+    for name, op in {"add_": operator.add, "mul_": operator.mul, "div_": operator.truediv}.items():
+        for other in (y, 3):
+            expected = op(x, other).numpy()
+            same(getattr(x.copy(), name)(other), expected)
+
+
+def test_views_see_what_is_written_and_nothing_else_is(device: Device) -> None:
+    tensor, expected = on(device, ARRAY), ARRAY.copy()
+    tensor[1:3, ::2] += 10
+    expected[1:3, ::2] += 10
+    tensor.T[5] *= tensor.T[4]
+    expected.T[5] *= expected.T[4]
+    tensor.T[0] = 7
+    expected.T[0] = 7
+    same(tensor, expected)
+
+
+SHIFTS = {
+    "left": (slice(0, 5), slice(1, 6)),
+    "right": (slice(1, 6), slice(0, 5)),
+    "apart": (slice(0, 3), slice(0, 6, 2)),
+    "together": (slice(0, 6, 2), slice(3, 6)),
+}
+
+
+@pytest.mark.parametrize("shift", SHIFTS)
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_memory_that_is_shared_is_read_as_a_copy_of_it(device: Device, shift: str, scale: int) -> None:
+    to, origin = (slice(part.start * scale, part.stop * scale, part.step) for part in SHIFTS[shift])
+    for array in (np.arange(6.0 * scale, dtype=np.float32), np.ones((3, 6 * scale), np.int64).cumsum(axis=1)):
+        written, added = on(device, array), on(device, array)
+        written[..., to] = written[..., origin]
+        expected = array.copy()
+        expected[..., to] = array[..., origin]
+        same(written, expected)
+        added[..., to] += added[..., origin]
+        expected[..., to] = array[..., to] + array[..., origin]
+        same(added, expected)
+    square = on(device, numbers((40, 40)))
+    square += square.T
+    same(square, numbers((40, 40)) + numbers((40, 40)).T)
+
+
+@given(st.data())
+def test_any_assignment_is_that_of_numpy(device: Device, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
+    bounds = st.none() | st.integers(-5, 5)
+    slices = st.builds(slice, bounds, bounds, st.none() | st.integers(1, 3))
+    index = tuple(data.draw(slices | st.integers(-size, size - 1)) for size in shape[: data.draw(st.integers(0, 3))])
+    index += data.draw(st.sampled_from([(), (...,), (None,)]))
+    expected, tensor = numbers(shape), on(device, numbers(shape))
+    sizes = expected[index].shape
+    source = numbers(tuple(data.draw(st.sampled_from([1, size])) for size in sizes), seed=1)
+    expected[index] = source
+    tensor[index] = on(device, source)
+    same(tensor, expected)
+    expected[index] = 2.5
+    tensor[index] = 2.5
+    same(tensor, expected)
+
+
+def test_a_cache_grows_without_a_copy(device: Device) -> None:
+    cache, storage = Tensor.zeros((2, 5, 3), device=device), None
+    rows = numbers((2, 5, 3))
+    for step in range(5):
+        storage = storage or cache.storage
+        assert cache.slice_set(on(device, rows[:, step : step + 1]), 1, step) is cache
+        assert cache.storage is storage
+        same(cache[:, : step + 1], rows[:, : step + 1])
+
+
+def test_rows_that_indexes_name(device: Device) -> None:
+    for dim in (0, 1, -1):
+        expected, tensor = ARRAY.copy(), on(device, ARRAY)
+        rows = np.array([2, 0, 2])
+        shape = tuple(3 if i == dim % 2 else size for i, size in enumerate(ARRAY.shape))
+        source = numbers(shape, seed=5)
+        for place, row in enumerate(rows):
+            expected[(slice(None),) * (dim % 2) + (row,)] = source[(slice(None),) * (dim % 2) + (place,)]
+        assert tensor.index_copy_(on(device, rows), on(device, source), dim) is tensor
+        same(tensor, expected)
+
+
+def test_tensors_come_from_other_devices(device: Device) -> None:
+    tensor = Tensor.zeros((2, 3), device=device)
+    assert tensor.copy_(Tensor([1.0, 2.0, 3.0])) is tensor
+    same(tensor, np.array([[1, 2, 3]] * 2, np.float32))
+
+
+def test_empty_tensors_are_written(device: Device) -> None:
+    empty = Tensor.zeros((0, 3), device=device)
+    empty += 1
+    empty[...] = 2
+    empty[:0] = Tensor.zeros((0, 3), device=device)
+    assert empty.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "message"),
+    [
+        (lambda x: x.add_(Tensor.ones((5, 6))), ShapeMismatch, "^add_: "),
+        (lambda x: x.copy_(Tensor.ones((2, 4, 6))), ShapeMismatch, "^copy_: "),
+        (lambda x: x.add_(Tensor.ones((4, 6), dtype="i64")), DTypeMismatch, "^add_: "),
+        (lambda x: x.copy_(3), InvalidArgument, "^copy_: source must be a Tensor"),
+        (lambda x: x.add_("3"), InvalidArgument, "^add_: other must be a Tensor or a Python number"),
+        (lambda x: x.__setitem__(4, 1), InvalidIndex, "^index: index 4 is out of range"),
+        (lambda x: x.__setitem__(0, np.ones(6)), InvalidArgument, "^index: value must be"),
+        (lambda x: x.__setitem__(0, Tensor.ones((5,))), ShapeMismatch, "^index: "),
+        (
+            lambda x: x.__setitem__(slice(None, None, -1), 0),
+            InvalidArgument,
+            "the step of a slice is not -1 where a view",
+        ),
+        (lambda x: x.__setitem__(Tensor([0]), 0), InvalidArgument, "write with index_copy_ or scatter_"),
+        (lambda x: x.slice_set(Tensor.ones((4, 5)), 0, 0), ShapeMismatch, "^slice_set: "),
+        (lambda x: x.slice_set(Tensor.ones((4,)), 0, 0), ShapeMismatch, "^slice_set: "),
+        (lambda x: x.slice_set(Tensor.ones((4, 6)), 0, 1), InvalidArgument, "^slice_set: "),
+        (lambda x: x.index_copy_(Tensor([0, 1]), Tensor.ones((3, 6)), 0), ShapeMismatch, "^index_copy_: "),
+        (lambda x: x.index_copy_(Tensor([0, 4]), Tensor.ones((2, 6)), 0), InvalidIndex, "index 4 is out of range"),
+        (lambda x: x[0].broadcast_as(3, 6).add_(1), InvalidArgument, "^add_: shape .* repeats elements"),
+        (lambda x: x[0].broadcast_as(3, 6).copy_(x[:3]), InvalidArgument, "^copy_: shape .* repeats elements"),
+    ],
+)
+def test_what_cannot_be_written_is_told_and_nothing_is(
+    write: Callable[[Tensor], object], error: type[Exception], message: str
+) -> None:
+    tensor = Tensor(ARRAY.copy())
+    with pytest.raises(error, match=message):
+        write(tensor)
+    same(tensor, ARRAY)
+
+
+@given(st.data())
+def test_steps_back_and_tensors_choose_as_in_numpy(device: Device, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
+    bounds = st.none() | st.integers(-5, 5)
+    slices = st.builds(slice, bounds, bounds, st.sampled_from([None, 1, 2, -1, -2]))
+    items: list[Any] = [data.draw(slices) for _ in shape]
+    place = data.draw(st.integers(-1, len(shape) - 1))
+    if place >= 0:
+        rows = data.draw(st.lists(st.integers(0, shape[place] - 1), min_size=1, max_size=4))
+        items[place] = np.array(rows).reshape(data.draw(st.sampled_from([(-1,), (1, -1)])))
+    if data.draw(st.booleans()):
+        items = [*items[: place + 1], ...]
+    items.insert(data.draw(st.integers(0, len(items))), None)
+    array = numbers(shape)
+    index = tuple(on(device, item) if isinstance(item, np.ndarray) else item for item in items)
+    same(on(device, array)[index], array[tuple(items)])
+
+
+def test_a_step_back_among_integers(device: Device) -> None:
+    tensor = on(device, ARRAY)
+    same(tensor[1, ::-1], ARRAY[1, ::-1])
+    same(tensor[::-1, 2], ARRAY[::-1, 2])
+    same(tensor[on(device, [1, 1])][:, 0], ARRAY[[1, 1]][:, 0])
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ((0, Tensor([1])), "a tensor of indexes stands with slices, None and '...' alone"),
+        ((Tensor([1]), Tensor([1])), "a tensor of indexes stands with slices, None and '...' alone"),
+        (Tensor([1], "u8"), "a tensor of u8 may be a mask or indexes"),
+        (slice(None, None, 0), "the step of a slice is not 0"),
+        ((slice(None), slice(None), Tensor([1])), "3 indexes are too many"),
+    ],
+)
+def test_indexes_that_could_mean_two_things(index: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        Tensor(ARRAY)[index]
+
+
+def test_layouts_that_reach_outside_are_refused() -> None:
+    storage = Device.cpu().zeros((4,), DType.F32)
+    from tallow import Layout
+
+    with pytest.raises(InvalidLayout, match="assign"):
+        storage.assign(Layout.contiguous((5,)), Device.cpu().zeros((5,), DType.F32), Layout.contiguous((5,)))
