@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...cpu_backend.ops.memory import numbers
 from ...dtype import Array, DType
 from ...shape import Shape
 from .scalar import element_bits
+
+# Integers up to here are those of i64, which conversions begin with.
+_MOST: Final = 1 << 63
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
@@ -29,8 +32,12 @@ def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
 
 def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
     """A storage of the numbers, converted as to_dtype does. One alone is left to the kernels that take it along."""
-    if type(data) is list and len(data) == 1 and type(data[0]) in (int, float):
-        return device.storage_class.of_number(device, dtype, element_bits(data[0], dtype))
+    if type(data) is list and len(data) == 1:
+        number = data[0]
+        if type(number) is int and dtype.is_integer:
+            return device.storage_class.of_number(device, dtype, number & (1 << 8 * dtype.itemsize) - 1)
+        if type(number) is float or (type(number) is int and abs(number) < _MOST):
+            return device.storage_class.of_number(device, dtype, element_bits(number, dtype))
     return device.upload(numbers(data, dtype), dtype)
 
 
