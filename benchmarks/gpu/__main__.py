@@ -72,6 +72,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
     python -m benchmarks.gpu run --only '^unary/' --size 28 --size 10
     """  # noqa: D301 -- \b is the character that click reads
     try:
+        from . import loading
         from .libraries import NoDevice, open_libraries
         from .measure import environment
         from .ops import OPS
@@ -87,6 +88,9 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
         with open_libraries(device) as libraries:
             results = Results(environment(libraries, command))
             _measure_all(libraries, ops, exponents, dtypes, results, output)
+            if not only:
+                click.echo("loading a safetensors file", err=True)
+                results.loading = loading.measure(device)
     except NoDevice as error:
         raise click.ClickException(str(error)) from error
     if output is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from .results import LIBRARIES, PEERS, Results, Row, bytes_text, size_text
+from .results import LIBRARIES, PEERS, Loading, Results, Row, bytes_text, size_text
 from .table import figure, micros, number
 
 # Below these an op is named as slow: beside a peer, and beside a copy of as many elements.
@@ -54,6 +54,7 @@ def page(results: Results, plot: str) -> str:
         tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
         parts += [f"## {size_text(elements)} elements", *tables]
     parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
+    parts += _loading(results.loading)
     parts += _reasons(results)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
@@ -164,6 +165,23 @@ def _host(rows: Sequence[Row]) -> list[str]:
         "## Host time of a small call",
         f"To enqueue one call at {rows[0].size} elements, without waiting for it. In the middle: {', '.join(words)}.",
         _markdown(head, body),
+    ]
+
+
+def _loading(ways: Sequence[Loading]) -> list[str]:
+    if not ways:
+        return []
+    most = ways[0].rate
+    rows = []
+    for way in ways:
+        share = way.rate / most if way.rate and most else None
+        grown = None if way.host_bytes is None else way.host_bytes / (1 << 20)
+        size = bytes_text(way.nbytes) if way.nbytes else _cell(way.reason)
+        rows.append([way.way, size, figure(way.rate), number(share, 2), figure(grown)])
+    return [
+        "## Loading a safetensors file",
+        "From the page cache to the GPU, until it is all there; each way in a process of its own.",
+        _markdown(["way", "bytes", "GB/s", "of pinned", "growth of the host's memory, MiB"], rows),
     ]
 
 

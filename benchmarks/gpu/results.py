@@ -63,6 +63,22 @@ class Row:
 
 
 @dataclass
+class Loading:
+    """One way to load a file: bytes, seconds, and by how many bytes the host's memory grew, or why there are none."""
+
+    way: str
+    nbytes: int = 0
+    seconds: float | None = None
+    host_bytes: int | None = None
+    reason: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """GB/s."""
+        return None if self.seconds is None else self.nbytes / self.seconds / 1e9
+
+
+@dataclass
 class Results:
     """A whole run."""
 
@@ -70,6 +86,8 @@ class Results:
     # By how much was copied, in bytes: GB/s read and written, by who copied.
     ceilings: dict[int, dict[str, float]] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
+    # The first is the copy from pinned memory, which none can beat.
+    loading: list[Loading] = field(default_factory=list)
 
     def ceiling(self, row: Row) -> float | None:
         """GB/s of the best copy of as many elements of the row's dtype."""
@@ -95,7 +113,8 @@ class Results:
         """Read what `write` wrote."""
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         ceilings = {int(nbytes): rates for nbytes, rates in found["ceilings"].items()}
-        return cls(found["environment"], ceilings, [_row(row) for row in found["rows"]])
+        rows = [_row(row) for row in found["rows"]]
+        return cls(found["environment"], ceilings, rows, [Loading(**way) for way in found["loading"]])
 
 
 def bytes_text(nbytes: int) -> str:

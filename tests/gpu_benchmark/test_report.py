@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.gpu import plot, report, sources, table
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.results import Measurement, Results, Row, bytes_text, size_text
+from benchmarks.gpu.results import Loading, Measurement, Results, Row, bytes_text, size_text
 
 LARGE, SMALL = 1 << 28, 1 << 10
 GIB = 1 << 30
@@ -143,6 +143,23 @@ def test_page_shows_rates_times_and_reasons(results: Results) -> None:
     assert "CuPy has no scatter_add \\| along a dim" in dashes
     assert "FAILED" not in page
     assert "](plot.svg)" in page
+
+
+def test_page_shows_how_a_file_is_loaded(results: Results, tmp_path: Path) -> None:
+    assert "Loading" not in report.page(results, "x.svg")
+    results.loading = [
+        Loading("a copy from pinned memory", 1 << 30, 0.02),
+        Loading("tallow", 1 << 31, 0.05, 96 << 20),
+        Loading("another", reason="No module named 'another'"),
+    ]
+    results.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json").loading == results.loading
+    rows = [
+        "| a copy from pinned memory | 1024 MiB | 53.7 | 1.00 | – |",
+        "| tallow | 2048 MiB | 42.9 | 0.80 | 96.0 |",
+        "| another | No module named 'another' | – | – | – |",
+    ]
+    assert "\n".join(rows) in report.page(results, "x.svg")
 
 
 def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:
