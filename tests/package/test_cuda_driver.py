@@ -355,6 +355,80 @@ for call in (lambda: CudaDevice(0), runtime_version):
 """)
 
 
+PEERS = """
+from tallow import Tensor
+numbers = np.arange(100.0)
+tensor = Tensor.from_numpy(numbers, "cuda:0")
+Tensor.zeros(1, device="cuda:1")
+moved = lambda: (tensor.to("cuda:1").numpy() == numbers).all()
+calls()
+def seen():
+    return [entry for entry in calls() if "Peer" in entry[0]]
+"""
+ASKED = ("cuDeviceCanAccessPeer", "0 1")
+COPIED = ("cuMemcpyPeerAsync", "800 from 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "apart", "expected"),
+    [
+        ("", "", [ASKED, ("cuCtxEnablePeerAccess", "1"), COPIED, COPIED]),
+        ("", "1", [ASKED, COPIED, COPIED]),
+        ("fail('cuCtxEnablePeerAccess', 704)", "", [ASKED, ("cuCtxEnablePeerAccess", "1"), COPIED, COPIED]),
+        ("fail('cuCtxEnablePeerAccess', 711)", "", [ASKED, ("cuCtxEnablePeerAccess", "1"), COPIED, COPIED]),
+    ],
+    ids=["direct", "apart", "opened by somebody else", "too many peers"],
+)
+def test_the_way_to_another_device(on_cuda, prepare, apart, expected):
+    settings = {"CUDA_HOST_APART": apart} if apart else {}
+    on_cuda(f"{PEERS}\n{prepare}\nassert moved() and moved()\nassert seen() == {expected}", **settings)
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess", "cuMemcpyPeerAsync", "cuEventRecord", "cuStreamWaitEvent"],
+)
+def test_a_way_to_another_device_that_fails(on_cuda, call):
+    on_cuda(f"""{PEERS}
+fail("{call}", 1)
+with pytest.raises(CudaError, match=r"{call} .*cuda:.*CUDA_ERROR_INVALID_VALUE"):
+    moved()
+assert moved()
+""")
+
+
+@pytest.mark.parametrize(
+    ("call", "nth"),
+    [
+        ("cuMemHostAlloc", 1),
+        ("cuStreamCreate", 3),
+        *((call, nth) for call in ("cuEventCreate", "cuMemcpyHtoDAsync_v2", "cuEventRecord") for nth in (1, 2, 6)),
+        *((call, nth) for call in ("cuStreamWaitEvent", "cuEventSynchronize", "cuEventQuery") for nth in (1, 3)),
+    ],
+)
+def test_a_load_that_fails_leaves_the_loader_usable(on_cuda, call, nth):
+    printed = on_cuda(
+        f"""
+from tallow.backend import Part
+from tallow.gpu_backend import loader
+loader.SLOT_BYTES = 1 << 12
+device, numbers = CudaDevice(0), np.arange(1 << 13)
+def read_into(target, begin):
+    target[:] = numbers.view(np.uint8).data[begin : begin + target.nbytes]
+part = Part(DType.I64, numbers.size, read_into)
+fail("{call}", 1, {nth})
+with pytest.raises(CudaError, match="{call.removesuffix("_v2")}"):
+    for _ in range(6):
+        device.load([part])
+fail(None, 0)
+assert (device.load([part])[0].to_numpy() == numbers).all()
+device.loader.close()
+print(library.cuda_host_live(6), end="")
+"""
+    )
+    assert printed == "0"
+
+
 def test_what_every_gpu_does(driver):
     """The tests of streams, events, buffers and the loader, on this driver."""
     files = [Path(__file__).with_name(f"test_gpu_{name}.py") for name in ("objects", "loader", "peers")]
