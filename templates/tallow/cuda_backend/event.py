@@ -28,7 +28,7 @@ class CudaEvent(Event):
         self.timing = timing
         with device.activated():
             self._handle = check("cuEventCreate", cuda.cuEventCreate(flags), device.label)
-        self._own(_destroy, device, self._handle)
+            self._own(_destroy, device, self._handle)
 
     def _record(self, stream: CudaStream) -> None:
         with self.device.activated():

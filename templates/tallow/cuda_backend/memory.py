@@ -20,9 +20,8 @@ class CudaHostBuffer(HostBuffer[Context]):
 
     @staticmethod
     def _allocate(device: Context, nbytes: int) -> int:
-        with device.activated():
-            made = cuda.cuMemHostAlloc(nbytes, _PORTABLE)
-            return int(check("cuMemHostAlloc", made, f"{nbytes} pinned bytes for {device.label}"))
+        made = cuda.cuMemHostAlloc(nbytes, _PORTABLE)
+        return int(check("cuMemHostAlloc", made, f"{nbytes} pinned bytes for {device.label}"))
 
     @staticmethod
     def _free(device: Context, address: int) -> None:
@@ -37,8 +36,7 @@ class CudaBuffer(DeviceBuffer[Context, CudaStream]):
 
     @staticmethod
     def _allocate(device: Context, nbytes: int) -> int:
-        with device.activated():
-            return int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {device.label}"))
+        return int(check("cuMemAlloc", cuda.cuMemAlloc(nbytes), f"{nbytes} bytes on {device.label}"))
 
     @staticmethod
     def _free(device: Context, address: int) -> None:

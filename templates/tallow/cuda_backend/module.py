@@ -30,7 +30,7 @@ class CudaModule(Resource):
         with context.activated():
             loaded = cuda.cuModuleLoadData(code)
             self._handle = check("cuModuleLoadData", loaded, f"{name} on {context.label}")
-        self._own(_unload, context, self._handle, name)
+            self._own(_unload, context, self._handle, name)
 
     def function(self, name: str) -> Any:
         """The function of a kernel; InvalidKernel where the module does not have it."""

@@ -38,8 +38,8 @@ class CudaStream(Stream[CudaEvent]):
         self.device = device
         with device.activated():
             created = cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        self._handle = check("cuStreamCreate", created, device.label)
-        self._own(_destroy, device, self._handle)
+            self._handle = check("cuStreamCreate", created, device.label)
+            self._own(_destroy, device, self._handle)
 
     @classmethod
     def wrap(cls, device: Context, address: int) -> CudaStream:

@@ -6,6 +6,7 @@ import operator
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
 
 import numpy as np
@@ -22,15 +23,18 @@ from .stream import Direction, Event, Stream, keep_until_done, let_go
 _TOO_MANY_BYTES: Final = 1 << 64
 
 
-class Labelled(Protocol):
+class VendorDevice(Protocol):
     """A device of a vendor; two objects that stand for one device are equal."""
 
     @property
     def label(self) -> str:
         """The device as errors name it."""
 
+    def activated(self) -> AbstractContextManager[None]:
+        """Make this the current device of the calling thread for the length of a `with` block."""
 
-Device = TypeVar("Device", bound=Labelled)
+
+Device = TypeVar("Device", bound=VendorDevice)
 Queue = TypeVar("Queue", bound=Stream[Any])
 
 
@@ -62,15 +66,16 @@ class _Memory(ABC, Generic[Device]):
         self.device = device
         self.nbytes = nbytes
         if nbytes:
-            address = self._allocate(device, nbytes)
-            self._allocation = Allocation(address, self._free, device, address)
+            with device.activated():
+                address = self._allocate(device, nbytes)
+                self._allocation = Allocation(address, self._free, device, address)
         else:
             self._allocation = Allocation(0, _keep)
 
     @staticmethod
     @abstractmethod
     def _allocate(device: Any, nbytes: int) -> int:
-        """The address of `nbytes` > 0 of new memory."""
+        """The address of `nbytes` > 0 of new memory of the device, which is the current one."""
 
     @staticmethod
     @abstractmethod

@@ -228,7 +228,8 @@ def let_go() -> None:
 
 
 def _is_done(event: Event) -> bool:
-    # A device that is lost copies nothing any more.
-    with contextlib.suppress(DriverError):
+    try:
         return event.query()
-    return True
+    except DriverError as error:
+        # A device that is lost copies nothing any more.
+        return error.permanent

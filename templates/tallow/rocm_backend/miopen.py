@@ -96,7 +96,7 @@ class Miopen(HipResource):
         self._handle = ctypes.c_void_p()
         with device.activated():
             self._call("miopenCreateWithStream", ctypes.byref(self._handle), stream.address)
-        self._own(_destroy, library, self._handle, self._left)
+            self._own(_destroy, library, self._handle, self._left)
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution; the first of its dtype and shape tries MIOpen's algorithms, which takes a while.

@@ -58,8 +58,9 @@ class HipBackend:
 
     def __init__(self, ordinal: int = 0) -> None:
         self._rocm = rocm_device(ordinal)
-        self.device = HipDevice(self._rocm.ordinal)
-        self.stream = HipStream.wrap(self.device, self._rocm.driver.stream)
+        driver = self._rocm.driver
+        self.device: HipDevice = driver.device
+        self.stream = HipStream.wrap(driver.device, driver.stream)
         self.closed = False
         self._modules: dict[str, tuple[bytes, HipModule]] = {}
         self._lock = threading.Lock()

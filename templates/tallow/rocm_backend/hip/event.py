@@ -24,9 +24,9 @@ class HipEvent(HipResource, Event):
         flags = (0 if timing else hip.hipEventDisableTiming) | (hip.hipEventBlockingSync if blocking else 0)
         with device.activated():
             self._handle = check("hipEventCreateWithFlags", hip.hipEventCreateWithFlags(flags), device.label)
+            self._own(_destroy, self._handle)
         self.device = device
         self.timing = timing
-        self._own(_destroy, self._handle)
 
     def _record(self, stream: HipStream) -> None:
         check("hipEventRecord", stream.call(hip.hipEventRecord, self.handle), self.device.label)

@@ -21,9 +21,8 @@ class HipHostBuffer(HostBuffer[HipDevice]):
 
     @staticmethod
     def _allocate(device: HipDevice, nbytes: int) -> int:
-        with device.activated():
-            made = hip.hipHostMalloc(nbytes, hip.hipHostMallocDefault)
-            return int(check("hipHostMalloc", made, f"{nbytes} pinned bytes for {device.label}"))
+        made = hip.hipHostMalloc(nbytes, hip.hipHostMallocDefault)
+        return int(check("hipHostMalloc", made, f"{nbytes} pinned bytes for {device.label}"))
 
     @staticmethod
     def _free(_device: HipDevice, address: int) -> None:
@@ -39,8 +38,7 @@ class HipBuffer(DeviceBuffer[HipDevice, HipStream]):
 
     @staticmethod
     def _allocate(device: HipDevice, nbytes: int) -> int:
-        with device.activated():
-            return int(check("hipMalloc", hip.hipMalloc(nbytes), f"{nbytes} bytes on {device.label}"))
+        return int(check("hipMalloc", hip.hipMalloc(nbytes), f"{nbytes} bytes on {device.label}"))
 
     @staticmethod
     def _free(_device: HipDevice, address: int) -> None:

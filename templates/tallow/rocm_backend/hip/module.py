@@ -38,13 +38,13 @@ class HipModule(HipResource):
         about = f"{name} on {device.label}, a {device.properties.gcn_arch_name}"
         with device.activated():
             self._handle: Any = check("hipModuleLoadData", hip.hipModuleLoadData(image), about)
+            self._own(_unload, self._handle)
         self.device = device
         self.name = name
         # The runtime is given no size and may read on from the image when a kernel is first asked for.
         self._image = image
         self._kernels: dict[str, HipKernel] = {}
         self._lock = threading.Lock()
-        self._own(_unload, self._handle)
 
     @classmethod
     def from_file(cls, device: HipDevice, path: Path | str) -> HipModule:

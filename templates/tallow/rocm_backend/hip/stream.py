@@ -52,10 +52,10 @@ class HipStream(HipResource, Stream[HipEvent]):
         with device.activated():
             created = hip.hipStreamCreateWithPriority(flags, priority)
             self._handle = check("hipStreamCreateWithPriority", created, device.label)
+            self._own(_destroy, self._handle)
         self.device = device
         self.priority = priority
         self.is_null = False
-        self._own(_destroy, self._handle)
 
     @classmethod
     def wrap(cls, device: HipDevice, address: int) -> HipStream:

@@ -10,6 +10,8 @@ import numpy as np
 from ...argument import array, integer
 from ...dtype import Array, DType
 from ...error import DeviceMismatch, InvalidArgument, ShapeMismatch, shown
+from ...gpu_backend.buffer import host_memory
+from ...gpu_backend.error import DriverError
 from ...gpu_backend.ops import memory
 from ...layout import Layout
 from ...shape import Shape
@@ -64,11 +66,7 @@ class DeviceTensor:
         Raises `OutOfMemory`. The file may be closed afterwards.
         """
         operation, shape = "DeviceTensor.from_mmap", Shape(shape)
-        try:
-            content = np.frombuffer(mapped, np.uint8)
-        except (TypeError, ValueError, BufferError) as error:
-            reason = f"{shown(mapped)} has no bytes in a row ({error}); give an open mmap.mmap or another buffer"
-            raise InvalidArgument(operation, reason) from error
+        content = np.frombuffer(host_memory(operation, mapped, writable=False), np.uint8)
         _require_region(operation, offset, _nbytes(shape), content.nbytes)
         elements = content[offset : offset + _nbytes(shape)].view(np.float32)
         rocm = rocm_device(device)
@@ -113,8 +111,8 @@ class DeviceTensor:
         if isinstance(held, HipBuffer):
             buffer = held.view(offset, _nbytes(shape))
         else:
-            device, address = HipDevice(rocm.ordinal), held.address + offset
-            buffer = HipBuffer.wrap(device, address, _nbytes(shape), _give_back, rocm.driver, held)
+            driver, address = rocm.driver, held.address + offset
+            buffer = HipBuffer.wrap(driver.device, address, _nbytes(shape), _give_back, driver, held)
         return cls(rocm, buffer, shape)
 
     def to_tensor(self) -> Tensor:
@@ -158,7 +156,7 @@ class DeviceTensor:
         _require_region(operation, source_offset, nbytes, source.nbytes)
         _require_region(operation, offset, nbytes, self.nbytes)
         driver = self.storage.device.driver
-        stream = HipStream.wrap(self.buffer.device, driver.stream)
+        stream = HipStream.wrap(self.device, driver.stream)
         driver.wait_for(0)
         self.buffer.copy_from(source, offset=offset, source_offset=source_offset, nbytes=nbytes, stream=stream)
 
@@ -205,7 +203,10 @@ def require_device(operation: str, device: HipDevice, *tensors: DeviceTensor) ->
 def _give_back(driver: GpuDriver[Any], _memory: Memory) -> None:
     """Let go of memory of the device's tensors, which serve the next ones at once."""
     # Work on buffers is enqueued in the null stream by default.
-    driver.wait_for(0)
+    try:
+        driver.wait_for(0)
+    except DriverError:
+        driver.synchronize_device()
 
 
 def _nbytes(shape: Shape) -> int:
