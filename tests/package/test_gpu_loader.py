@@ -251,6 +251,16 @@ def test_progress_that_fails_ends_the_reading(gpu, gpu_loader):
     assert len(reads) == count
 
 
+def test_progress_may_load_something_itself(gpu, gpu_loader):
+    outer, inner = np.arange(SLOT, dtype=np.float32), np.arange(5, dtype=np.int64)
+    loaded = []
+    (storage,) = gpu.load([part_of(outer)], lambda done: loaded.extend(gpu.load([part_of(inner)])))
+    np.testing.assert_array_equal(storage.to_numpy(), outer)
+    assert len(loaded) == 4
+    for other in loaded:
+        np.testing.assert_array_equal(other.to_numpy(), inner)
+
+
 def test_several_threads_read_at_once(gpu, gpu_loader):
     together = threading.Barrier(3, timeout=30)
 

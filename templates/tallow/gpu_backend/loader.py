@@ -101,7 +101,8 @@ class Loader(ABC, Generic[Device, Queue]):
                 made.callback(self._streams[-1].close)
             made.pop_all()
         self.closed = False
-        self._turn = threading.Lock()
+        # What is called back, such as `tell`, may load something itself.
+        self._turn = threading.RLock()
         # Slots that no thread fills, the one that was used longest ago first, and how many there are in all.
         self._slots: deque[_Slot] = deque()
         self._made = 0
