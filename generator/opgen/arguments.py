@@ -19,6 +19,8 @@ _CONVERTERS: Final = {
     "float": "real",
     "int": "integer",
     "int | float": "number",
+    "str": "text",
+    "tuple[str, ...]": "texts",
 }
 # What the dispatch takes for a type, where a type checker would not let it pass for that type.
 _ACCEPTED: Final = {"DType": "DTypeLike"}

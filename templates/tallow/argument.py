@@ -103,6 +103,26 @@ def boolean(op: str, name: str, value: Any) -> bool:
     raise InvalidArgument(op, f"{name} must be True or False, not {shown(value)}")
 
 
+def text(op: str, name: str, value: Any) -> str:
+    """Return a text that C can hold: UTF-8 without a null character."""
+    if not isinstance(value, str):
+        raise wrong_type(op, name, value, "str")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(op, f"{name} must be UTF-8, which has no {shown(value[error.start])}") from None
+    if "\0" in value:
+        raise InvalidArgument(op, f"{name} must be without null characters, not {shown(value)}")
+    return str(value)
+
+
+def texts(op: str, name: str, values: Any) -> tuple[str, ...]:
+    """Return a sequence of such texts as a tuple."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidArgument(op, f"{name} must be a sequence of str, not {shown(values)}")
+    return tuple([text(op, name, value) for value in values])
+
+
 def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
     """Return the backend and the number of the device that a label such as `name:1` names."""
     if not isinstance(value, str):

@@ -165,6 +165,29 @@ class EmptyTensor(TallowError, ValueError):
         return f"{self.op}: there is no {self.op} of no elements; reduce dims that have at least one element"
 
 
+class CompilationFailed(TallowError, RuntimeError):
+    """A kernel does not compile here; `log` is what the compiler wrote, `advice` what to do about it."""
+
+    def __init__(
+        self,
+        kernel: str,
+        target: str,
+        compiler: str,
+        log: str,
+        advice: str = "where it does not know the target, install a newer one, else reinstall tallow",
+    ) -> None:
+        super().__init__(kernel, target, compiler, log, advice)
+        self.kernel = kernel
+        self.target = target
+        self.compiler = compiler
+        self.log = log
+        self.advice = advice
+
+    def __str__(self) -> str:
+        failed = f"{self.compiler} does not compile kernel {self.kernel} for {self.target}"
+        return f"{failed}; {self.advice}. It wrote:\n{self.log}"
+
+
 class OutOfMemory(TallowError, MemoryError):
     """A device has no room for an allocation of `nbytes` bytes; None where their number is not known.
 

@@ -93,7 +93,15 @@ def user_op(kind: type[UserOp]) -> UserOp:
     return made
 
 
+def kernel(d: Device, signature: str = "") -> tallow.Kernel:
+    """A kernel of a user's own, which leaves its arguments alone."""
+    return tallow.Kernel.compile("nothing", NOTHING.replace("()", f"({signature})"), d, signature=signature)
+
+
+NOTHING = 'extern "C" __global__ void nothing() {}'
 NAMES = {
+    "NOTHING": NOTHING,
+    "kernel": kernel,
     "np": np,
     "tl": tallow,
     "Path": Path,
@@ -151,7 +159,9 @@ FITTING: dict[str, list[Value]] = {
     "int": values("0; 1; 2; 3; -1; 4"),
     "float": values("0; 1; 2.5; -0.0; -3; float('inf'); float('nan'); 1e300; 300"),
     "bool": values("True; False"),
-    "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'"),
+    "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'; 'float*, unsigned'"),
+    "Kernel": values("kernel(d); kernel(d, 'float*, unsigned'); kernel(d, 'const void*'); kernel(d, 'double')"),
+    "Size": values("1; 8; (2, 2); [1, 1, 3]; 0"),
     "tuple": SHAPES + values("(1, 2, 2, 3); (0, 1); (2, 2)"),
     "Iterable": SHAPES,
     "Sequence": SHAPES + values("[0.5, 2]; []; (0, -1)"),
@@ -222,7 +232,10 @@ BASES = {
     "ReduceOp": (None, "'sum'"),
     "UnaryOp": (None, "'exp'"),
     "DType": (None, "'f32'"),
+    "Device.compile": ("d", "'nothing'; NOTHING; (); ''"),
     "Device.of_dlpack": (None, "1; 0"),
+    "Kernel.compile": (None, "'nothing'; NOTHING; d; (); ''"),
+    "Kernel.launch": ("kernel(d)", "1; 8; 0"),
     "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Device.rand_normal_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),

@@ -1,5 +1,5 @@
 // A CUDA driver without a GPU, for tests of what calls one: memory is the host's, streams do their work at once, and
-// of kernels only the one that fills 4-byte elements runs. Calls can be made to fail, and are written to a log.
+// of kernels only those run that fill 4-byte elements and that are called saxpy. Calls can be made to fail, and are written to a log.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -17,7 +17,8 @@ enum {
     PEER_ACCESS_UNSUPPORTED = 217,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
-    PEER_ACCESS_ALREADY_ENABLED = 704
+    PEER_ACCESS_ALREADY_ENABLED = 704,
+    NOT_SUPPORTED = 801
 };
 enum { DEVICES = 2, CONTEXTS, STREAMS, EVENTS, MODULES, MEMORY, PINNED, KINDS };
 
@@ -159,7 +160,9 @@ EXPORT int cuDeviceGetName(char* name, int size, int device) {
 }
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
     BEGIN("%d %d", attribute, device);
-    *value = attribute == 75 ? 9 : attribute == 76 ? 0 : attribute == 10 ? 32 : attribute == 16 ? 132 : -1;
+    static const int values[] = {[2] = 1024,  [3] = 1024,  [4] = 64, [5] = 2147483647, [6] = 65535, [7] = 65535,
+                                 [10] = 32,   [16] = 132,  [75] = 9, [76] = 0,         [97] = 232448};
+    *value = attribute < (int)(sizeof values / sizeof *values) ? values[attribute] : -1;
     return OK;
 }
 EXPORT int cuDevicePrimaryCtxRetain(void** context, int device) {
@@ -381,6 +384,31 @@ EXPORT int cuModuleGetFunction(Function** function, Module* module, const char* 
     snprintf((*function)->name, sizeof(*function)->name, "%s", name);
     return OK;
 }
+// Of a kernel's attributes, the largest block and the shared memory that it declares.
+EXPORT int cuFuncGetAttribute(int* value, int attribute, Function* function) {
+    BEGIN("%d %s", attribute, function->name);
+    *value = attribute == 0 ? 1024 : attribute == 1 ? 1024 : -1;
+    return OK;
+}
+EXPORT int cuFuncSetAttribute(Function* function, int attribute, int value) {
+    BEGIN("%s %d %d", function->name, attribute, value);
+    return OK;
+}
+EXPORT int cuFuncGetParamInfo(Function* function, size_t index, size_t* offset, size_t* size) {
+    BEGIN("%s %zu", function->name, index);
+    static const size_t sizes[] = {8, 8, 4, 4};
+    if (strcmp(function->name, "saxpy"))
+        return NOT_SUPPORTED;
+    if (index >= sizeof sizes / sizeof *sizes)
+        return INVALID_VALUE;
+    *offset = index < 3 ? 8 * index : 20;
+    *size = sizes[index];
+    return OK;
+}
+static void saxpy(float* y, const float* x, float a, unsigned count) {
+    for (unsigned index = 0; index < count; index++)
+        y[index] += a * x[index];
+}
 EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z, unsigned block_x, unsigned block_y,
                           unsigned block_z, unsigned shared, void* stream, void** parameters, void** extra) {
     if (!current)
@@ -400,10 +428,13 @@ EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z
         int64_t count;
         uint32_t value;
     } fill;
-    memcpy(&fill, parameters[0], sizeof fill);
-    if (!strcmp(function->name, "fill_b32_contiguous"))
+    if (!strcmp(function->name, "saxpy"))
+        saxpy(*(float**)parameters[0], *(float**)parameters[1], *(float*)parameters[2], *(unsigned*)parameters[3]);
+    if (!strcmp(function->name, "fill_b32_contiguous")) {
+        memcpy(&fill, parameters[0], sizeof fill);
         for (int64_t index = 0; index < fill.count; index++)
             ((uint32_t*)fill.address)[index] = fill.value;
+    }
     return OK;
 }
 

@@ -6,14 +6,14 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from tallow.error import BackendUnavailable
+from tallow.error import BackendUnavailable, CompilationFailed
 
 pytest.importorskip("cuda.bindings")
 
 from tallow.cuda_backend.kernels import Nvrtc
 from tallow.gpu_backend import kernels
 from tallow.gpu_backend.elf import elf_size
-from tallow.gpu_backend.error import CompilationFailed, LibraryError
+from tallow.gpu_backend.error import LibraryError
 
 FAMILIES = sorted(path.stem for path in kernels._SOURCES.glob("*.hip"))
 # Of the kernels of a family, one of so many is compiled.
@@ -34,7 +34,7 @@ def compiler() -> Nvrtc:
 def test_a_sample_of_a_family_compiles(compiler, family):
     names = kernels._KERNEL.findall(kernels._source(family))
     for name in names[len(names) // 3 % SAMPLE :: SAMPLE] or names[:1]:
-        code = compiler.compile(kernels.one_kernel(family, name), name, kernels._headers(), "sm_90")
+        code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90")
         assert elf_size(code) == len(code)
         assert f".text.{name}\0".encode() in code
 

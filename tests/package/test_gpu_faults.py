@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from tallow import Device, Tensor
 from tallow.dtype import DType
-from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.gpu_backend import kernels as kernels_module
-from tallow.gpu_backend.error import CompilationFailed, DriverError, InvalidKernel
+from tallow.gpu_backend.error import DriverError, InvalidKernel
 from tallow.gpu_backend.index_errors import INDEX_OPS
 from tallow.gpu_backend.kernels import Kernels
 from tallow.gpu_backend.ops.geometry import packed_dims

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tallow.error import CompilationFailed
 from tallow.gpu_backend import kernels as kernels_module
-from tallow.gpu_backend.error import CompilationFailed, InvalidKernel
+from tallow.gpu_backend.error import InvalidKernel
 from tallow.gpu_backend.kernels import Kernels, one_kernel
 from tallow.gpu_backend.utils import MOST_BLOCKS, blocks_for
 
@@ -61,7 +62,7 @@ def package(tmp_path, monkeypatch):
     (folder / "types.hpp").write_text("#pragma once\n")
     monkeypatch.setattr(kernels_module, "_SOURCES", folder)
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
-    caches = (kernels_module._source, kernels_module._headers)
+    caches = (kernels_module._source, kernels_module.headers)
     for cache in caches:
         cache.cache_clear()
     yield folder
@@ -136,7 +137,7 @@ def test_another_source_or_header_compiles_anew(package):
         Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
         (package / name).write_text("// changed\n" + (package / name).read_text())
         kernels_module._source.cache_clear()
-        kernels_module._headers.cache_clear()
+        kernels_module.headers.cache_clear()
         driver = RecordingDriver()
         Kernels(driver).launch("doubling", "double_f32", 1, b"")
         assert driver.compiled == ["double_f32"]

@@ -151,7 +151,7 @@ def test_every_dim_reaches_the_kernel(device, module, stream):
 
 def test_shared_memory(device, module, stream):
     kernel = module.kernel("reverse", PLACE.size)
-    assert 1024 <= kernel.max_shared_memory <= device.properties.shared_memory_per_block
+    assert 1024 <= kernel.limits.shared_bytes <= device.properties.shared_memory_per_block
     buffer = HipBuffer(device, 1024)
     buffer.copy_from_host(np.arange(256, dtype=np.uint32))
     kernel.launch((1, 1, 1), (256, 1, 1), PLACE.pack(buffer.address), stream, 1024)
@@ -174,7 +174,7 @@ def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch
     monkeypatch.setattr("tallow.rocm_backend.hip.module._launch", lambda *arguments: called.append(arguments))
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
-    most = kernel.max_threads
+    most = kernel.limits.threads
     for shape in ((0, 1, 1), (1, 0, 1), (1, 1, 0), (-1, -1, 1), (1, -1, -1)):
         refused(kernel, stream, "is empty", grid=shape)
         refused(kernel, stream, "is empty", block=shape)
@@ -185,9 +185,9 @@ def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch
         grid[dim] = limits.max_grid[dim] + 1
         refused(kernel, stream, f"at most {limits.max_grid} blocks are possible", grid=tuple(grid))
     if limits.max_grid[0] * 4 >= 1 << 32:
-        refused(kernel, stream, "2**32 threads or more", grid=(1 << 30, 1, 1), block=(4, 1, 1))
+        refused(kernel, stream, "more than 4294967295 threads in a dim", grid=(1 << 30, 1, 1), block=(4, 1, 1))
     refused(kernel, stream, "arguments are 8 bytes, not 7", arguments=bytes(7))
-    for shared_memory in (kernel.max_shared_memory + 1, -1):
+    for shared_memory in (kernel.limits.shared_bytes + 1, -1):
         refused(kernel, stream, f"{shared_memory} bytes of shared memory per block", shared_memory=shared_memory)
     assert called == []
 
@@ -198,15 +198,15 @@ def test_the_largest_launch_is_possible(device, module, stream, monkeypatch):
     monkeypatch.setattr("tallow.rocm_backend.hip.module._launch", lambda *given: called.append(given[1:8]) or success)
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
-    block = (kernel.max_threads, 1, 1)
-    grid = (min(limits.max_grid[0], ((1 << 32) - 1) // kernel.max_threads), *limits.max_grid[1:])
-    kernel.launch(grid, block, bytes(8), stream, kernel.max_shared_memory)
-    assert called == [(*grid, *block, kernel.max_shared_memory)]
+    block = (kernel.limits.threads, 1, 1)
+    grid = (min(limits.max_grid[0], ((1 << 32) - 1) // kernel.limits.threads), *limits.max_grid[1:])
+    kernel.launch(grid, block, bytes(8), stream, kernel.limits.shared_bytes)
+    assert called == [(*grid, *block, kernel.limits.shared_bytes)]
 
 
 def test_a_kernel_compiled_for_small_blocks(module, stream):
     kernel = module.kernel("small", PLACE.size)
-    assert kernel.max_threads == 64
+    assert kernel.limits.threads == 64
     refused(kernel, stream, "at most 64 are possible", block=(65, 1, 1))
 
 

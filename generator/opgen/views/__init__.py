@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
-from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend
+from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend, kernel_op
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
@@ -57,6 +57,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernels/constants.py.j2": constants,
     "tallow/kernels/dtypes.hpp.j2": dtypes,
     "tallow/kernels/{family}.hip.j2": kernel_family,
+    "tallow/kernel_op.py.j2": kernel_op,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
     "tallow/storage/__init__.py.j2": storage_package,

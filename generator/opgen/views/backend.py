@@ -163,3 +163,17 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
         doc = method.doc.replace("Run a", "A").strip()
         classes.append(CustomClassView(name, doc, method.name, tuple(forwards)))
     return CustomOpView(backend_classes(spec, "Storage"), tuple(classes))
+
+
+class KernelOpView(NamedTuple):
+    """kernel_op.py: an op in place that is one kernel."""
+
+    storages: tuple[str, ...]
+    forwards: tuple[ForwardView, ...]
+
+
+def kernel_op(spec: Spec, _: str | None) -> KernelOpView:
+    """The methods of InplaceOp1, which KernelOp1 has for every backend."""
+    view = custom_op(spec, None)
+    forwards = (item.forwards for item in view.classes if item.name == "InplaceOp1")
+    return KernelOpView(view.storages, next(forwards, ()))

@@ -40,6 +40,7 @@ def _row(dtype: DType) -> DTypeRow:
         str(dtype.index_mark),
         quoted(dtype.safetensors),
         str(dtype.dlpack),
+        quoted(dtype.cpp),
     ]
     return DTypeRow(dtype.name.upper(), dtype.name, dtype.doc, ", ".join(values))
 

@@ -42,6 +42,7 @@ class PackageView(NamedTuple):
 # What the package exports besides the classes that the spec names.
 _EXPORTS = (
     "BackendUnavailable",
+    "CompilationFailed",
     "DType",
     "DTypeMismatch",
     "Device",
@@ -51,6 +52,8 @@ _EXPORTS = (
     "InvalidArgument",
     "InvalidIndex",
     "InvalidLayout",
+    "Kernel",
+    "KernelOp1",
     "Layout",
     "MissingFile",
     "MissingTensor",

@@ -37,8 +37,12 @@ class CpuStorage(BackendStorage):
             raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
         if options.get("stream") is not None:
             raise InvalidArgument("dlpack", f"stream is None on cpu, which has no streams, not {options['stream']}")
-        return self.view(layout).reshape(layout.shape).__dlpack__(**options)
+        return self.array(layout).__dlpack__(**options)
+
+    def array(self, layout: Layout) -> Array:
+        """The elements that `layout` reaches, in its shape and without a copy: writing to the array changes them."""
+        return self.view(layout).reshape(layout.shape)
 
     def view(self, layout: Layout) -> Array:
-        """The elements that `layout` reaches, without a copy; rank 0 has shape (1,)."""
+        """The same as an array that has a dim at least: rank 0 has shape (1,)."""
         return array.view(self.data, layout)

@@ -7,10 +7,11 @@ from typing import TypeAlias
 from ..error import TallowError
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from .context import Context
+from ..gpu_backend.launch import Launcher
 from .kernels import Nvrtc
 from .loader import AsyncLoader
 from .memory import CudaBuffer
-from .module import CudaKernel, CudaModule
+from .module import CudaKernel, CudaModule, cuda_launcher
 from .result import check, cuda, start_driver
 from .stream import CudaStream
 
@@ -65,6 +66,9 @@ class Driver(GpuDriver[Module]):
 
     def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
         return CudaKernel(module, name, self.queue.handle, block, argument_size).enqueue
+
+    def launcher(self, module: Module, name: str) -> Launcher:
+        return cuda_launcher(module, name, self.queue.handle)
 
     def _stream_at(self, address: int) -> CudaStream:
         return self.queue if address == self.stream else CudaStream.wrap(self.device, address)

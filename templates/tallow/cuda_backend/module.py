@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import c_char_p
 from typing import Any, Final
 
 from ..error import InvalidArgument
 from ..gpu_backend import fork
-from .context import Context
 from ..gpu_backend.elf import elf_size, require_complete
 from ..gpu_backend.error import InvalidKernel
+from ..gpu_backend.launch import Dim3, Launcher, LaunchLimits
 from ..gpu_backend.resource import Resource
+from .context import Context
 from .error import CudaError
 from .result import check, cuda
 
@@ -73,12 +75,68 @@ class CudaKernel:
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
         (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
-        # Trying first costs nothing where the context is current; asking before every launch would cost a third of it.
-        if status and not self.module.context.is_current():
-            with self.module.context.activated():
-                (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
         if status:
-            check("cuLaunchKernel", (status,), f"{self._name} on {self.module.context.label}")
+            launch = self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0
+            _launch_again(status, self.module, self._name, launch)
+
+
+def cuda_launcher(module: CudaModule, name: str, stream: Any) -> Launcher:
+    """What launches a kernel of any parameters in one stream.
+
+    It may have as much dynamic shared memory as the device lets a kernel ask for, which is more than the 48 KiB that a
+    kernel has without asking.
+    """
+    function = module.function(name)
+    of_device, attributes = module.context.attribute, cuda.CUfunction_attribute
+    with module.context.activated():
+
+        def of_kernel(attribute: Any) -> int:
+            found = cuda.cuFuncGetAttribute(attribute, function)
+            return int(check("cuFuncGetAttribute", found, f"{attribute.name} of {name}"))
+
+        declared = of_kernel(attributes.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+        shared_bytes = max(of_device("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN") - declared, 0)
+        most_dynamic = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check("cuFuncSetAttribute", cuda.cuFuncSetAttribute(function, most_dynamic, shared_bytes), name)
+        limits = LaunchLimits(
+            threads=of_kernel(attributes.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            block=_along_axes(of_device, "MAX_BLOCK_DIM"),
+            grid=_along_axes(of_device, "MAX_GRID_DIM"),
+            shared_bytes=shared_bytes,
+        )
+        sizes = _parameter_sizes(function)
+
+    def call_again(status: Any, grid: Dim3, block: Dim3, shared_bytes: int, parameters: int) -> None:
+        _launch_again(status, module, name, (function, *grid, *block, shared_bytes, stream, parameters, 0))
+
+    return Launcher(limits, sizes, _launch, function, stream, 0, int, call_again)
+
+
+def _parameter_sizes(function: Any) -> tuple[int, ...] | None:
+    """The bytes of each parameter; None where the driver does not tell."""
+    sizes: list[int] = []
+    while True:
+        try:
+            status, _, size = cuda.cuFuncGetParamInfo(function, len(sizes))
+        # What cuda-python raises where a driver is too old to have the function.
+        except RuntimeError:
+            return None
+        if status:
+            return tuple(sizes) if status == cuda.CUresult.CUDA_ERROR_INVALID_VALUE else None
+        sizes.append(int(size))
+
+
+def _launch_again(status: Any, module: CudaModule, name: str, launch: tuple[Any, ...]) -> None:
+    """Launch once more after `status` where the context was not current; else raise CudaError."""
+    # Trying first costs nothing where the context is current; asking before every launch would cost a third of it.
+    if not module.context.is_current():
+        with module.context.activated():
+            (status,) = _launch(*launch)
+    check("cuLaunchKernel", (status,), f"{name} on {module.context.label}")
+
+
+def _along_axes(attribute: Callable[[str], int], name: str) -> Dim3:
+    return attribute(f"{name}_X"), attribute(f"{name}_Y"), attribute(f"{name}_Z")
 
 
 def _unload(context: Context, handle: Any, name: str) -> None:

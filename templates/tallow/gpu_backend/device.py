@@ -16,6 +16,7 @@ from ..layout import Layout
 from .storage import GpuStorage, Slice
 
 if TYPE_CHECKING:
+    from ..user_kernel import Kernel
     from .allocator import CachingAllocator
     from .gpu_driver import GpuDriver
     from .loader import Loader
@@ -101,6 +102,24 @@ class GpuDevice(BackendDevice):
         from .dlpack import take
 
         return take(self, source)
+
+    @property
+    def stream(self) -> int:
+        """The vendor's handle of the stream in which the device does its work, for libraries that share memory."""
+        return self.driver.stream
+
+    def compile(self, name: str, source: str, options: Sequence[str] = (), *, signature: str | None = None) -> Kernel:
+        """Kernel `name` of a source: see `Kernel.compile`."""
+        return self.get_or_load(name, name, source, options, signature=signature)
+
+    def get_or_load(
+        self, name: str, module: str, source: str, options: Sequence[str] = (), *, signature: str | None = None
+    ) -> Kernel:
+        """Kernel `name` of a module, whose source is compiled and loaded at the first call: see `Kernel.compile`.
+
+        Later calls with the same arguments take no longer than a look-up. Messages call the source `module`.hip.
+        """
+        return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens, once for each device; None where it finds no library."""

@@ -56,23 +56,6 @@ class Closed(TallowError, ValueError):
         return f"{self.what} is closed; use it before close() or inside its with block"
 
 
-class CompilationFailed(TallowError, RuntimeError):
-    """A kernel does not compile here; `log` is what the compiler wrote."""
-
-    def __init__(self, kernel: str, target: str, compiler: str, log: str) -> None:
-        super().__init__(kernel, target, compiler, log)
-        self.kernel = kernel
-        self.target = target
-        self.compiler = compiler
-        self.log = log
-
-    def __str__(self) -> str:
-        return (
-            f"{self.compiler} does not compile kernel {self.kernel} for {self.target}; where it does not know the"
-            f" target, install a newer one, else reinstall tallow. It wrote:\n{self.log}"
-        )
-
-
 class InvalidKernel(TallowError, RuntimeError):
     """A kernel cannot be taken from the package: a file is missing or is not what it should be."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 from ..dtype import Array
 from ..error import OutOfMemory
 from .error import DriverError
+from .launch import Launcher
 from .stream import Direction, Event, Stream, settled
 
 if TYPE_CHECKING:
@@ -146,6 +147,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         Raises InvalidKernel where the module does not have it. What is returned raises InvalidArgument for a struct of
         another size.
         """
+
+    @abstractmethod
+    def launcher(self, module: LoadedModule, name: str) -> Launcher:
+        """What launches a kernel of any parameters; InvalidKernel where the module does not have it."""
 
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""

@@ -64,8 +64,8 @@ class Kernels:
     def _compiled(self, family: str, name: str) -> bytes:
         source = one_kernel(family, name)
         driver = self._driver
-        made_of = (source, *_headers().values(), *driver.compile_options, driver.compiler_version)
-        return self._cache.get(made_of, lambda: driver.compile(source, name, _headers()))
+        made_of = (source, *headers().values(), *driver.compile_options, driver.compiler_version)
+        return self._cache.get(made_of, lambda: driver.compile(source, name, headers()))
 
 
 def _current_code(path: Path) -> bytes | None:
@@ -100,7 +100,8 @@ def _source(family: str) -> str:
 
 
 @cache
-def _headers() -> dict[str, str]:
+def headers() -> dict[str, str]:
+    """The texts of the headers that kernels include, by name."""
     return {path.name: _read(path) for path in sorted(_SOURCES.glob("*.hpp"))}
 
 

@@ -1,9 +1,11 @@
 """Compilation at run time by hiprtc or NVRTC, whose functions have the same names but for how they begin."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from .error import CompilationFailed, LibraryError
+from ..error import CompilationFailed
+from .error import LibraryError
 
 
 class RunTimeCompiler(ABC):
@@ -28,7 +30,14 @@ class RunTimeCompiler(ABC):
     def options(self, target: str) -> tuple[str, ...]:
         """What it is told. The kernels' arithmetic is exact where nothing is contracted behind their back."""
 
-    def compile(self, source: str, name: str, headers: dict[str, str], target: str) -> bytes:
+    def with_options(self, target: str, options: Sequence[str]) -> tuple[str, ...]:
+        """What it is told where a user tells it something too, which takes the place of what it contradicts."""
+        chosen = {_key(option) for option in options}
+        return (*(option for option in self.options(target) if _key(option) not in chosen), *options)
+
+    def compile(
+        self, source: str, name: str, headers: Mapping[str, str], target: str, options: Sequence[str] = ()
+    ) -> bytes:
         """The code object of a source, which messages call `name`; `headers` are texts by the name that it includes.
 
         Raises CompilationFailed with the compiler's messages, BackendUnavailable where the compiler is missing.
@@ -38,8 +47,8 @@ class RunTimeCompiler(ABC):
         names = [header.encode() for header in headers]
         program = self.call("CreateProgram", source.encode(), f"{name}.hip".encode(), len(headers), texts, names)
         try:
-            options = [option.encode() for option in self.options(target)]
-            (status,) = self._function("CompileProgram")(program, len(options), options)
+            given = [option.encode() for option in self.with_options(target, options)]
+            (status,) = self._function("CompileProgram")(program, len(given), given)
             if status:
                 raise CompilationFailed(name, target, version, self._messages(program) or status.name)
             code = bytearray(self.call(f"Get{self.code}Size", program))
@@ -69,3 +78,8 @@ class RunTimeCompiler(ABC):
         if log:
             self.call("GetProgramLog", program, log)
         return log.rstrip(b"\0").decode(errors="replace").strip()
+
+
+def _key(option: str) -> str:
+    """What an option sets: "std" of "--std=c++17"."""
+    return option.lstrip("-").partition("=")[0]

@@ -12,6 +12,7 @@ from .allocator import CachingAllocator
 from .gpu_driver import GpuDriver
 from .index_errors import IndexErrors
 from .kernels import Kernels
+from .user_kernels import UserKernels
 
 if TYPE_CHECKING:
     from .device import GpuDevice
@@ -27,6 +28,7 @@ class Runtime:
         self.driver = driver
         self.allocator = CachingAllocator(driver)
         self.kernels = Kernels(driver)
+        self.user_kernels = UserKernels(driver)
         self.index_errors = IndexErrors(driver)
         self.random = RandomState()
         self._lock = threading.Lock()

@@ -9,7 +9,8 @@ from ..error import TallowError
 from .kernels import Hiprtc
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Function, GpuDriver
-from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipModule, HipStream
+from ..gpu_backend.launch import Launcher
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipKernel, HipModule, HipStream
 from .hip import device_count as hip_device_count
 from .hip import runtime_version as hip_runtime_version
 
@@ -55,17 +56,23 @@ class Driver(GpuDriver[Module]):
         return HipModule(self.device, code, name)
 
     def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
-        try:
-            kernel = module.kernel(name, argument_size)
-        except HipError as error:
-            if error.name == "hipErrorNotFound":
-                raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
-            raise
         # Python's own partial, since it calls faster than a method does.
-        return partial(kernel.enqueue, self.queue, block)
+        return partial(_kernel(module, name, argument_size).enqueue, self.queue, block)
+
+    def launcher(self, module: Module, name: str) -> Launcher:
+        return _kernel(module, name, None).launcher(self.queue)
 
     def _stream_at(self, address: int) -> HipStream:
         return self.queue if address == self.stream else HipStream.wrap(self.device, address)
 
     def open_loader(self) -> AsyncLoader:
         return AsyncLoader(self.device)
+
+
+def _kernel(module: Module, name: str, argument_size: int | None) -> HipKernel:
+    try:
+        return module.kernel(name, argument_size)
+    except HipError as error:
+        if error.name == "hipErrorNotFound":
+            raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
+        raise

@@ -166,6 +166,13 @@ def synchronize(bench: Bench) -> None:
     assert bench.device.synchronize() is None
 
 
+def compile_kernel(bench: Bench) -> None:
+    source = 'extern "C" __global__ void double_all(int* elements) { elements[threadIdx.x] *= 2; }'
+    storage = bench.device.storage(np.arange(8, dtype=np.int32))
+    bench.device.compile("double_all", source, (), "int*").launch(1, 8, storage)
+    assert_same(storage.to_numpy(), 2 * np.arange(8, dtype=np.int32), "a kernel of a user's own")
+
+
 HANDLERS = {
     "set_seed": set_seed,
     "get_current_seed": get_current_seed,
@@ -177,4 +184,5 @@ HANDLERS = {
     "storage": storage,
     "storage_owned": storage_owned,
     "synchronize": synchronize,
+    "compile": compile_kernel,
 }

@@ -69,6 +69,10 @@ class GpuStorage(BackendStorage):
         self.device.read(array, self.memory.address)
         return array
 
+    def address(self, layout: Layout) -> int:
+        """Where the first element that `layout` reaches is on the device."""
+        return self.memory.address + layout.start_offset * self.dtype.itemsize
+
     def to_dlpack(self, layout: Layout, *, stream: int | None = None, copy: bool | None = None, **_: Any) -> object:
         from ..dlpack import export
 

@@ -1,7 +1,9 @@
 """An object layer over hip-python: what the backend stands on, usable by itself."""
 
 from .backend import HipBackend, HipStatus, synchronize_device
-from .device import Dim3, HipDevice, HipDeviceProp, HipLimits, HipMemory, device_count, hipUUID, runtime_version
+from ...gpu_backend.launch import Dim3
+from ...gpu_backend.launch import LaunchLimits as HipLimits
+from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
 from .error import HipClosed, HipError, check, error_string, hipDataType, require_runtime
 from .event import HipEvent
 from .loader import AsyncLoader

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, Self, TypeVar
 
 from ...argument import integer, integers, real
 from ...error import InvalidArgument, OutOfMemory, ShapeMismatch
-from .device import Dim3, HipDevice, HipLimits, HipMemory
+from ...gpu_backend.launch import Dim3, LaunchLimits
+from .device import HipDevice, HipMemory
 from .error import HipClosed, HipError
 from .event import HipEvent
 from .memory import HipBuffer
@@ -96,7 +97,7 @@ class HipBackend:
         kernel.launch(grid, block, arguments, self.stream, shared_bytes)
 
     @property
-    def limits(self) -> HipLimits:
+    def limits(self) -> LaunchLimits:
         """The most that launches on the device may have."""
         return self.device.properties.limits
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ...error import BackendUnavailable, InvalidArgument
 from ...gpu_backend import fork
+from ...gpu_backend.launch import Dim3, LaunchLimits
 from .error import check, failure, hip, require_runtime
 
-Dim3: TypeAlias = tuple[int, int, int]
-
 # HIP counts the threads of a launch in 32 bits, separately in each dim.
-THREADS_PER_DIM: Final = 1 << 32
+_MOST_IN_DIM: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,35 +42,6 @@ class HipMemory(NamedTuple):
 
     free: int
     total: int
-
-
-class HipLimits(NamedTuple):
-    """The most that a launch may have; of a device or, where it allows less, of a kernel."""
-
-    threads: int
-    """Of a block."""
-    block: Dim3
-    """Threads in each dim of a block."""
-    grid: Dim3
-    """Blocks in each dim of a grid."""
-    shared_bytes: int
-    """Of shared memory for a block, on top of what the kernel declares."""
-
-    def refusal(self, grid: Dim3, block: Dim3, shared_bytes: int) -> str:
-        """Why a launch is more than this; empty where it is not."""
-        if not 0 <= shared_bytes <= self.shared_bytes:
-            return f"{shared_bytes} bytes of shared memory per block; at most {self.shared_bytes} are left for it"
-        if min(*grid, *block) < 1:
-            return f"grid {grid} of blocks {block} is empty; launch nothing for no elements"
-        if math.prod(block) > self.threads:
-            return f"blocks {block} have {math.prod(block)} threads; at most {self.threads} are possible"
-        if any(size > limit for size, limit in zip(block, self.block, strict=True)):
-            return f"blocks {block} are too large; at most {self.block} threads are possible"
-        if any(size > limit for size, limit in zip(grid, self.grid, strict=True)):
-            return f"grid {grid} is too large; at most {self.grid} blocks are possible"
-        if any(blocks * threads >= THREADS_PER_DIM for blocks, threads in zip(grid, block, strict=True)):
-            return f"grid {grid} of blocks {block} has 2**32 threads or more in a dim; use fewer blocks, each in a loop"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +74,14 @@ class HipDeviceProp:
     memory_bus_width: int
 
     @property
-    def limits(self) -> HipLimits:
+    def limits(self) -> LaunchLimits:
         """The limits of launches."""
-        return HipLimits(
-            self.max_threads_per_block, self.max_threads_dim, self.max_grid, self.shared_memory_per_block
+        return LaunchLimits(
+            threads=self.max_threads_per_block,
+            block=self.max_threads_dim,
+            grid=self.max_grid,
+            shared_bytes=self.shared_memory_per_block,
+            along_dim=_MOST_IN_DIM,
         )
 
     @property

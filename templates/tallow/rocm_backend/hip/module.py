@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import struct
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from rocm.bindings import _hip_helpers
+from rocm.bindings.util.types import ListOfPointer
 
 from ...error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.elf import elf_size, require_complete
-from .device import THREADS_PER_DIM, Dim3, HipDevice, HipLimits
+from ...gpu_backend.launch import Dim3, Launcher
+from .device import HipDevice
 from .error import check, failure, hip
 from .resource import HipResource
 from .stream import HipStream
@@ -52,8 +55,10 @@ class HipModule(HipResource):
         path = Path(path)
         return cls(device, path.read_bytes(), path.name)
 
-    def kernel(self, name: str, argument_size: int) -> HipKernel:
+    def kernel(self, name: str, argument_size: int | None) -> HipKernel:
         """The kernel of this name, looked up once; its arguments are one struct of `argument_size` bytes.
+
+        None for a kernel of other parameters, which its `launcher` launches.
 
         Raises `HipError` (hipErrorNotFound) when there is none, `InvalidArgument` when it was asked for before with
         another size.
@@ -79,32 +84,24 @@ class HipModule(HipResource):
 class HipKernel:
     """A kernel of a loaded module, which it keeps loaded; `HipModule.kernel` makes it.
 
-    `max_threads` is the largest block that it was compiled for, `max_shared_memory` how many bytes of shared memory a
-    launch can give to each block on top of what the kernel declares.
+    `limits` are those of a launch: of the largest block that it was compiled for, and of the bytes of shared memory
+    that each block can be given on top of what the kernel declares.
     """
 
-    __slots__ = (
-        "_function",
-        "_ordinal",
-        "argument_size",
-        "max_grid",
-        "max_shared_memory",
-        "max_threads",
-        "module",
-        "name",
-    )
+    __slots__ = ("_function", "_ordinal", "argument_size", "limits", "module", "name")
 
-    def __init__(self, module: HipModule, name: str, argument_size: int, function: Any) -> None:
+    def __init__(self, module: HipModule, name: str, argument_size: int | None, function: Any) -> None:
         properties = module.device.properties
         attributes = hip.hipFunction_attribute
         self.module = module
         self.name = name
         self.argument_size = argument_size
         compiled_for = _attribute(function, attributes.HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
-        self.max_threads = min(compiled_for, properties.max_threads_per_block)
-        self.max_grid = properties.max_grid
         shared_left = _attribute(function, attributes.HIP_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
-        self.max_shared_memory = min(shared_left, properties.shared_memory_per_block)
+        limits = properties.limits
+        self.limits = limits._replace(
+            threads=min(compiled_for, limits.threads), shared_bytes=min(shared_left, limits.shared_bytes)
+        )
         self._function = function
         self._ordinal = module.device.ordinal
 
@@ -115,47 +112,23 @@ class HipKernel:
         each block on top of what the kernel declares. What the struct points to must live until the stream has passed.
         Raises `InvalidArgument` for a launch that the device can't do, `DeviceMismatch` for a stream of another one.
         """
-        grid_x, grid_y, grid_z = grid
-        block_x, block_y, block_z = block
-        max_x, max_y, max_z = self.max_grid
-        if not (
-            0 < grid_x <= max_x
-            and 0 < grid_y <= max_y
-            and 0 < grid_z <= max_z
-            and block_x > 0
-            and block_y > 0
-            and 0 < block_z * block_y * block_x <= self.max_threads
-            and grid_x * block_x < THREADS_PER_DIM
-            and grid_y * block_y < THREADS_PER_DIM
-            and grid_z * block_z < THREADS_PER_DIM
-            and 0 <= shared_memory <= self.max_shared_memory
-            and len(arguments) == self.argument_size
-            and stream.device.ordinal == self._ordinal
-        ):
-            raise self._refusal(grid, block, arguments, stream, shared_memory)
+        if stream.device.ordinal != self._ordinal:
+            raise DeviceMismatch(f"launch of {self.name}", (self.module.device.label, stream.device.label))
+        reason = self.limits.refusal(grid, block, shared_memory)
+        if reason or len(arguments) != self.argument_size:
+            raise self._refusal(reason, arguments)
         self.module.require_open()
+        # The one struct goes by address, as the only entry of kernelParams.
         if stream.is_null:
-            status = self._launch_activated(grid, block, arguments, stream, shared_memory)
+            status = self._launch_activated(stream, grid, block, shared_memory, (arguments,))
+            if status:
+                raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
         else:
-            # The one struct goes by address, as the only entry of kernelParams. A block of memory that launches share
-            # would save little and need a lock, because the call itself runs without Python's.
             (status,) = _launch(
-                self._function,
-                grid_x,
-                grid_y,
-                grid_z,
-                block_x,
-                block_y,
-                block_z,
-                shared_memory,
-                stream.handle,
-                (arguments,),
-                _NO_EXTRA,
+                self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA
             )
             if status:
-                status = self._launch_again(status, grid, block, arguments, stream, shared_memory)
-        if status:
-            raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
+                self._launch_again(stream, status, grid, block, shared_memory, (arguments,))
 
     def enqueue(self, stream: HipStream, block: int, blocks: int, arguments: bytes) -> None:
         """`launch` in one dim and in a stream of one's own, for those who launch often.
@@ -163,44 +136,47 @@ class HipKernel:
         Only the size of the arguments is checked here; a launch that HIP refuses raises `HipError`.
         """
         if len(arguments) != self.argument_size:
-            raise self._refusal((blocks, 1, 1), (block, 1, 1), arguments, stream, 0)
+            raise self._refusal("", arguments)
         (status,) = _launch(self._function, blocks, 1, 1, block, 1, 1, 0, stream.handle, (arguments,), _NO_EXTRA)
         if status:
-            status = self._launch_again(status, (blocks, 1, 1), (block, 1, 1), arguments, stream, 0)
-            if status:
-                raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
+            self._launch_again(stream, status, (blocks, 1, 1), (block, 1, 1), 0, (arguments,))
+
+    def launcher(self, stream: HipStream) -> Launcher:
+        """What launches the kernel with any parameters, in a stream of one's own that stays open."""
+        return Launcher(
+            limits=self.limits,
+            parameter_sizes=None,  # HIP does not tell
+            call=_launch,
+            function=self._function,
+            stream=stream.handle,
+            extra=_NO_EXTRA,
+            parameters=ListOfPointer,
+            call_again=partial(self._launch_again, stream),
+        )
 
     def _launch_again(
-        self, status: Any, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int
-    ) -> Any:
-        """The status of a launch that failed with `status`, after what can be mended was."""
+        self, stream: HipStream, status: Any, grid: Dim3, block: Dim3, shared_memory: int, parameters: Any
+    ) -> None:
+        """Launch once more after `status`, if what failed can be mended; else raise it."""
         # HIP 7 refuses a stream that isn't of the current device. Trying first costs nothing where it is; making the
         # device current for every launch would cost as much as the launch.
-        if check("hipGetDevice", hip.hipGetDevice()) == self._ordinal:
-            return status
-        hip.hipGetLastError()
-        return self._launch_activated(grid, block, arguments, stream, shared_memory)
+        if check("hipGetDevice", hip.hipGetDevice()) != self._ordinal:
+            hip.hipGetLastError()
+            status = self._launch_activated(stream, grid, block, shared_memory, parameters)
+        if status:
+            raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
 
     def _launch_activated(
-        self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int
+        self, stream: HipStream, grid: Dim3, block: Dim3, shared_memory: int, parameters: Any
     ) -> Any:
         with stream.device.activated():
-            return _launch(self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA)[0]
+            return _launch(self._function, *grid, *block, shared_memory, stream.handle, parameters, _NO_EXTRA)[0]
 
-    def _refusal(
-        self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int
-    ) -> InvalidArgument | DeviceMismatch:
-        """Why a launch is refused: the first of the checks of `launch` that fails."""
-        operation = f"launch of {self.name}"
-        if stream.device.ordinal != self._ordinal:
-            return DeviceMismatch(operation, (self.module.device.label, stream.device.label))
-        if len(arguments) != self.argument_size:
-            reason = f"its arguments are {self.argument_size} bytes, not {len(arguments)}"
-        else:
-            block_limits = self.module.device.properties.max_threads_dim
-            limits = HipLimits(self.max_threads, block_limits, self.max_grid, self.max_shared_memory)
-            reason = limits.refusal(grid, block, shared_memory)
-        return InvalidArgument(operation, reason)
+    def _refusal(self, reason: str, arguments: bytes) -> InvalidArgument:
+        """Why a launch is refused, where the limits have no `reason`: for the size of its arguments."""
+        return InvalidArgument(
+            f"launch of {self.name}", reason or f"its arguments are {self.argument_size} bytes, not {len(arguments)}"
+        )
 
     def __repr__(self) -> str:
         return f"<HipKernel {self.name} of {self.module.name} on {self.module.device.label}>"
