@@ -35,7 +35,7 @@ class Kernel:
     def compile(
         cls, name: str, source: str, device: Device | str, options: Sequence[str] = (), *, signature: str | None = None
     ) -> Kernel:
-        """Compile HIP or CUDA source for a device, and find the kernel `name` in it, which is `extern "C"`.
+        """Compile HIP C++ for a device, and find the kernel `name` in it, which is `extern "C"`.
 
         `signature` is the kernel's list of parameters in C, such as "float* y, const float* x, float a, unsigned n";
         names may be missing. Without one the kernel takes one struct by value, which the caller packs.

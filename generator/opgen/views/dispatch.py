@@ -439,9 +439,8 @@ class DeviceView(NamedTuple):
     """device.py."""
 
     doc: str
-    backends: tuple[OpenerView, ...]
+    backends: tuple[OpenerView, ...]  # from the preferred one down
     names: tuple[str, ...]  # what branches need of the backends
-    order: tuple[str, ...]  # the device classes from the preferred one down
     example: str
     groups: tuple[str, ...]
     methods: tuple[MethodView, ...]
@@ -466,7 +465,6 @@ def device(spec: Spec, _: str | None) -> DeviceView:
         doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
         backends=tuple(openers),
         names=(*backend_classes(spec, "Device"), *ops_names(spec)),
-        order=backend_classes(spec, "Device"),
         example=[*numbered, spec.backends[0].name][0],
         groups=tuple(group.upper() for group in spec.groups),
         methods=tuple(device_method(spec, method) for method in spec.device_methods),

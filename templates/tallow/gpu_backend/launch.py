@@ -56,7 +56,7 @@ class LaunchLimits(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """What launches a kernel of any parameters: a call of the driver, alike in CUDA and HIP, and what it is given.
+    """What launches a kernel of any parameters: a call of the driver, alike for all vendors, and what it is given.
 
     That is `function`, the blocks along each axis, the threads of a block, the bytes of shared memory, `stream`, the
     parameters and `extra`. It gives a tuple of its status. Nothing but the driver checks it.
