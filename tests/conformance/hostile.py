@@ -420,9 +420,10 @@ def examples(draw: st.DrawFn, found: dict[str, Call]) -> Example:
     # Python's enum itself compares what it is given with each value, and prints it.
     is_enum = [parameter.name for parameter in call.parameters] == ["value"]
     hostile = [value for value in HOSTILE if not (is_enum and re.search("np\\.|5000", value.text))]
-    if call.name in BASES and call.parameters and draw(st.booleans()):
+    named = [parameter for parameter in call.parameters if "VAR" not in parameter.kind.name]
+    if call.name in BASES and named and draw(st.booleans()):
         base = base_of(call)
-        changed = draw(st.lists(st.sampled_from(call.parameters), min_size=1, max_size=2, unique=True))
+        changed = draw(st.lists(st.sampled_from(named), min_size=1, max_size=2, unique=True))
         new = {parameter.name: draw(st.sampled_from(hostile + fitting(call, parameter))) for parameter in changed}
         return base.changed(new)
     of = None if call.owner is None else draw(st.sampled_from(FITTING[call.owner]))
