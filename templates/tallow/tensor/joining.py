@@ -64,9 +64,11 @@ def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
 
 def _alike(op: str, tensors: Iterable[T]) -> list[T]:
     """Return the tensors, at least one of them, once they have shown to be of one dtype and on one device."""
-    if not isinstance(tensors, Iterable):
-        raise InvalidArgument(op, f"the tensors to join are in a sequence, not a {type(tensors).__name__}")
-    tensors = list(tensors)
+    try:
+        tensors = list(tensors)
+    except TypeError:  # of what is no sequence, and of an array of rank 0, which has the methods of one
+        reason = f"the tensors to join are in a sequence, not a {type(tensors).__name__}"
+        raise InvalidArgument(op, reason) from None
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")
     for position, tensor in enumerate(tensors):
