@@ -299,6 +299,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipHostBuffer.array": lambda kit: kit.host_buffer.array().tolist(),
     "HipHostBuffer.close": lambda kit: kit.host_buffer.close(),
     "HipKernel.enqueue": buffer_after(lambda kit: kit.kernel.enqueue(kit.stream, 64, 1, kit.arguments)),
+    "HipKernel.launcher": lambda kit: kit.kernel.launcher(kit.stream).limits.threads,
     "HipKernel.launch": launch(lambda kit: kit.stream),
     "HipKernel.launch in the null stream": launch(lambda kit: hip.HipStream.null(kit.device)),
     "HipLimits.refusal": lambda kit: kit.backend.limits.refusal((1, 1, 1), (1, 1, 1), 0),
@@ -326,6 +327,9 @@ OPERATIONS: dict[str, Operation] = {
     "HipStream.record": opened(lambda kit: kit.stream.record()),
     "HipStream.require_open": lambda kit: kit.stream.require_open(),
     "HipStream.synchronize": lambda kit: kit.stream.synchronize(),
+    "HipStream.upload": buffer_after(
+        lambda kit: kit.stream.upload([(kit.buffer.address, kit.host_buffer.address, 8)], kit.event)
+    ),
     "HipStream.wait": in_turn(lambda kit: kit.stream.wait(kit.event), lambda kit: kit.stream.synchronize()),
     "HipStream.wrap": lambda kit: hip.HipStream.wrap(kit.device, kit.stream.address).synchronize(),
     "check": lambda kit: hip.check("test", (hip.error.hip.hipError_t.hipSuccess, 3)),

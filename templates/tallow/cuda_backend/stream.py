@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ..gpu_backend.stream import Direction, Stream
@@ -60,6 +61,16 @@ class CudaStream(Stream[CudaEvent]):
             copied = function(target, origin, nbytes, self.handle)
         if copied[0]:
             check(call, copied, f"{nbytes} bytes {direction.between(self.device.label)}")
+
+    def upload(self, copies: Sequence[tuple[int, int, int]], event: CudaEvent) -> None:
+        # The context is asked for once: each call gives other threads a turn, of which a loader has many.
+        with self.device.activated():
+            try:
+                for target, origin, nbytes in copies:
+                    copied = cuda.cuMemcpyHtoDAsync(target, origin, nbytes, self.handle)
+                    check("cuMemcpyHtoDAsync", copied, f"{nbytes} bytes from the host to {self.device.label}")
+            finally:
+                check("cuEventRecord", cuda.cuEventRecord(event.handle, self.handle), self.device.label)
 
     def _let_reach(self, peer: Context) -> None:
         self.device.let_reach(peer)

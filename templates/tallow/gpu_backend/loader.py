@@ -6,6 +6,7 @@ Where copying to the device is faster than a thread reads, as on every bus since
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -26,12 +27,12 @@ from .stream import Direction, Event, Stream, settled
 
 STREAMS: Final = 4
 """How many streams a loader has."""
-SLOT_BYTES: Final = 4 << 20
-"""What one piece of pinned memory holds, and so the largest single copy."""
-SLOTS: Final = 16
-"""How many pieces of pinned memory there are at most."""
+SLOT_BYTES: Final = 8 << 20
+"""What one piece of pinned memory holds. Enqueuing smaller copies takes the host longer than the device needs."""
 THREADS: Final = 8
-"""How many threads fill pinned memory; each has one piece at a time, so more than there are slots never run."""
+"""How many threads fill pinned memory at most."""
+SLOTS: Final = 2 * THREADS
+"""How many pieces of pinned memory are kept: a thread fills one while the device takes its other one."""
 
 # Copies begin at multiples of this in pinned memory.
 _ALIGNMENT: Final = 256
@@ -84,7 +85,7 @@ class Loader(ABC, Generic[Device, Queue]):
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
     from the loader's pinned memory may still be under way. `synchronize()` waits for them all; work of other streams
     is ordered behind them by an event, as `other.wait(loader.stream(i).record())`, and work that they shall wait for
-    as `loader.stream(i).wait(event)`. Pinned memory, at most 64 MiB, is allocated as it is needed and kept until
+    as `loader.stream(i).wait(event)`. Pinned memory, at most 128 MiB, is allocated as it is needed and kept until
     `close()`. Threads may share a loader: their calls take turns.
     """
 
@@ -236,22 +237,31 @@ class Loader(ABC, Generic[Device, Queue]):
         left = deque((chunk, streams[number % len(streams)]) for number, chunk in enumerate(chunks))
         if len(chunks) < 2:
             for chunk, stream in left:
-                self._copy(chunk, stream)
+                slot = self._take()
+                try:
+                    self._copy(chunk, stream, slot)
+                finally:
+                    self._slots.append(slot)
                 if tell is not None:
                     tell(_size(chunk))
             return
         results: SimpleQueue[int | BaseException] = SimpleQueue()
 
         def work() -> None:
-            with contextlib.suppress(IndexError):
-                while True:
+            slots: list[_Slot] = []
+            try:
+                for turn in itertools.count():
                     chunk, stream = left.popleft()
-                    try:
-                        self._copy(chunk, stream)
-                    except BaseException as error:  # for the thread that called
-                        results.put(error)
-                        return
+                    if turn < SLOTS // THREADS:
+                        slots.append(self._take())
+                    self._copy(chunk, stream, slots[turn % len(slots)])
                     results.put(_size(chunk))
+            except IndexError:  # there is nothing left
+                pass
+            except BaseException as error:  # for the thread that called
+                results.put(error)
+            finally:
+                self._slots.extend(slots)
 
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(THREADS, len(chunks)))]
         started = []
@@ -273,38 +283,23 @@ class Loader(ABC, Generic[Device, Queue]):
             for thread in started:
                 thread.join()
 
-    def _copy(self, chunk: list[_Piece], stream_index: int) -> None:
-        """Fill a slot and enqueue the copies from it."""
-        slot = self._take()
-        try:
-            for piece in chunk:
-                piece.fill(slot.memory[piece.place : piece.place + piece.nbytes], piece.offset)
-            stream = self._streams[stream_index]
-            slot.stream, slot.nbytes = stream_index, _size(chunk)
-            try:
-                for piece in chunk:
-                    stream.copy(piece.address, slot.start + piece.place, piece.nbytes, Direction.TO_DEVICE)
-            finally:
-                with settled(stream):
-                    slot.event.record(stream)
-        finally:
-            self._slots.append(slot)
+    def _copy(self, chunk: list[_Piece], stream_index: int, slot: _Slot) -> None:
+        """Fill a slot, once nothing copies from it any more, and enqueue the copies from it."""
+        slot.event.synchronize()
+        for piece in chunk:
+            piece.fill(slot.memory[piece.place : piece.place + piece.nbytes], piece.offset)
+        stream = self._streams[stream_index]
+        slot.stream, slot.nbytes = stream_index, _size(chunk)
+        copies = [(piece.address, slot.start + piece.place, piece.nbytes) for piece in chunk]
+        with settled(stream):
+            stream.upload(copies, slot.event)
 
     def _take(self) -> _Slot:
-        """A slot that nothing copies from any more."""
+        """A slot that no thread has: one that nothing copies from, or a new one while there are few."""
         with self._taking:
-            if self._slots and (self._made == SLOTS or self._slots[0].event.query()):
-                slot = self._slots.popleft()
-            else:
-                slot = None
-                self._made += 1
-        if slot is not None:
-            try:
-                slot.event.synchronize()
-            except BaseException:
-                self._slots.appendleft(slot)
-                raise
-            return slot
+            if self._slots and (self._made >= SLOTS or self._slots[0].event.query()):
+                return self._slots.popleft()
+            self._made += 1
         try:
             return _Slot(self._new_host_buffer(SLOT_BYTES), self._streams[0].new_event(blocking=True))
         except BaseException:

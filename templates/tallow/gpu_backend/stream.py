@@ -6,7 +6,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -131,6 +131,13 @@ class Stream(Resource, ABC, Generic[Mark]):
     @abstractmethod
     def copy(self, target: Any, origin: Any, nbytes: int, direction: Direction) -> None:
         """Enqueue a copy. Either end is an address, or a buffer on the host."""
+
+    @abstractmethod
+    def upload(self, copies: Sequence[tuple[int, int, int]], event: Mark) -> None:
+        """Enqueue copies from pinned memory, each a target, an origin and bytes, and mark the event behind them.
+
+        The event is marked behind those that were enqueued before one was refused too.
+        """
 
     def copy_between(self, target: int, target_device: Any, origin: int, origin_device: Any, nbytes: int) -> None:
         """Enqueue a copy from one device to another, of which one is the stream's.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...error import InvalidArgument
@@ -95,6 +95,13 @@ class HipStream(HipResource, Stream[HipEvent]):
             (status,) = hip.hipMemcpyAsync(target, origin, nbytes, _KINDS[direction], self.handle)
         if status:
             raise failure("hipMemcpyAsync", status, f"{nbytes} bytes {direction.between(self.device.label)}")
+
+    def upload(self, copies: Sequence[tuple[int, int, int]], event: HipEvent) -> None:
+        try:
+            for target, origin, nbytes in copies:
+                self.copy(target, origin, nbytes, Direction.TO_DEVICE)
+        finally:
+            event.record(self)
 
     def _let_reach(self, peer: HipDevice) -> None:
         let_reach(self.device, peer)
