@@ -1,5 +1,6 @@
 """Errors of the HIP layer, and what it says when the runtime is missing, broken or too old."""
 
+import inspect
 import os
 import pickle
 import re
@@ -14,6 +15,7 @@ pytest.importorskip("hip")
 
 from hip import hip
 from tallow.error import BackendUnavailable, InvalidArgument, TallowError
+from tallow.rocm_backend import hip as hip_package
 from tallow.rocm_backend.hip import HipClosed, HipError, check, error_string
 from tallow.rocm_backend.hip import error as error_module
 
@@ -106,6 +108,17 @@ def test_the_backend_calls_hip_by_the_objects_of_its_package_alone():
     package = Path(error_module.__file__).parent.parent
     for source in package.glob("*.py"):
         assert not re.findall(r"\bhip\.hip\w+|import hip\b", source.read_text(encoding="utf-8")), source.name
+
+
+def test_every_public_name_of_hip_has_a_docstring():
+    for name in hip_package.__all__:
+        thing = getattr(hip_package, name)
+        if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+            continue
+        assert inspect.getdoc(thing), name
+        for member, value in inspect.getmembers(thing):
+            if not member.startswith("_") and (inspect.isroutine(value) or isinstance(value, property)):
+                assert inspect.getdoc(value), f"{name}.{member}"
 
 
 def unavailable(rocm: Path) -> str:

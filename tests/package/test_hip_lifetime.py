@@ -1,5 +1,6 @@
 """Whole processes: nothing leaks, and the end of the interpreter is quiet whatever is still open."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,9 +10,16 @@ import pytest
 
 pytest.importorskip("hip")
 
-from hip_runtime import Host
+import numpy as np
 from tallow.error import BackendUnavailable
+from tallow.gpu_backend import loader as loader_module
+from tallow.rocm_backend import hip
+from tallow.rocm_backend.driver import Driver
 from tallow.rocm_backend.hip import HipDevice
+from tallow.rocm_backend.miopen import Miopen
+from tallow.rocm_backend.rocblas import RocBlas
+
+NOTHING = 'extern "C" __global__ void nothing() {}'
 
 MAKE = """
 import contextlib, gc, os, sys
@@ -208,31 +216,68 @@ def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
         "AsyncLoader(device)",
         "AsyncLoader(device).upload_auto(buffer, bytes(100))",
         "loader.upload_auto(buffer, bytes(100))",
+        "HipStream.wrap(device, stream.address).synchronize()",
+        "HipBuffer.wrap(device, buffer.address, 8, list)",
+        "HipModule(device, image)",
+        "HipModule(device, image).kernel('nothing', 0).launch((1, 1, 1), (1, 1, 1), b'', stream)",
+        "HipBackend()",
+        "HipBackend().load_module('nothing', image)",
+        "with HipBackend() as backend: backend.load_module('nothing', image)",
+        "backend.launch(backend.get_kernel('nothing', 'nothing', 0), (1, 1, 1), (1, 1, 1), b'')",
+        "backend.allocate_buffer_safe(100), backend.event(), backend.gpu_status()",
+        "DeviceTensor.empty((4,))",
+        "DeviceTensor.from_host(numbers)",
+        "DeviceTensor.from_mmap(numbers, 4, (2,))",
+        "DeviceTensor.from_buffer(HipBuffer(device, 100), (4,))",
+        "DeviceTensor.from_pool(buffer, 4, (4,)).copy_from_host(numbers)",
+        "DeviceTensor.from_tensor(tensor.to_tensor()).to_tensor().add(1.0).numpy()",
+        "backend.add_inplace(tensor, tensor), backend.scale_inplace(tensor, 0.5)",
+        "backend.layernorm(tensor, tensor), backend.add_row_bias(matrix, tensor)",
+        "backend.mlp_swiglu(matrix, matrix, matrix, matrix)",
+        "Driver(0)",
+        "RocBlas.open(rocm.driver, rocm.allocator)",
+        "Miopen.open(rocm.driver, rocm.allocator)",
+        "rocm.driver.load(image, 'nothing')",
     ],
 )
-def test_many_cycles_leave_nothing(use, full):
+def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
     """Neither memory nor handles, as the runtime for the CPU counts them; ten thousand cycles with --full."""
-    if Host.found() is None:
-        pytest.skip("only the HIP runtime for the CPU counts")
-    run(
-        f"""
-        from hip_runtime import Host
-        from tallow.gpu_backend import loader as loader_module
-        loader_module.SLOT_BYTES = 1 << 10
-        host, device = Host(), HipDevice(0)
-        stream, buffer, loader = HipStream(device), HipBuffer(device, 100), AsyncLoader(device)
-        def live():
+    monkeypatch.setattr(loader_module, "SLOT_BYTES", 1 << 10)
+    device = HipDevice(0)
+    image = rocm.driver.compile(NOTHING, "nothing", {})
+    with hip.HipBackend() as backend, hip.AsyncLoader(device) as loader, hip.HipStream(device) as stream:
+        backend.load_module("nothing", image)
+        numbers = np.ones(4, np.float32)
+        given = vars(hip) | {
+            "Driver": Driver,
+            "Miopen": Miopen,
+            "RocBlas": RocBlas,
+            "backend": backend,
+            "buffer": hip.HipBuffer(device, 100),
+            "device": device,
+            "image": image,
+            "loader": loader,
+            "matrix": hip.DeviceTensor.from_host(np.ones((4, 4), np.float32)),
+            "numbers": numbers,
+            "rocm": rocm,
+            "stream": stream,
+            "tensor": hip.DeviceTensor.from_host(numbers),
+        }
+        cycle = compile(use, "cycle", "exec")
+
+        def live() -> tuple[dict[str, int], int]:
             gc.collect()
-            kinds = "device memory", "host memory", "stream", "event"
-            return [host.live(kind) for kind in kinds], device.memory().free
-        for _ in range(20):
-            {use}
-        before = live()
-        for number in range({10_000 if full else 500}):
-            {use}
-            assert number % 100 or max(live()[0]) < 100
+            rocm.allocator.empty_cache()
+            return host.live_all(), device.memory().free
+
+        for _ in range(100):
+            exec(cycle, given)
+        before, blocks = live(), sys.getallocatedblocks()
+        cycles = 10_000 if full else 100
+        for _ in range(cycles):
+            exec(cycle, given)
+        now = live()
         # What was copied last may still be kept.
-        assert all(now <= then + 1 for now, then in zip(live()[0], before[0]))
-        assert live()[1] == before[1]
-        """
-    )
+        assert all(count <= before[0].get(kind, 0) + 1 for kind, count in now[0].items())
+        assert now[1] == before[1]
+        assert sys.getallocatedblocks() - blocks < 200 + cycles // 2, "objects of Python's are left"
