@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import gc
 import inspect
+import itertools
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
+import tallow
 from tallow import Tensor
 from tallow.error import TallowError
 from tallow.gpu_backend.loader import Upload
 from tallow.gpu_backend.stream import Direction, _under_way
+from tallow.gpu_backend.user_kernels import UserKernels
 from tallow.kernels.arguments import FILL_CONTIGUOUS
 from tallow.rocm_backend import RocmDevice, hip
 from tallow.rocm_backend.driver import Driver
@@ -33,6 +37,8 @@ extern "C" __global__ void nines(Fill fill) {
         fill.values[threadIdx.x] = fill.value;
 }
 """
+HEADER = b'{"x": {"dtype": "F32", "shape": [64], "data_offsets": [0, 256]}}'
+FILE = len(HEADER).to_bytes(8, "little") + HEADER + NUMBERS.tobytes()
 _images: dict[str, bytes] = {}
 
 
@@ -81,6 +87,8 @@ class Kit:
         del self.tensor, self.matrix, self.row, self.kept
         self.device.synchronize()
         _under_way.clear()
+        # Users' kernels stay for as long as their device.
+        self.rocm._runtime.user_kernels = UserKernels(self.rocm.driver)
         gc.collect()
         self.rocm.allocator.empty_cache()
 
@@ -203,6 +211,30 @@ def use_new_kernel(kit: Kit) -> list[float]:
     with driver.load(kit.code, "nines") as module:
         driver.function(module, "nines", 64, FILL_CONTIGUOUS.size)(1, kit.arguments)
         return kit.numbers()
+
+
+_numbers = itertools.count()
+
+
+def new_source() -> str:
+    """The source of a kernel that nobody has compiled yet."""
+    kernel = "void twice(float* x, unsigned long long n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }"
+    return f'extern "C" __global__ {kernel} // {next(_numbers)} of {time.time_ns()}'
+
+
+def use_kernel_of_a_user(kit: Kit) -> list[float]:
+    kernel = tallow.Kernel.compile("twice", new_source(), kit.label, signature="float*, unsigned long long")
+    kernel.launch(1, 64, kit.input(64), 64)
+    found: list[float] = kit.tensor.to_host().tolist() + kit.matrix.to_host().ravel().tolist()
+    return found
+
+
+def use_op_of_a_user(kit: Kit) -> list[float]:
+    op = tallow.KernelOp1("twice", new_source(), kit.label)
+    tensor = kit.input(64)
+    tensor.inplace_op1(op)
+    found: list[float] = tensor.tolist()
+    return found
 
 
 def launch(stream: Callable[[Kit], hip.HipStream]) -> Operation:
@@ -347,6 +379,9 @@ OPERATIONS: dict[str, Operation] = {
     "memory of a tensor that is dropped": lambda kit: (
         hip.DeviceTensor.from_host(NUMBERS, kit.device).to_host().tolist()
     ),
+    "a user's kernel": use_kernel_of_a_user,
+    "an op of a user's kernel": use_op_of_a_user,
+    "a file": lambda kit: tallow.load_safetensors(FILE, device=kit.label)["x"].tolist(),
     "an elementwise op": lambda kit: kit.input(64).add(kit.input(64)).tolist(),
     "a reduction": lambda kit: kit.input(8, 8).sum(0).tolist(),
     "a matrix product": lambda kit: kit.input(8, 8).matmul(kit.input(8, 8)).tolist(),

@@ -11,13 +11,17 @@ import pytest
 pytest.importorskip("hip")
 
 import numpy as np
+from tallow import Kernel, Tensor, load_safetensors
 from tallow.error import BackendUnavailable
 from tallow.gpu_backend import loader as loader_module
+from tallow.gpu_backend.user_kernels import UserKernels
 from tallow.rocm_backend import hip
 from tallow.rocm_backend.driver import Driver
 from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
+
+from .hip_operations import FILE, new_source
 
 NOTHING = 'extern "C" __global__ void nothing() {}'
 
@@ -234,6 +238,9 @@ def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
         "backend.add_inplace(tensor, tensor), backend.scale_inplace(tensor, 0.5)",
         "backend.layernorm(tensor, tensor), backend.add_row_bias(matrix, tensor)",
         "backend.mlp_swiglu(matrix, matrix, matrix, matrix)",
+        "load_safetensors(file, device='rocm')",
+        "UserKernels(rocm.driver).get(rocm, 'nothing', 'nothing', source, (), None)",
+        "Kernel.compile('twice', twice, 'rocm', signature='float*, unsigned long long').launch(1, 4, numbers_there, 4)",
         "Driver(0)",
         "RocBlas.open(rocm.driver, rocm.allocator)",
         "Miopen.open(rocm.driver, rocm.allocator)",
@@ -250,6 +257,13 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
         numbers = np.ones(4, np.float32)
         given = vars(hip) | {
             "Driver": Driver,
+            "Kernel": Kernel,
+            "UserKernels": UserKernels,
+            "file": FILE,
+            "load_safetensors": load_safetensors,
+            "numbers_there": Tensor.from_numpy(numbers, "rocm"),
+            "source": NOTHING,
+            "twice": new_source(),
             "Miopen": Miopen,
             "RocBlas": RocBlas,
             "backend": backend,
