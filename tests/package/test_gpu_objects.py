@@ -300,9 +300,13 @@ def test_what_is_made_and_dropped_leaves_no_memory_of_the_device(objects, device
 
     use()
     gpu.driver.synchronize_device()
-    before = device.memory()[0]
-    for _ in range(10_000 if full else 200):
-        use()
-    gc.collect()
-    # Where others share the device its free memory changes a little.
-    assert device.memory()[0] >= before - (64 << 20)
+
+    def lost() -> int:
+        before = device.memory()[0]
+        for _ in range(10_000 if full else 200):
+            use()
+        gc.collect()
+        return before - device.memory()[0]
+
+    # Others may share the device and take memory meanwhile, but not each time.
+    assert any(lost() < 64 << 20 for _ in range(5))
