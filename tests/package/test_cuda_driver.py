@@ -138,6 +138,67 @@ with pytest.raises(CudaError, match=r"cuModuleLoadData \\(text.co on cuda:0\\): 
 """)
 
 
+def test_a_kernel_of_a_user_is_launched(on_cuda):
+    on_cuda("""
+pytest.importorskip("cuda.bindings.nvrtc")
+from tallow import Device, Kernel, Tensor
+device = Device.cuda()
+try:
+    device.inner.driver.compiler_version
+except BackendUnavailable:
+    raise SystemExit
+source = 'extern "C" __global__ void saxpy(float* y, const float* x, float a, unsigned n) { if (n) *y = a * *x; }'
+saxpy = Kernel.compile("saxpy", source, device, signature="float*, const float*, float, unsigned")
+log = calls()
+# What a kernel declares is not left for it.
+assert ("cuFuncSetAttribute", "saxpy 8 231424") in log, log
+y, x = Tensor.ones(5, device=device), Tensor(np.arange(5, dtype=np.float32), device=device)
+calls()
+saxpy.launch((2, 1), 256, y, x, 0.5, 5, shared_bytes=231424)
+stream = hex(device.inner.stream)
+assert calls() == [("cuLaunchKernel", f"saxpy 2 1 1 256 1 1 231424 {stream}")]
+assert y.tolist() == [1, 1.5, 2, 2.5, 3]
+limits = saxpy._limits
+assert (limits.threads, limits.block, limits.grid) == (1024, (1024, 1024, 64), (2147483647, 65535, 65535))
+for launch in (lambda: saxpy.launch(1, (1, 1, 65), y, x, 0.5, 5), lambda: saxpy.launch((1, 65536), 1, y, x, 0.5, 5),
+               lambda: saxpy.launch(1, 1, y, x, 0.5, 5, shared_bytes=231425)):
+    with pytest.raises(InvalidArgument, match="launch of saxpy: .*at most"):
+        launch()
+
+# CUDA tells which parameters a kernel has.
+for signature in ("float*, const float*, float", "float*, const float*, double, unsigned"):
+    with pytest.raises(InvalidArgument, match="and kernel saxpy has some of 8, 8, 4, 4 bytes; write the kernel's own"):
+        Kernel.compile("saxpy", source, device, signature=signature)
+with pytest.raises(InvalidArgument, match="signature: kernel saxpy has 4 parameters; write them as in C"):
+    Kernel.compile("saxpy", source, device)
+
+# A thread that has no context.
+wrong = []
+def work():
+    saxpy.launch(1, 5, y, x, 0.0, 5)
+    wrong.extend(y.numpy() != [1, 1.5, 2, 2.5, 3])
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert wrong == [False] * 5
+
+fail("cuLaunchKernel", 719)
+with pytest.raises(CudaError, match=r"cuLaunchKernel \\(saxpy on cuda:0\\): CUDA_ERROR_LAUNCH_FAILED"):
+    saxpy.launch(1, 5, y, x, 0.5, 5)
+fail(None, 0)
+saxpy.launch(1, 5, y, x, 1.0, 1)
+import warnings
+warnings.simplefilter("ignore")
+if os.fork() == 0:
+    with pytest.raises(BackendUnavailable, match="forked"):
+        saxpy.launch(1, 5, y, x, 1.0, 1)
+    with pytest.raises(BackendUnavailable, match="forked"):
+        Kernel.compile("other", source, device)
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
+""")
+
+
 def test_contexts_are_shared_and_left_as_they_were(on_cuda):
     on_cuda("""
 first, second = CudaDevice(0).driver, CudaDevice(1).driver

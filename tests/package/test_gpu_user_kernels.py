@@ -10,7 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
-from tallow import CompilationFailed, Device, DeviceMismatch, DType, InvalidArgument, Kernel, KernelOp1, Tensor
+from tallow import (
+    CompilationFailed,
+    CustomOp1,
+    CustomOp2,
+    CustomOp3,
+    Device,
+    DeviceMismatch,
+    InplaceOp1,
+    InplaceOp2,
+    InplaceOp3,
+    InvalidArgument,
+    Kernel,
+    KernelOp1,
+    Layout,
+    Shape,
+    Tensor,
+)
 from tallow.gpu_backend.user_kernels import UserKernels
 
 from . import backend
@@ -410,6 +426,52 @@ def test_what_is_wrong_with_a_compilation(device: Device, arguments: tuple[Any, 
         Kernel.compile(name, source, device, options, signature=signature)
 
 
+class Weighted(CustomOp1, CustomOp2, CustomOp3):
+    """The first operand, twice the second and three times the third, by a kernel of the user's own."""
+
+    def rocm_fwd(self, *operands: Any) -> tuple[Any, Shape]:
+        first, layout = operands[:2]
+        kernel = first.device.get_or_load("saxpy", "weighted", SAXPY, signature=SIGNATURE)
+        count = layout.elem_count
+        result = tallow.Storage(first.device.empty(first.dtype, count))
+        result.const_set(0.0, Layout.contiguous((count,)))
+        for factor, (storage, layout) in enumerate(zip(operands[::2], operands[1::2], strict=True), 1):
+            source = Tensor.from_storage(tallow.Storage(storage), layout).contiguous()
+            kernel.launch(-(-count // 64), 64, result, source, factor, count)
+        return result.inner, layout.shape
+
+    cuda_fwd = rocm_fwd
+
+
+class Accumulate(InplaceOp1, InplaceOp2, InplaceOp3):
+    """The other operands added to the first, or itself where there is none, by a kernel of the user's own."""
+
+    def rocm_fwd(self, first: Any, layout: Layout, *others: Any) -> None:
+        kernel = first.device.get_or_load("saxpy", "accumulate", SAXPY, signature=SIGNATURE)
+        count = layout.elem_count
+        for storage, place in zip(others[::2] or (first,), others[1::2] or (layout,), strict=True):
+            kernel.launch(-(-count // 64), 64, first.address(layout), storage.address(place), 1.0, count)
+
+    cuda_fwd = rocm_fwd
+
+
+def test_ops_of_one_to_three_tensors_with_a_kernel(device: Device) -> None:
+    x, y, z = (ramp(device, 12).affine(1.0, float(shift)).reshape((3, 4)) for shift in (0, 1, 2))
+    a, b, c = (tensor.numpy() for tensor in (x, y, z))
+    assert np.array_equal(x.t().apply_op1(Weighted()).numpy(), a.T)
+    assert np.array_equal(x[1:].apply_op2(y[:2], Weighted()).numpy(), a[1:] + 2 * b[:2])
+    assert np.array_equal(x.apply_op3(y, z, Weighted()).numpy(), a + 2 * b + 3 * c)
+
+
+def test_ops_in_place_with_a_kernel(device: Device) -> None:
+    x, y, z = (ramp(device, 12).affine(1.0, float(shift)).reshape((3, 4)) for shift in (0, 1, 2))
+    a, b, c = (tensor.numpy() for tensor in (x, y, z))
+    assert x[1].inplace_op1(Accumulate()).tolist() == (2 * a[1]).tolist()
+    a[1] *= 2
+    assert np.array_equal(x.inplace_op2(y, Accumulate()).numpy(), a + b)
+    assert np.array_equal(x[2].inplace_op3(y[0], z[1], Accumulate()).numpy(), a[2] + b[2] + b[0] + c[1])
+
+
 def test_an_op_that_is_one_kernel(device: Device) -> None:
     source = """
 #include "types.hpp"
@@ -457,4 +519,3 @@ def test_the_cpu_runs_no_kernels() -> None:
     for compile_kernel in (Kernel.compile, KernelOp1):
         with pytest.raises(tallow.UnsupportedDType, match=told):
             compile_kernel("saxpy", SAXPY, "cpu")
-    assert DType.F32 in DType
