@@ -30,6 +30,7 @@ def main() -> None:
     \b
     python -m benchmarks.gpu run --output build/benchmarks
     python -m benchmarks.gpu run --only 'sum|gather' --size 28 --dtype f16
+    python -m benchmarks.gpu launches
     python -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
     python -m benchmarks.gpu sources
     """  # noqa: D301 -- \b is the character that click reads
@@ -72,7 +73,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
     python -m benchmarks.gpu run --only '^unary/' --size 28 --size 10
     """  # noqa: D301 -- \b is the character that click reads
     try:
-        from . import loading
+        from . import launches, loading
         from .libraries import NoDevice, open_libraries
         from .measure import environment
         from .ops import OPS
@@ -89,6 +90,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
             results = Results(environment(libraries, command))
             _measure_all(libraries, ops, exponents, dtypes, results, output)
             if not only:
+                results.launches = launches.measure(libraries.device)
                 click.echo("loading a safetensors file", err=True)
                 results.loading = loading.measure(device)
     except NoDevice as error:
@@ -139,6 +141,22 @@ def _measure_all(
             libraries.free()
             if output is not None:
                 results.write(output / _RESULTS)
+
+
+@main.command("launches")
+@click.option("--device", default="cuda:0", show_default=True, help="The device, as tallow labels it.")
+def print_launches(device: str) -> None:
+    """Time launches on the host: of a kernel of tallow's own, and of a user's. It needs no PyTorch.
+
+    \b
+    python -m benchmarks.gpu launches --device cuda:0
+    """  # noqa: D301 -- \b is the character that click reads
+    import tallow
+
+    from . import launches
+
+    for name, taken, ratio in report.launch_rows(launches.measure(tallow.Device.parse(device))):
+        click.echo(f"{name:24} {taken:>8} us   {ratio} times tallow's own")
 
 
 @main.command()

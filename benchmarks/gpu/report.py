@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from .results import LIBRARIES, PEERS, Loading, Results, Row, bytes_text, size_text
@@ -54,6 +54,7 @@ def page(results: Results, plot: str) -> str:
         tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
         parts += [f"## {size_text(elements)} elements", *tables]
     parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
+    parts += _launches(results.launches)
     parts += _loading(results.loading)
     parts += _reasons(results)
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
@@ -165,6 +166,22 @@ def _host(rows: Sequence[Row]) -> list[str]:
         "## Host time of a small call",
         f"To enqueue one call at {rows[0].size} elements, without waiting for it. In the middle: {', '.join(words)}.",
         _markdown(head, body),
+    ]
+
+
+def launch_rows(launches: Mapping[str, float]) -> list[list[str]]:
+    """For each kernel whose it is, microseconds, and how many times those of tallow's own."""
+    own = next(iter(launches.values()), 0.0)
+    return [[name, micros(seconds), number(seconds / own, 2)] for name, seconds in launches.items()]
+
+
+def _launches(launches: Mapping[str, float]) -> list[str]:
+    if not launches:
+        return []
+    return [
+        "## Host time of a launch",
+        "To enqueue one kernel with four arguments, packed and checked, without waiting for it.",
+        _markdown(["kernel", "us", "times tallow's own"], launch_rows(launches)),
     ]
 
 

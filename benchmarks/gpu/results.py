@@ -88,6 +88,8 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     # The first is the copy from pinned memory, which none can beat.
     loading: list[Loading] = field(default_factory=list)
+    # Seconds on the host for a launch, by whose kernel it is: tallow's own is the first.
+    launches: dict[str, float] = field(default_factory=dict)
 
     def ceiling(self, row: Row) -> float | None:
         """GB/s of the best copy of as many elements of the row's dtype."""
@@ -114,7 +116,9 @@ class Results:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         ceilings = {int(nbytes): rates for nbytes, rates in found["ceilings"].items()}
         rows = [_row(row) for row in found["rows"]]
-        return cls(found["environment"], ceilings, rows, [Loading(**way) for way in found["loading"]])
+        return cls(
+            found["environment"], ceilings, rows, [Loading(**way) for way in found["loading"]], found["launches"]
+        )
 
 
 def bytes_text(nbytes: int) -> str:

@@ -71,15 +71,17 @@ class DTypeMismatch(TallowError, TypeError):
 
 
 class DeviceMismatch(TallowError, ValueError):
-    """The operands of an op are on different devices."""
+    """The operands of an op are on different devices, or a device is of another backend than `reason` says."""
 
-    def __init__(self, op: str, devices: tuple[str, ...]) -> None:
-        super().__init__(op, devices)
+    def __init__(self, op: str, devices: tuple[str, ...], reason: str = "") -> None:
+        super().__init__(op, devices, reason)
         self.op = op
         self.devices = devices
+        self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.op}: the operands must be on one device, not {', '.join(self.devices)}; move them with to first"
+        wrong = self.reason or f"the operands must be on one device, not {', '.join(self.devices)}"
+        return f"{self.op}: {wrong}; move them with to first"
 
 
 class ShapeMismatch(TallowError, ValueError):

@@ -162,6 +162,15 @@ def test_page_shows_how_a_file_is_loaded(results: Results, tmp_path: Path) -> No
     assert "\n".join(rows) in report.page(results, "x.svg")
 
 
+def test_page_shows_what_a_launch_costs_the_host(results: Results, tmp_path: Path) -> None:
+    assert "Host time of a launch" not in report.page(results, "x.svg")
+    results.launches = {"tallow's": 2e-6, "a user's": 2.3e-6}
+    results.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json").launches == results.launches
+    rows = "| tallow's | 2.00 | 1.00 |\n| a user's | 2.30 | 1.15 |"
+    assert rows in section(report.page(results, "x.svg"), "Host time of a launch")
+
+
 def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:
     results.rows.append(row("silu", failure="tallow: element 7 is 1, expected 2"))
     page = report.page(results, "plot.svg")

@@ -11,6 +11,8 @@ from tallow import (
     CustomOp1,
     CustomOp2,
     CustomOp3,
+    Device,
+    DeviceMismatch,
     InplaceOp1,
     InplaceOp2,
     InplaceOp3,
@@ -170,6 +172,28 @@ def test_what_is_no_op_of_the_kind_is_told_before_anything_runs(op: Any, hint: s
         with pytest.raises(InvalidArgument, match=f"^{method}: the op is an object of a class .*CustomOp.*, {hint}"):
             getattr(tensor, method)(*operands, op)
     assert tensor.tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_an_array_of_a_storage_has_the_shape_of_the_layout_and_shares_the_elements(dtype: str) -> None:
+    tensor = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4), dtype=dtype)
+    for view in (tensor, tensor.t(), tensor[1:, ::2], tensor[2][3], tensor[:0]):
+        array = view.storage.inner.array(view.layout)
+        assert array.shape == tuple(view.shape)
+        same(view, array)
+    array = tensor.storage.inner.array(tensor[1].layout)
+    array[...] = 7
+    assert tensor.tolist()[1] == [7] * 4
+
+
+def test_a_device_gives_what_its_backend_has_for_it() -> None:
+    device = Device.cpu()
+    assert device.as_cpu_device() is device.inner
+    for name in ("cuda", "metal", "rocm"):
+        with pytest.raises(DeviceMismatch) as caught:
+            getattr(device, f"as_{name}_device")()
+        assert str(caught.value) == f"as_{name}_device: tensors on cpu are not on {name}; move them with to first"
+        assert (caught.value.op, caught.value.devices) == (f"as_{name}_device", ("cpu",))
 
 
 def test_an_operand_that_is_no_tensor() -> None:

@@ -43,7 +43,15 @@ def test_there_are_excerpts_of_spec_and_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/benchmarks.md"]
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "docs/architecture.md",
+        "docs/benchmarks.md",
+        "docs/custom-ops.md",
+    ],
 )
 def test_links_lead_somewhere(document: str) -> None:
     file = ROOT / document
