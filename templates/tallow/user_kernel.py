@@ -38,7 +38,8 @@ class Kernel:
         """Compile HIP C++ for a device, and find the kernel `name` in it, which is `extern "C"`.
 
         `signature` is the kernel's list of parameters in C, such as "float* y, const float* x, float a, unsigned n";
-        names may be missing. Without one the kernel takes one struct by value, which the caller packs.
+        names may be missing. Without one the kernel takes one struct by value, which the caller packs. It is compared
+        with the kernel where the driver tells the sizes of parameters; elsewhere nobody notices that it is wrong.
 
         The source may include the headers of tallow's own kernels ("types.hpp" has `tallow::f16` and its siblings);
         C's types without a header are those that every compiler knows, such as `unsigned`. `options` go to the compiler

@@ -216,6 +216,20 @@ def test_memory_of_another_device(device: Device, saxpy: Kernel, monkeypatch: py
         assert (caught.value.op, caught.value.devices) == ("launch of saxpy", (device.label, "cpu"))
 
 
+def test_kernels_of_two_devices(device: Device) -> None:
+    if backend.package().device_count() < 2:
+        pytest.skip("needs two devices")
+    devices = [device, Device(backend.own("Device")(1))]
+    kernels = [Kernel.compile("saxpy", SAXPY, each, signature=SIGNATURE) for each in devices]
+    tensors = [Tensor.ones(8, device=each) for each in devices]
+    for _ in range(2):
+        for kernel, tensor in zip(kernels, tensors, strict=True):
+            kernel.launch(1, 8, tensor, tensor, 1.0, 8)
+    assert [tensor.tolist() for tensor in tensors] == [[4.0] * 8] * 2
+    with pytest.raises(DeviceMismatch, match=f"not {device.label}, {devices[1].label}"):
+        kernels[0].launch(1, 8, *tensors, 1.0, 8)
+
+
 def test_launches_beyond_the_limits_are_told_before_them(
     device: Device, saxpy: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
