@@ -6,7 +6,6 @@ import gc
 import inspect
 import itertools
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -49,6 +48,11 @@ def image(rocm: RocmDevice) -> bytes:
     return _images["nines"]
 
 
+def forget_kernels(rocm: RocmDevice) -> None:
+    """Users' kernels stay for as long as their device, and what was compiled for as long as its folder."""
+    rocm._runtime.user_kernels = UserKernels(rocm.driver)
+
+
 class Kit:
     """An object of each kind on one device, with work behind it; buffers hold the numbers 1 to 64."""
 
@@ -56,6 +60,7 @@ class Kit:
         # A call that failed may have left the thread at another one.
         hip.HipDevice(0).set_current()
         self.rocm = rocm
+        forget_kernels(rocm)
         self.kept: list[hip.DeviceTensor] = []
         self.label = f"rocm:{rocm.ordinal}"
         self.code = image(rocm)
@@ -87,8 +92,7 @@ class Kit:
         del self.tensor, self.matrix, self.row, self.kept
         self.device.synchronize()
         _under_way.clear()
-        # Users' kernels stay for as long as their device.
-        self.rocm._runtime.user_kernels = UserKernels(self.rocm.driver)
+        forget_kernels(self.rocm)
         gc.collect()
         self.rocm.allocator.empty_cache()
 
@@ -213,13 +217,18 @@ def use_new_kernel(kit: Kit) -> list[float]:
         return kit.numbers()
 
 
+TWICE = """
+extern "C" __global__ void twice(float* x, unsigned long long n) {
+    if (threadIdx.x < n)
+        x[threadIdx.x] *= 2;
+}
+"""
 _numbers = itertools.count()
 
 
 def new_source() -> str:
-    """The source of a kernel that nobody has compiled yet."""
-    kernel = "void twice(float* x, unsigned long long n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }"
-    return f'extern "C" __global__ {kernel} // {next(_numbers)} of {time.time_ns()}'
+    """The source of a kernel that this process has not compiled yet."""
+    return f"{TWICE} // {next(_numbers)}"
 
 
 def use_kernel_of_a_user(kit: Kit) -> list[float]:

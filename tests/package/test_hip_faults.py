@@ -285,8 +285,12 @@ OTHER_NAMES = {"hiprtcCompileProgram": "hiprtc .* does not compile kernel"}
 
 
 @pytest.fixture
-def still() -> Iterator[None]:
-    """No garbage collection but where it is asked for, since it makes calls too; then it looks at new objects alone."""
+def still(tmp_path, monkeypatch) -> Iterator[None]:
+    """Nothing but the operation makes calls: no garbage collection, which then looks at new objects alone.
+
+    Nothing that was compiled before is found.
+    """
+    monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
     gc.disable()
     gc.freeze()
     yield

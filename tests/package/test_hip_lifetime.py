@@ -21,7 +21,7 @@ from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
 
-from .hip_operations import FILE, new_source
+from .hip_operations import FILE, TWICE
 
 NOTHING = 'extern "C" __global__ void nothing() {}'
 
@@ -263,7 +263,7 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
             "load_safetensors": load_safetensors,
             "numbers_there": Tensor.from_numpy(numbers, "rocm"),
             "source": NOTHING,
-            "twice": new_source(),
+            "twice": TWICE,
             "Miopen": Miopen,
             "RocBlas": RocBlas,
             "backend": backend,
