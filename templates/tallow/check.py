@@ -39,7 +39,7 @@ def same_shape(op: str, *layouts: Layout) -> None:
     """Check that all operands have one shape."""
     shape = layouts[0].shape
     for layout in layouts:
-        if layout.shape != shape:
+        if layout.shape is not shape and layout.shape != shape:
             shapes = tuple(layout.shape for layout in layouts)
             raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Never
+from operator import attrgetter
+from typing import TYPE_CHECKING, Never
 
 from .error import InvalidArgument, shown
 
 
 class Named(Enum):
     """An enum that is found by the name of a member, which is also how the member is shown."""
+
+    if not TYPE_CHECKING:
+        # Enum's own takes three times as long, and every op asks for it several times.
+        value = property(attrgetter("_value_"))
 
     @classmethod
     def _missing_(cls, value: object) -> Never:

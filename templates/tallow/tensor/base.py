@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Never, Self
 
 import numpy as np
 
 from .. import argument
 from ..argument import DTypeLike
+from ..backend import BackendDevice
 from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, shown
@@ -147,8 +148,16 @@ class TensorBase:
         if isinstance(other, TensorBase):
             return other
         dtype = self.dtype
-        storage = self.device.storage_from_slice([as_number(op, other, dtype, name=name)], dtype)
-        return self._new(storage, Layout.contiguous(()))
+        number = as_number(op, other, dtype, name=name)
+        # The cache can't tell the two zeros from each other.
+        scalar = _scalar if number else _scalar.__wrapped__
+        return self._new(scalar(self._storage.inner.device, number, dtype), Layout.contiguous(()))
+
+
+@lru_cache(maxsize=256, typed=True)
+def _scalar(device: BackendDevice, number: float, dtype: DType) -> Storage:
+    """A storage of one number, which nothing writes to since no tensor that anybody sees has it."""
+    return Device(device).storage_from_slice([number], dtype)  # type: ignore[arg-type] # of the backend's own class
 
 
 def device_of(device: Device | str | None) -> Device:
