@@ -6,6 +6,7 @@ Each way runs in a process of its own, which says how far its memory grew beyond
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,8 @@ def measure(device: str) -> list[Loading]:
             {name: tl.Tensor(_halves(generator, count)) for name, count in _TENSORS.items()},
             path,
         )
+        # Else the system writes it to the disk while it is read.
+        os.sync()
         return [_in_a_process(way, device, path) for way in _WAYS]
 
 
