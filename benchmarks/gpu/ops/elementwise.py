@@ -1,4 +1,7 @@
-"""One result for each element: affine, binary, unary, cmp, where, cast, and operands that repeat or are turned."""
+"""One result for each element: affine, binary, unary, cmp, where, cast, and operands that repeat or are turned.
+
+An operand may also be a number.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +147,23 @@ def _add_small(name: str) -> Op:
     return Op("broadcast", f"add a {name}", build)
 
 
+def _with_number(name: str, call: Callable[[Any], Any], result_bytes: int | None = None) -> Op:
+    """An op whose other operand is a number, which is written alike for all libraries."""
+
+    def build(data: Data) -> Work:
+        x = data.x
+        return Work(
+            shape=matrix_text(data),
+            nbytes=data.elements * (data.itemsize + (data.itemsize if result_bytes is None else result_bytes)),
+            tallow=lambda: call(x.tallow),
+            torch=lambda: call(x.torch),
+            cupy=lambda: call(x.cupy),
+            check=close(lambda: call(x.torch.double()), data, ulps=1, absolute=1),
+        )
+
+    return Op("number", name, build)
+
+
 def _add_turned(data: Data) -> Work:
     x = data.x
     y = data.share(data.y.torch.view(data.columns, data.rows))
@@ -169,6 +189,9 @@ OPS = (
     _unary("silu", functional.silu),
     Op("cmp", "lt", _cmp),
     Op("where", "where", _where),
+    _with_number("add a number", lambda x: x + _MUL),
+    _with_number("divide by a number", lambda x: x / 3),
+    _with_number("greater than a number", lambda x: x > _ADD, 1),
     Op("cast", "cast from f32", _cast_from_f32, HALVES),
     Op("cast", "cast to f32", _cast_to_f32, HALVES),
     _add_small("row"),

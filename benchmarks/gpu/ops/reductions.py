@@ -1,4 +1,4 @@
-"""Sum, max and argmax over all elements, the last and the first dim."""
+"""Sum, mean, max and argmax over all elements, the last and the first dim."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ def _sum(over: str) -> Op:
     return _reduction("sum", over, torch.sum, check)
 
 
+def _mean(over: str) -> Op:
+    dim = _DIMS[over]
+
+    def check(data: Data) -> Check:
+        count = _reduced(data, dim)
+        spread = 64 / math.sqrt(count)
+        return close(lambda: torch.sum(data.x.torch, dim, dtype=torch.float64) / count, data, ulps=1, absolute=spread)
+
+    return _reduction("mean", over, torch.mean, check)
+
+
 def _exact(name: str, over: str, theirs: Callable[..., torch.Tensor]) -> Op:
     dim = _DIMS[over]
 
@@ -61,6 +72,7 @@ def _exact(name: str, over: str, theirs: Callable[..., torch.Tensor]) -> Op:
 
 OPS = (
     *(_sum(over) for over in _DIMS),
+    *(_mean(over) for over in ("all", "the last dim")),
     *(_exact("max", over, torch.amax) for over in _DIMS),
     *(_exact("argmax", over, torch.argmax) for over in ("all", "the last dim")),
 )
