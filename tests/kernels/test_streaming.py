@@ -25,7 +25,7 @@ BRANCH = re.compile(r"\bs_c?branch\w*")
 
 def widths(kernel: str) -> tuple[int, int]:
     """The bytes of an element that a kernel loads, 0 for none, and of one that it stores."""
-    op, _, last = kernel.removesuffix("_contiguous").rpartition("_")
+    op, _, last = kernel.removesuffix("_contiguous").removesuffix("_number").rpartition("_")
     if op == "fill":
         return 0, int(last.removeprefix("b")) // 8
     if op.startswith("to_dtype_"):
