@@ -27,7 +27,7 @@ TAKING = {
     *("Device.storage", "Device.storage_owned", "Device.storage_from_slice", "Tensor", "Tensor.from_numpy"),
     *("Tensor.from_dlpack", "Tensor.to", "Tensor.arange", "load_safetensors"),
     # What the ops of users do is theirs.
-    *(f"{owner}.apply_op{count}" for owner in ("Tensor", "Storage") for count in (1, 2, 3)),
+    *(f"{owner}.{kind}_op{n}" for owner in ("Tensor", "Storage") for kind in ("apply", "inplace") for n in (1, 2, 3)),
 }
 OWNERS = ("Tensor", "Storage", "Device", None)
 SURFACE = [
@@ -84,8 +84,6 @@ class Watch:
 
 @pytest.fixture
 def watched(device: Device, monkeypatch: pytest.MonkeyPatch) -> Watch:
-    if device.backend == "cpu":
-        pytest.skip("the CPU does everything at once; run it with --device")
     return Watch(device, monkeypatch)
 
 
@@ -109,7 +107,6 @@ def test_every_call_belongs_somewhere() -> None:
     assert {*hostile.surface()} >= LEFT_OUT - {"Tensor.__index__", "Tensor.__contains__", "Tensor.__reduce__"}
 
 
-@pytest.mark.parametrize("name", [name for name in SURFACE if name not in LEFT_OUT])
 def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: str) -> None:
     example = hostile.base_of(hostile.surface()[name])
     function = example.call.find(None if example.of is None else example.of.make(device))
@@ -129,11 +126,18 @@ def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "cell" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--device").partition(":")[0]
-        cells = [cell for cell in tallow.support() if cell.backend == chosen and cell.status == "supported"]
-        cells = [cell for cell in cells if f"Device.{cell.method}" not in LEFT_OUT and "op" not in cell.method[-4:-1]]
-        metafunc.parametrize("cell", cells, ids=cell_label)
+    """Each of the tests on a GPU alone: the CPU does everything at once."""
+    chosen = metafunc.config.getoption("--device").partition(":")[0]
+    cells = [cell for cell in tallow.support() if cell.backend == chosen and cell.status == "supported"]
+    values: dict[str, dict[str, list[Any]]] = {
+        "test_no_call_waits": {"name": [name for name in SURFACE if name not in LEFT_OUT]},
+        "test_a_number_costs_no_launch_of_its_own": {"name": [*LAUNCHES]},
+        "test_no_cell_waits": {
+            "cell": [cell for cell in cells if not {f"Device.{cell.method}", f"Storage.{cell.method}"} & LEFT_OUT]
+        },
+    }
+    for name, items in values.get(metafunc.function.__name__, {}).items():
+        metafunc.parametrize(name, [] if chosen == "cpu" else items, ids=cell_label if name == "cell" else None)
 
 
 def test_no_cell_waits(device: Device, watched: Watch, cell: Any) -> None:
@@ -149,7 +153,6 @@ def test_no_cell_waits(device: Device, watched: Watch, cell: Any) -> None:
     assert watched.waits == []
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
 def test_a_number_costs_no_launch_of_its_own(device: Device, watched: Watch, name: str) -> None:
     x = Tensor(X, device=device)
     watched.waits.clear()
