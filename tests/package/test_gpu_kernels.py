@@ -30,14 +30,17 @@ class RecordingDriver:
     """A driver whose code objects are their sources, and whose functions record their launches."""
 
     target: str = "gfx90a"
-    compile_options: tuple[str, ...] = ("-O3",)
+    options: tuple[str, ...] = ("-O3",)
     compiler_version: str = "hiprtc 9.0"
     compiled: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     launched: list[tuple] = field(default_factory=list)
     error: Exception | None = None
 
-    def compile(self, source, name, headers):
+    def compile_options(self, options=()):
+        return (*self.options, *options)
+
+    def compile(self, source, name, headers, options=()):
         if self.error is not None:
             raise self.error
         assert list(headers) == ["types.hpp"]
@@ -120,8 +123,8 @@ def test_the_disk_comes_before_the_compiler(package):
 @pytest.mark.parametrize(
     "change",
     [
-        {"target": "gfx942", "compile_options": ("-O3", "gfx942")},
-        {"compile_options": ("-O2",)},
+        {"target": "gfx942", "options": ("-O3", "gfx942")},
+        {"options": ("-O2",)},
         {"compiler_version": "hiprtc 10.0"},
     ],
 )

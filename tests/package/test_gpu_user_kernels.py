@@ -385,7 +385,7 @@ def test_what_was_compiled_is_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyP
     load(TWO + "// changed\n")
     assert compiled == [(), ("-DX",), ()]
     with monkeypatch.context() as patch:
-        patch.setattr("tallow.gpu_backend.user_kernels.headers", lambda: {"types.hpp": "// changed"})
+        patch.setattr("tallow.gpu_backend.kernels.headers", lambda: {"types.hpp": "// changed"})
         load()
     with monkeypatch.context() as patch:
         patch.setitem(vars(gpu.driver.compiler), "version", "another")

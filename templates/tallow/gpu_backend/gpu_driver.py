@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from ..dtype import Array
@@ -119,22 +119,21 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """Enqueue the setting of every byte to 0."""
         self.fill_bytes(address, 0, nbytes)
 
-    @property
-    def compile_options(self) -> tuple[str, ...]:
-        """What `compile` tells the compiler."""
-        return self.compiler.options(self.target)
+    def compile_options(self, options: Sequence[str] = ()) -> tuple[str, ...]:
+        """What `compile` tells the compiler, with options of a user's."""
+        return self.compiler.with_options(self.target, options)
 
     @property
     def compiler_version(self) -> str:
         """The version of the compiler; BackendUnavailable where there is none."""
         return self.compiler.version
 
-    def compile(self, source: str, name: str, headers: dict[str, str]) -> bytes:
+    def compile(self, source: str, name: str, headers: dict[str, str], options: Sequence[str] = ()) -> bytes:
         """The code object of a source for this device; `headers` are texts by the name that sources include.
 
         Raises CompilationFailed, or BackendUnavailable where there is no compiler.
         """
-        return self.compiler.compile(source, name, headers, self.target)
+        return self.compiler.compile(source, name, headers, self.target, options)
 
     @abstractmethod
     def load(self, code: bytes, name: str) -> LoadedModule:

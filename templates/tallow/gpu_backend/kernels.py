@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import threading
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -62,10 +63,15 @@ class Kernels:
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str) -> bytes:
-        source = one_kernel(family, name)
-        driver = self._driver
-        made_of = (source, *headers().values(), *driver.compile_options, driver.compiler_version)
-        return self._cache.get(made_of, lambda: driver.compile(source, name, headers()))
+        return compiled(self._cache, self._driver, one_kernel(family, name), name)
+
+
+def compiled(
+    code_cache: CodeCache, driver: GpuDriver[Any], source: str, name: str, options: Sequence[str] = ()
+) -> bytes:
+    """The code object of a source, which may include the kernels' headers: from the cache where that has it."""
+    made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version)
+    return code_cache.get(made_of, lambda: driver.compile(source, name, headers(), options))
 
 
 def _current_code(path: Path) -> bytes | None:

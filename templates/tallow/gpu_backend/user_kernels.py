@@ -24,7 +24,7 @@ from ..user_kernel import Kernel, Size
 from . import fork
 from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
-from .kernels import headers
+from .kernels import compiled
 from .launch import Dim3, Launcher
 
 if TYPE_CHECKING:
@@ -115,11 +115,8 @@ class UserKernels:
         return GpuKernel(device, name, signature, declared, launcher)
 
     def _compiled(self, module: str, source: str, options: tuple[str, ...]) -> bytes:
-        compiler, target = self._driver.compiler, self._driver.target
-        all_options = compiler.with_options(target, options)
-        made_of = (module, source, *headers().values(), *all_options, compiler.version)
         try:
-            return self._cache.get(made_of, lambda: compiler.compile(source, module, headers(), target, options))
+            return compiled(self._cache, self._driver, source, module, options)
         except CompilationFailed as error:
             raise CompilationFailed(error.kernel, error.target, error.compiler, error.log, _MEND) from None
 
