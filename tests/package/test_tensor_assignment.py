@@ -169,6 +169,7 @@ def test_empty_tensors_are_written(device: Device) -> None:
         (lambda x: x.__setitem__(Tensor([0]), 0), InvalidArgument, "write with index_copy_ or scatter_"),
         (lambda x: x.slice_set(Tensor.ones((4, 5)), 0, 0), ShapeMismatch, "^slice_set: "),
         (lambda x: x.slice_set(Tensor.ones((4,)), 0, 0), ShapeMismatch, "^slice_set: "),
+        (lambda x: x.slice_set(Tensor.ones((4,)), 1, 0), ShapeMismatch, "^slice_set: "),
         (lambda x: x.slice_set(Tensor.ones((4, 6)), 0, 1), InvalidArgument, "^slice_set: "),
         (lambda x: x.index_copy_(Tensor([0, 1]), Tensor.ones((3, 6)), 0), ShapeMismatch, "^index_copy_: "),
         (lambda x: x.index_copy_(Tensor([0, 4]), Tensor.ones((2, 6)), 0), InvalidIndex, "index 4 is out of range"),

@@ -113,6 +113,8 @@ def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:
         cat([])
     with pytest.raises(InvalidArgument, match="in a sequence, not a int"):
         cat(5)  # type: ignore[type-var]
+    with pytest.raises(ShapeMismatch, match="every dim but 1"):
+        cat([Tensor.ones((4, 6)), Tensor.ones((4,))], 1)
     with pytest.raises(ShapeMismatch, match="every dim but 0"):
         cat([tensor, tensor[:, :2]])
     with pytest.raises(ShapeMismatch, match="or join them with cat"):

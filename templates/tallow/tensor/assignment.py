@@ -8,13 +8,13 @@ a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`) and, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Self
 
-from ..error import ShapeMismatch, TallowError
+from ..error import ShapeMismatch
 from ..op import BinaryOp
+from ..storage import Storage
 from .arithmetic import is_operand
-from .base import TensorBase, require_tensors
+from .base import TensorBase, require_alike_but, require_tensors
 from .indexing import Index, IndexMethods, indexed
 
 
@@ -68,18 +68,10 @@ class AssignmentMethods(IndexMethods):
         """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
         require_tensors("slice_set", source=source)
         dim = self.shape.dim("slice_set", dim)
-        if source.rank != self.rank or any(
-            size != other for i, (size, other) in enumerate(zip(self.shape, source.shape, strict=True)) if i != dim
-        ):
-            reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
-            raise ShapeMismatch("slice_set", (self.shape, source.shape), reason)
-        try:
-            view = self.narrow(dim, start, source.shape[dim])
-        except TallowError as error:
-            error.rename("slice_set")
-            raise
-        view._assigned("slice_set", source)
-        return self
+        require_alike_but("slice_set", dim, self.shape, source.shape)
+        return self._written(
+            "slice_set", lambda: self.narrow(dim, start, source.shape[dim])._assigned("slice_set", source)
+        )
 
     def index_copy_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Set row indexes[i] along `dim` to row i of `source`; of several writes to one row the last wins.
@@ -94,10 +86,7 @@ class AssignmentMethods(IndexMethods):
             reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
             raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
         column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
-        operands = (column._layout.broadcast_as(source.shape), source._storage, source._layout)
-        return self._written(
-            "index_copy_", lambda: self._storage.scatter_set(self._layout, column._storage, *operands, dim)
-        )
+        return self._scattered("index_copy_", Storage.scatter_set, column.broadcast_as(source.shape), source, dim)
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand = self._operand(name, other)
@@ -112,12 +101,3 @@ class AssignmentMethods(IndexMethods):
         return self._written(
             name, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
         )
-
-    def _written(self, name: str, write: Callable[[], None]) -> Self:
-        """Write, with errors that name what was called."""
-        try:
-            write()
-        except TallowError as error:
-            error.rename(name)
-            raise
-        return self

@@ -120,8 +120,12 @@ class IndexMethods(CreationMethods):
         require_tensors(op, indexes=indexes, source=source)
         dim = self.shape.dim(op, dim)
         operands = (indexes._storage, indexes._layout, source._storage, source._layout)
+        return self._written(op, lambda: scatter(self._storage, self._layout, *operands, dim))
+
+    def _written(self, op: str, write: Callable[[], object]) -> Self:
+        """Write in place, with errors that name what was called."""
         try:
-            scatter(self._storage, self._layout, *operands, dim)
+            write()
         except TallowError as error:
             error.rename(op)
             raise

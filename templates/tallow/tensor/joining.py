@@ -9,7 +9,7 @@ from typing import Never, TypeVar
 from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
 from ..layout import Layout
 from ..shape import Shape
-from .base import refuse_keywords, require_tensors
+from .base import refuse_keywords, require_alike_but, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -27,10 +27,7 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     shape = first.shape
     dim = shape.dim("cat", dim)
     for tensor in tensors:
-        other = tensor.shape
-        if other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
-            reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
-            raise ShapeMismatch("cat", (shape, other), reason)
+        require_alike_but("cat", dim, shape, tensor.shape)
     total = sum(tensor.shape[dim] for tensor in tensors)
     joined = Shape((*shape[:dim], total, *shape[dim + 1 :]))
     rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
