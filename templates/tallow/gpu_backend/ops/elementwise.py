@@ -35,31 +35,39 @@ class Map(NamedTuple):
 
 
 _UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"])
-_BINARY: Final = Map(
+
+
+def _with_number(
+    family: str,
+    contiguous: struct.Struct,
+    strided: struct.Struct,
+    number_contiguous: struct.Struct,
+    number_strided: struct.Struct,
+) -> Map:
+    parameters = arguments.PARAMETERS[family]
+    return Map(family, contiguous, strided, parameters, Map(family, number_contiguous, number_strided, parameters))
+
+
+_BINARY: Final = _with_number(
     "binary",
     arguments.BINARY_CONTIGUOUS,
     arguments.BINARY_STRIDED,
-    arguments.PARAMETERS["binary"],
-    Map("binary", arguments.BINARY_NUMBER_CONTIGUOUS, arguments.BINARY_NUMBER_STRIDED, arguments.PARAMETERS["binary"]),
+    arguments.BINARY_NUMBER_CONTIGUOUS,
+    arguments.BINARY_NUMBER_STRIDED,
 )
-_COMPARE: Final = Map(
+_COMPARE: Final = _with_number(
     "cmp",
     arguments.COMPARE_CONTIGUOUS,
     arguments.COMPARE_STRIDED,
-    arguments.PARAMETERS["cmp"],
-    Map("cmp", arguments.COMPARE_NUMBER_CONTIGUOUS, arguments.COMPARE_NUMBER_STRIDED, arguments.PARAMETERS["cmp"]),
+    arguments.COMPARE_NUMBER_CONTIGUOUS,
+    arguments.COMPARE_NUMBER_STRIDED,
 )
-_TERNARY: Final = Map(
+_TERNARY: Final = _with_number(
     "ternary",
     arguments.TERNARY_CONTIGUOUS,
     arguments.TERNARY_STRIDED,
-    arguments.PARAMETERS["ternary"],
-    Map(
-        "ternary",
-        arguments.TERNARY_NUMBER_CONTIGUOUS,
-        arguments.TERNARY_NUMBER_STRIDED,
-        arguments.PARAMETERS["ternary"],
-    ),
+    arguments.TERNARY_NUMBER_CONTIGUOUS,
+    arguments.TERNARY_NUMBER_STRIDED,
 )
 
 
