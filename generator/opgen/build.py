@@ -382,12 +382,13 @@ def _reduction(fields: Fields) -> Monoid | Position:
     is_number = identity is not None and isinstance(identity.content, int | float)
     if identity is not None and not is_number and text not in BOUNDS:
         fields.problem(identity.location, f"'identity' of {fields.what} must be a number, 'highest' or 'lowest'")
-    element = fields.optional("element")
+    element, finish = fields.optional("element"), fields.optional("finish")
     return Monoid(
         identity=text,
         element=None if element is None else _pair(fields, element, "element"),
         combine=_pair(fields, fields.required("combine"), "combine"),
         accumulate=fields.text_or_none("accumulate"),
+        finish=None if finish is None else _pair(fields, finish, "finish"),
     )
 
 

@@ -90,6 +90,12 @@ class Monoid:
     element: tuple[str, str] | None  # what an element contributes, for NumPy and HIP; None for itself
     combine: tuple[str, str]  # a ufunc of NumPy, and an expression of HIP
     accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
+    finish: tuple[str, str] | None  # what is made of all contributions, for NumPy and HIP; None for themselves
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Its expressions, for NumPy and HIP."""
+        return tuple(pair for pair in (self.combine, self.element, self.finish) if pair is not None)
 
 
 @dataclass(frozen=True)
@@ -128,7 +134,7 @@ class Functor:
             return (self.reduction.numpy,)
         if self.reduction is None:
             return self.numpy.texts
-        return (self.reduction.combine[0], *(self.reduction.element or ())[:1])
+        return tuple(pair[0] for pair in self.reduction.pairs)
 
     @property
     def hip_texts(self) -> tuple[str, ...]:
@@ -137,7 +143,7 @@ class Functor:
             return ()
         if self.reduction is None:
             return self.hip.texts
-        return (self.reduction.combine[1], *(self.reduction.element or ())[1:])
+        return tuple(pair[1] for pair in self.reduction.pairs)
 
 
 @dataclass(frozen=True)

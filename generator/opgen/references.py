@@ -125,7 +125,7 @@ def _functions(templates: Templates, beside: PurePosixPath | None, module: str) 
 
 def _operands(functor: Functor) -> tuple[str, ...]:
     """What the expressions of a functor may name besides functions."""
-    combined = ("y",) if functor.reduction is not None else ()
+    combined = ("y", "count") if functor.reduction is not None else ()
     return (*functor.operands, *combined, *functor.parameters)
 
 

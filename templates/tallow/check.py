@@ -69,7 +69,7 @@ def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) 
         dim_in_range(op, layout, dim)
     if len(set(dims)) != len(dims):
         raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
-    if reduce.identity is None and 0 in layout.shape:
+    if reduce.needs_elements and 0 in layout.shape:
         kept = (size for dim, size in enumerate(layout.shape) if dim not in dims)
         if math.prod(kept) > 0:
             raise EmptyTensor(reduce.value)

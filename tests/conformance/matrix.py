@@ -48,4 +48,4 @@ def needs_float(method: str, op: str | None) -> bool:
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in FLOAT_METHODS
+    return method in FLOAT_METHODS or op == "mean"

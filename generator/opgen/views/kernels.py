@@ -39,6 +39,7 @@ class MonoidRow(NamedTuple):
     identity: str | None  # None of a position, whose base has everything
     element: str | None
     combine: str
+    finish: str | None
 
 
 class KernelRow(NamedTuple):
@@ -96,7 +97,7 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         other = next(item for item in spec.functors["reduce"].functors if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
         base = f"IndexReduction<T, {'true' if is_lowest else 'false'}>"
-        return MonoidRow(_camel(functor.name), functor.doc, base, None, None, "")
+        return MonoidRow(_camel(functor.name), functor.doc, base, None, None, "", None)
     assert reduction is not None
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     bounds = {name: f"{name}<State>()" for name in BOUNDS}
@@ -107,6 +108,7 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         identity=bounds.get(reduction.identity, f"static_cast<State>({reduction.identity})"),
         element=reduction.element[1] if reduction.element else None,
         combine=reduction.combine[1],
+        finish=reduction.finish[1] if reduction.finish else None,
     )
 
 

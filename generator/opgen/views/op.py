@@ -14,7 +14,7 @@ class OpRow(NamedTuple):
     value: str
     dtypes: str
     result: str
-    identity: str  # of a reduction: what nothing gives; None where that is an error, and of other ops
+    needs_elements: bool  # of a reduction of nothing there is no result
     gives_position: bool
     moves: bool
     unsupported: str
@@ -43,19 +43,13 @@ def _row(functor: Functor) -> OpRow:
         value=functor.name,
         dtypes=dtypes_constant(functor.dtypes),
         result="None" if functor.result in (None, ANY_RESULT) else f"DType.{functor.result.upper()}",
-        identity=_identity(functor),
+        needs_elements=isinstance(functor.reduction, Position)
+        or (functor.reduction is not None and functor.reduction.identity in BOUNDS),
         gives_position=isinstance(functor.reduction, Position),
         moves=functor.condition is not None,
         unsupported=functor.unsupported,
         doc=f"{functor.doc}; {functor.edges}",
     )
-
-
-def _identity(functor: Functor) -> str:
-    reduction = functor.reduction
-    if isinstance(reduction, Monoid) and reduction.identity not in BOUNDS:
-        return reduction.identity
-    return "None"
 
 
 def op_module(spec: Spec, _: str | None) -> OpView:
@@ -128,7 +122,8 @@ def _rows(reduction: Monoid | Position, result: str | None) -> str:
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, result))
-    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate}, {kept})"
+    finish = f"lambda x, count: {reduction.finish[0]}" if reduction.finish else "None"
+    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate}, {kept}, {finish})"
 
 
 def _is_one_step(expression: str) -> bool:

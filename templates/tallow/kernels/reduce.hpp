@@ -14,14 +14,15 @@ template <typename T> struct StateOf<T, T> {
     using type = compute_type<T>;
 };
 
-// What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two.
+// What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two, and `result`
+// makes the result of all elements.
 template <typename T, typename R> struct ValueReduction {
     using State = typename StateOf<T, R>::type;
     using Result = R;
     static TALLOW_INLINE State element(T value, uint32_t) {
         return to_compute(value);
     }
-    static TALLOW_INLINE Result result(State state) {
+    static TALLOW_INLINE Result result(State state, uint64_t) {
         return convert<R>(state);
     }
 };
@@ -87,7 +88,7 @@ template <typename T, bool Lowest> struct IndexReduction {
     static TALLOW_INLINE State combine(State x, State y) {
         return is_greater(y, x) ? y : x;
     }
-    static TALLOW_INLINE Result result(State state) {
+    static TALLOW_INLINE Result result(State state, uint64_t) {
         return place_of(state);
     }
 };
@@ -192,7 +193,7 @@ TALLOW_INLINE typename Op::State reduce_scattered(const Arguments& arguments, co
 template <typename Op, typename Arguments>
 TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typename Op::State state) {
     if (arguments.splits == 1)
-        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state);
+        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state, arguments.count);
     else
         pointer_to<typename Op::State>(arguments.result)[place] = state;
 }
@@ -342,7 +343,7 @@ template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(cons
                 state = Op::combine(state, states[split * arguments.outputs + output]);
         state = reduce_team<Op>(state, team);
         if (lane == 0 && output < arguments.outputs)
-            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state);
+            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state, arguments.count);
     }
 }
 

@@ -1,4 +1,4 @@
-"""Arithmetic: operators, conversions, means, choices between elements, and filling in place.
+"""Arithmetic: operators, choices between elements, and filling in place.
 
 Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
 comparisons take integers of different dtypes: they compare by value, exactly, none wraps. Integers stay integers, also
@@ -8,17 +8,16 @@ integer dtype that does not have the number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Never, Self
+from typing import Self
 
 import numpy as np
 
 from .. import argument
-from ..error import InvalidArgument, TallowError, UnsupportedDType
+from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp
 from ..shape import Shape
-from .base import TensorBase, refuse_keywords
+from .base import TensorBase
 from .number import CONVERT, as_number
 from .ops import OpMethods
 from .views import ViewMethods
@@ -93,25 +92,6 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
         return self._cmp(CmpOp.NE, other) if is_operand(other) else NotImplemented  # type: ignore[arg-type]
-
-    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
-        """Average the elements along dims, by default all; the mean of nothing is NaN. Floating-point dtypes only.
-
-        Halves and f8e4m3 are summed and divided in f32.
-        """
-        refuse_keywords("mean", unknown)
-        dtype = self.dtype
-        if not dtype.is_float:
-            reason = "a mean is floating point; convert with to_dtype first"
-            raise UnsupportedDType("mean", dtype, self.device.backend, reason)
-        dims = self._reduced_dims("mean", dim)
-        count = Shape._trusted([self.shape[position] for position in dims]).elem_count
-        try:
-            total = self.to_dtype(dtype.compute).sum(dims, keepdim)
-        except TallowError as error:
-            error.rename("mean")
-            raise
-        return (total / count).to_dtype(dtype)
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.

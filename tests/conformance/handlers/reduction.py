@@ -46,7 +46,8 @@ EMPTY_REDUCTIONS = [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0, 1)), ((2, 0, 3), 
 
 
 def reduce_op(bench: Bench) -> None:
-    draws = [values.modest] if bench.op in oracle.TERMS else [values.few_values, values.mixed]
+    is_sum = bench.op in oracle.TERMS or bench.op == "mean"
+    draws = [values.modest] if is_sum else [values.few_values, values.mixed]
     if bench.op == "prod" and bench.name not in INTEGERS:
         draws = [_powers_of_two, _near_one]
     if bench.op in ("any", "all"):
@@ -65,7 +66,7 @@ def reduce_op(bench: Bench) -> None:
         with pytest.raises(EmptyTensor) as caught:
             operand.storage.reduce_op(ReduceOp(bench.op), operand.layout, dims)
         assert caught.value.op == bench.op, where
-    if bench.op in oracle.TERMS and bench.name not in INTEGERS:
+    if is_sum and bench.name not in INTEGERS:
         check_float_sums(bench)
         for shape, dims, placement in REDUCTIONS:
             check_sum_of_negative_zeros(bench, shape, dims, placement)
@@ -102,7 +103,8 @@ def check_float_sums(bench: Bench) -> None:
     ones = bench.place(encode(bench.name, np.ones((2, 4096), EXTENDED)))
     total = ones.storage.reduce_op(ReduceOp(bench.op), ones.layout, (1,))
     got = bench.read(total, bench.name, (2, 1), bench.where("4096 ones"))
-    assert_same(got, encode(bench.name, np.full((2, 1), 4096, EXTENDED)), bench.where("4096 ones"))
+    expected = 1 if bench.op == "mean" else 4096
+    assert_same(got, encode(bench.name, np.full((2, 1), expected, EXTENDED)), bench.where("4096 ones"))
     count = 2**20 if bench.full else 2**15
     tenths = encode(bench.name, np.full((2, count), 0.1, EXTENDED))
     check_reduction(bench, bench.place(tenths), (1,), bench.where(f"{count} tenths"))
@@ -135,6 +137,10 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
     if bench.op == "prod":
         check_products(bench.name, got, oracle.product_exact(bench.name, operand.values, dims), count, where)
         return
+    if bench.op == "mean":
+        total, magnitude = oracle.mean_exact(bench.name, operand.values, dims)
+        check_sums(bench.name, got, total, magnitude, count, where, ulps=ROUNDED)
+        return
     total, magnitude = oracle.sum_exact(bench.name, operand.values, dims, bench.op)
     check_sums(bench.name, got, total, magnitude, count, where)
 
@@ -152,14 +158,14 @@ def check_products(name: str, got: Array, total: Array, count: int, where: str) 
     assert_close(name, got, total, ROUNDED, where, slack=slack, zero_sign=False)
 
 
-def check_sums(name: str, got: Array, total: Array, magnitude: Array, count: int, where: str) -> None:
-    """Integers exactly; floats within the bound of a sum of `count` terms, and one rounding to a half type."""
+def check_sums(name: str, got: Array, total: Array, magnitude: Array, count: int, where: str, *, ulps: int = 0) -> None:
+    """Integers exactly; floats within `ulps` and the bound of a sum of `count` terms, and a rounding to a half type."""
     if name in INTEGERS:
         assert_same(got, total, where)
         return
     with np.errstate(invalid="ignore"):
         slack = np.where(np.isfinite(magnitude), sum_bound(name, magnitude, count), EXTENDED(0))
-    assert_close(name, got, total, ROUNDED if name in HALVES else 0, where, slack=slack, zero_sign=False)
+    assert_close(name, got, total, ROUNDED if name in HALVES else ulps, where, slack=slack, zero_sign=False)
 
 
 # (b, m, n, k), then how the two sides lie.

@@ -29,6 +29,14 @@ def sum_exact(name: str, values: Array, dims: Sequence[int], op: str = "sum") ->
         return total, np.asarray(np.abs(extended).sum(axis=axes, keepdims=True, dtype=EXTENDED))
 
 
+def mean_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Array]:
+    """The mean over `dims`, kept with size 1, and that of absolute values, extended; NaN of nothing."""
+    total, magnitude = sum_exact(name, values, dims)
+    count = math.prod(values.shape[dim] for dim in dims)
+    with np.errstate(all="ignore"):
+        return total / EXTENDED(count), magnitude / EXTENDED(count)
+
+
 def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     """The product over `dims`, kept with size 1; extended, or wrapped integers."""
     axes = tuple(dims)

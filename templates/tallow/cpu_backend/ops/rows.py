@@ -22,9 +22,15 @@ class Monoid(NamedTuple):
     """The dtype in which floats are joined; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
+    finish: Callable[[Array, int], Array] | None
+    """Makes the result of what so many elements contribute together."""
 
     def __call__(self, x: Array) -> Array:
         """The result of each row."""
+        joined = self._joined(x)
+        return joined if self.finish is None else self.finish(joined, x.shape[1])
+
+    def _joined(self, x: Array) -> Array:
         if self.element is not None:
             x = self.element(x)
             x = x.view(np.uint8) if x.dtype == np.bool_ else x

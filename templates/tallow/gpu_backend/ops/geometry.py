@@ -49,6 +49,7 @@ def packed_block(itemsize: int, row: int) -> int:
 
 def divisor(size: int) -> tuple[int, int]:
     """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
+    size = max(size, 1)  # Nothing is divided by 0, of which there are no elements.
     shift = (size - 1).bit_length()
     return (1 << 32) * ((1 << shift) - size) // size + 1, shift
 

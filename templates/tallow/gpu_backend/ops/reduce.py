@@ -75,6 +75,8 @@ class _Plan(NamedTuple):
 
     first: int
     outputs: int
+    length: int
+    """How many elements are reduced for an output."""
     passes: tuple[_Pass, ...]
     splits: int
 
@@ -86,10 +88,6 @@ def reduce(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> GpuStorage:
     outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
     result = device.empty(op.result or dtype, outputs)
     if outputs == 0:
-        return result
-    if 0 in shape:
-        # Only what has an identity comes here with nothing to reduce.
-        copy.fill(dense(result, (outputs,)), op.identity or 0)
         return result
     elements = _elements(op, dtype)
     if elements.is_ordered and layout.elem_count // outputs >= LIMIT:
@@ -125,12 +123,12 @@ def _run(op: ReduceOp, elements: _Elements, source: Operand, result: GpuStorage,
         to = states.address
     for kernel, blocks, offset, splits, fields in plan.passes:
         packer = arguments.REDUCE_ROWS if kernel == "rows" else arguments.REDUCE_COLUMNS
-        packed = packer.pack(to, source.address + offset * elements.itemsize, *fields)
+        packed = packer.pack(to, source.address + offset * elements.itemsize, plan.length, *fields)
         device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
         team = _team(plan.splits)
-        packed = arguments.REDUCE_FINISH.pack(output, states.address, plan.outputs, plan.splits, team)
+        packed = arguments.REDUCE_FINISH.pack(output, states.address, plan.length, plan.outputs, plan.splits, team)
         device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
 
 
@@ -167,7 +165,7 @@ def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted
         first = _columns if is_column else _rows
         offset = piece.offsets[0] + launch.offsets[0]
         passes.append(first(elements.itemsize, axes, outputs, offset, wanted, least))
-    return _Plan(piece.first, outputs.size, tuple(passes), sum(first.splits for first in passes))
+    return _Plan(piece.first, outputs.size, reduced.size, tuple(passes), sum(first.splits for first in passes))
 
 
 def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
