@@ -139,6 +139,8 @@ def call_device(cell: SupportCell, device: tallow.Device) -> object:
             return getattr(device, cell.method)(0.0, 1.0, shape_of(4), cell.dtype)
         case "zeros" | "alloc_uninit":
             return getattr(device, cell.method)(shape_of(4), cell.dtype)
+        case "arange":
+            return device.arange(0, 1, shape_of(4), cell.dtype)
         case "storage_from_slice":
             return device.storage_from_slice([1.0, 2.0], cell.dtype)
         case "storage" | "storage_owned":

@@ -238,6 +238,7 @@ BASES = {
     "Kernel.launch": ("kernel(d)", "1; 8; 0"),
     "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),
     "Device.rand_normal_f64": ("d", "0; 1; (2, 3); DType.F32"),
+    "Device.arange": ("d", "0; 1; (2, 3); DType.F32"),
     "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
     "Storage.binary_assign": (_COUNT, f"tl.BinaryOp.ADD; at(4); {_COUNT}; at(4)"),
     "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),

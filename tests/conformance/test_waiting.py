@@ -25,7 +25,7 @@ GIVING = {
 # Calls that bring elements of the host to the device.
 TAKING = {
     *("Device.storage", "Device.storage_owned", "Device.storage_from_slice", "Tensor", "Tensor.from_numpy"),
-    *("Tensor.from_dlpack", "Tensor.to", "Tensor.arange", "load_safetensors"),
+    *("Tensor.from_dlpack", "Tensor.to", "load_safetensors"),
     # What the ops of users do is theirs.
     *(f"{owner}.{kind}_op{n}" for owner in ("Tensor", "Storage") for kind in ("apply", "inplace") for n in (1, 2, 3)),
 }
@@ -51,6 +51,9 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.mean()": (1, lambda x: x.mean()),
     "a cast and its mean": (2, lambda x: x.to_dtype("f16").mean(1)),
     "the mean of nothing": (1, lambda x: x[:0].mean(0)),
+    "arange": (1, lambda x: Tensor.arange(7, device=x.device)),
+    "arange of floats": (1, lambda x: Tensor.arange(0, 1, 0.1, dtype="f16", device=x.device)),
+    "a slice with a negative step": (2, lambda x: x[::-1]),
     "full": (1, lambda x: Tensor.full((5, 6), 2.5, device=x.device)),
     "fill_": (1, lambda x: x.fill_(3)),
     "a number in a tensor": (2, lambda x: Tensor.from_storage(x.device.storage_from_slice([2.5], "f32"), ()).exp()),

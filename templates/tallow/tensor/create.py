@@ -11,9 +11,8 @@ import numpy as np
 from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
-from ..dtype import Array, DType
+from ..dtype import DType
 from ..error import InvalidArgument, TallowError
-from ..host_memory import require_room, tells_lack_of_memory
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
@@ -102,13 +101,13 @@ class CreationMethods(InteropMethods):
             raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
         if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
             target = DType.I64 if dtype is None else argument.dtype("arange", "dtype", dtype)
-            array = _integers(first, end, step, target if target.is_integer else DType.I64)
+            count = _count_integers(first, end, step, target if target.is_integer else DType.I64)
         else:
             target = DType.F32 if dtype is None else argument.dtype("arange", "dtype", dtype)
-            array = _floats(float(first), float(end), float(step))
-            if target.is_integer:
-                array = exact_integers("arange", array, target)
-        return cls.from_numpy(array).to_dtype(target).to(device_of(device))
+            first, step = float(first), float(step)
+            count = _count_floats(first, float(end), step, target)
+        sizes = Shape((count,))
+        return cls._new(device_of(device).arange(first, step, sizes, target), Layout.contiguous(sizes))
 
     @classmethod
     def rand(
@@ -182,28 +181,24 @@ def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Sha
         raise
 
 
-@tells_lack_of_memory
-def _integers(first: int, end: int, step: int, dtype: DType) -> Array:
+def _count_integers(first: int, end: int, step: int, dtype: DType) -> int:
     count = -((first - end) // step)
     if count <= 0:
-        return np.empty(0, np.int64)
+        return 0
     require_range("arange", (first, first + (count - 1) * step), dtype)
     require_range("arange", (step,), DType.I64)
-    require_room((count,), DType.I64)
-    array = np.arange(count, dtype=np.int64)
-    # A product beyond i64 wraps, and the sum wraps back.
-    array *= step
-    array += first
-    return array
+    return count
 
 
-@tells_lack_of_memory
-def _floats(first: float, end: float, step: float) -> Array:
+def _count_floats(first: float, end: float, step: float, dtype: DType) -> int:
     length = (end - first) / step
     if not all(map(math.isfinite, (first, end, step, length))):
         reason = f"start, stop, step and the number of steps are finite, not {first}, {end}, {step} and {length}"
         raise InvalidArgument("arange", reason)
-    if length <= 0:
-        return np.empty(0)
-    require_room((math.ceil(length),), DType.F64)
-    return np.arange(first, end, step)
+    count = max(math.ceil(length), 0)
+    if dtype.is_integer:
+        # If the first two are integers, all are, and the others are between the first and the last.
+        second = first + step
+        last = first + (count - 1) * (second - first)
+        exact_integers("arange", np.array([first, second, last][:count]), dtype)
+    return count

@@ -1,4 +1,4 @@
-"""The ten device methods."""
+"""The device methods."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tallow.error import InvalidArgument, OutOfMemory
 from .. import values
 from ..bench import Bench, dtype_of, shape_of
 from ..comparison import assert_close, assert_same, tolerance
+from ..oracle import movement as oracle_movement
 from ..oracle import randomness as oracle
 from ..oracle.formats import EXTENDED, INTEGERS, NUMPY, from_number, spacing
 
@@ -114,6 +115,17 @@ def alloc_uninit(bench: Bench) -> None:
         assert_same(got, np.full(count, from_number(bench.name, 2.0)), where)
 
 
+def arange(bench: Bench) -> None:
+    integers = [(0, 1), (7, -3), (-5, 0), (2**63 - 2, 1), (-(2**63), 2**62), (2**64 + 3, -(2**70) + 5)]
+    floats = [(0.0, 0.1), (-3.7, 0.3), (1e5, -0.7), (1, 1e-17), (0.5, 2), (-0.0, 0.0), (1e300, 1e308), (math.nan, 1.0)]
+    for start, step in integers + floats:
+        for count in (0, 1, 2, 3, 7, 16, 17, 4099):
+            where = bench.where(f"{count} from {start} by {step}")
+            made = bench.device.arange(start, step, shape_of(count), dtype_of(bench.name))
+            got = bench.read(made, bench.name, (count,), where)
+            assert_same(got, oracle_movement.arange(bench.name, start, step, count), where)
+
+
 def storage_from_slice(bench: Bench) -> None:
     numbers = [0.0, -0.0, 1, -1, 2.5, -3.75, 0.1, 300, 70000, -1e10, 1e300, math.inf, -math.inf, math.nan]
     for chosen in (numbers, [], [7], tuple(range(100))):
@@ -180,6 +192,7 @@ HANDLERS = {
     "rand_normal_f64": rand_normal_f64,
     "zeros": zeros,
     "alloc_uninit": alloc_uninit,
+    "arange": arange,
     "storage_from_slice": storage_from_slice,
     "storage": storage,
     "storage_owned": storage_owned,

@@ -1,8 +1,10 @@
-"""Filling and copying, on flat buffers."""
+"""Filling, counting and copying, on flat buffers."""
 
 from __future__ import annotations
 
-from .formats import Array, from_number
+import numpy as np
+
+from .formats import Array, convert, from_number
 
 
 def const_set(name: str, buffer: Array, reached: Array, value: float) -> Array:
@@ -10,6 +12,16 @@ def const_set(name: str, buffer: Array, reached: Array, value: float) -> Array:
     result = buffer.copy()
     result[reached] = from_number(name, value)
     return result
+
+
+def arange(name: str, start: float, step: float, count: int) -> Array:
+    """`count` numbers from `start` on: integers modulo 2**64, or floats as NumPy's arange makes them."""
+    if isinstance(start, int) and isinstance(step, int):
+        numbers = [(start + i * step) % 2**64 for i in range(count)]
+        return convert("i64", name, np.array(numbers, np.uint64).view(np.int64))
+    second = float(start) + step
+    floats = [float(start), second, *(start + i * (second - start) for i in range(2, count))][:count]
+    return convert("f64", name, np.array(floats, np.float64))
 
 
 def assign(buffer: Array, reached: Array, values: Array) -> Array:

@@ -31,6 +31,35 @@ def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     return make(device, lambda count: np.empty(count, dtype.numpy), shape, dtype)
 
 
+@tells_lack_of_memory
+def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
+    """A storage of numbers from `start` on, `step` apart."""
+    if isinstance(start, int) and isinstance(step, int):
+        return make(device, lambda count: _integers(count, start, step, dtype), shape, dtype)
+    return make(device, lambda count: _floats(count, start, step, dtype), shape, dtype)
+
+
+def _integers(count: int, start: int, step: int, dtype: DType) -> Array:
+    array = np.arange(count, dtype=np.uint64)
+    array *= np.uint64(step % 2**64)
+    array += np.uint64(start % 2**64)
+    return _converted(array.view(np.int64), DType.I64, dtype)
+
+
+def _floats(count: int, start: float, step: float, dtype: DType) -> Array:
+    with np.errstate(all="ignore"):
+        start, second = np.float64(start), np.float64(start) + step
+        array = np.arange(count, dtype=np.float64)
+        array *= second - start
+        array += start
+    array[:2] = (start, second)[:count]
+    return _converted(array, DType.F64, dtype)
+
+
+def _converted(array: Array, source: DType, dtype: DType) -> Array:
+    return array if source is dtype else cast.convert(array, source, dtype)
+
+
 def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuStorage:
     """A storage of the numbers, converted as to_dtype does."""
     return device.storage_class(device, dtype, numbers(data, dtype))

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from ...cpu_backend.ops.memory import numbers
 from ...dtype import Array, DType
+from ...kernels import arguments
 from ...shape import Shape
+from ..utils import blocks_for
 from .scalar import element_bits
 
 # Integers up to here are those of i64, which conversions begin with.
 _MOST: Final = 1 << 63
+# In kernels, integers wrap modulo this.
+_WRAP: Final = 1 << 64
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
@@ -28,6 +32,21 @@ def zeros(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
 def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
     """A storage of elements that are not initialised."""
     return device.empty(dtype, shape.elem_count)
+
+
+def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of numbers from `start` on, `step` apart."""
+    count = shape.elem_count
+    result = device.empty(dtype, count)
+    place = result.memory.address, count
+    if isinstance(start, int) and isinstance(step, int):
+        kind, packed = "integers", arguments.ARANGE_INTEGERS.pack(*place, start % _WRAP, step % _WRAP)
+    else:
+        start = float(start)
+        second = start + step
+        kind, packed = "floats", arguments.ARANGE_FLOATS.pack(*place, start, second, second - start)
+    device.kernels.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
+    return result
 
 
 def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
