@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -82,6 +81,8 @@ def _require_text(what: str, text: object) -> None:
 
 def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> bytes:
     """What stands before the elements: the length of a JSON object, and that object, padded to a multiple of 8."""
+    import json
+
     described: dict[str, object] = {METADATA: metadata} if metadata else {}
     begin = 0
     for name, tensor in entries:

@@ -8,7 +8,6 @@ tensors, and nothing behind the last.
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import stat
@@ -165,6 +164,8 @@ def _opened(operation: str, path: str) -> Content:
 
 def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
     """The names of tensors by the path of the file that has them, as an index says."""
+    import json
+
     with told(operation, path):
         text = Path(path).read_bytes()
     files: dict[str, list[str]] = {}
@@ -182,6 +183,8 @@ def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
 
 def entries(content: Content) -> tuple[dict[str, Entry], dict[str, str]]:
     """The tensors of a file by name, and its metadata. Raises InvalidArgument where the header lies."""
+    import json
+
     length = LENGTH_BYTES
     if content.size < length:
         raise content.malformed(f"it has {content.size} bytes, and the length of its header alone takes {length}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from types import TracebackType
 from typing import Self
 
@@ -146,6 +145,8 @@ class SafetensorsFile(Mapping[str, StoredTensor]):
         try:
             return self._tensors[name]
         except (KeyError, TypeError):
+            from difflib import get_close_matches
+
             raise MissingTensor(self._operation, name, get_close_matches(str(name), self._tensors)) from None
 
     def __iter__(self) -> Iterator[str]:
