@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tallow.error import CompilationFailed
 from tallow.gpu_backend import kernels as kernels_module
+from tallow.gpu_backend import progress as progress_module
 from tallow.gpu_backend.error import InvalidKernel
 from tallow.gpu_backend.kernels import Kernels, one_kernel
+from tallow.gpu_backend.progress import CompileProgress
 from tallow.gpu_backend.utils import MOST_BLOCKS, blocks_for
 
 SOURCE = """// Doubles.
@@ -251,3 +256,52 @@ def test_every_kernel_of_the_package_is_found_in_its_source():
         names = kernels_module._KERNEL.findall(text)
         assert len(names) == len(set(names)) == text.count("TALLOW_KERNEL(")
         assert one_kernel(path.stem, names[-1]).count("TALLOW_KERNEL(") == 1
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """The progress of a process that has not compiled yet, whose first line comes at once."""
+    monkeypatch.setattr(progress_module, "_PATIENCE", 0.0)
+    monkeypatch.setattr(kernels_module, "progress", CompileProgress())
+
+
+class SlowDriver(RecordingDriver):
+    """A compiler that takes long enough for a line."""
+
+    def compile(self, *arguments):
+        time.sleep(0.2)
+        return super().compile(*arguments)
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_told_what_is_compiled_when_it_takes_long(package, impatient, monkeypatch, caplog):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    kernels = Kernels(SlowDriver())
+    kernels.launch("doubling", "double_f32", 1, b"")
+    kernels.launch("doubling", "double_f64", 1, b"")
+    text = "tallow compiles kernels at their first use: {} for gfx90a, after {} others\n".format
+    assert terminal.getvalue() == text("double_f32", 0) + text("double_f64", 1)
+    assert not caplog.records
+
+
+def test_what_is_no_terminal_gets_a_log_record(package, impatient, caplog, capsys):
+    caplog.set_level("INFO", logger="tallow")
+    Kernels(SlowDriver()).launch("doubling", "double_f32", 1, b"")
+    assert [record.getMessage() for record in caplog.records] == [
+        "tallow compiles kernels at their first use: double_f32 for gfx90a, after 0 others"
+    ]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_nobody_is_told_of_what_takes_less_than_a_second(package, monkeypatch, caplog):
+    monkeypatch.setattr(kernels_module, "progress", CompileProgress())
+    caplog.set_level("INFO", logger="tallow")
+    Kernels(SlowDriver()).launch("doubling", "double_f32", 1, b"")
+    assert not caplog.records

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..error import TallowError
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from .context import Context
 from ..gpu_backend.launch import Launcher
 from .kernels import Nvrtc
-from .loader import AsyncLoader
 from .memory import CudaBuffer
 from .module import CudaKernel, CudaModule, cuda_launcher
 from .result import check, cuda, start_driver
 from .stream import CudaStream
+
+if TYPE_CHECKING:
+    from .loader import AsyncLoader
 
 Module: TypeAlias = CudaModule
 
@@ -74,4 +76,7 @@ class Driver(GpuDriver[Module]):
         return self.queue if address == self.stream else CudaStream.wrap(self.device, address)
 
     def open_loader(self) -> AsyncLoader:
+        # Few programs load files, and threads and pinned memory take a while to import.
+        from .loader import AsyncLoader
+
         return AsyncLoader(self.device)

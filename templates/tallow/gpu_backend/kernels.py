@@ -14,6 +14,7 @@ from . import fork
 from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .gpu_driver import Function, GpuDriver
+from .progress import progress
 from .utils import MOST_BLOCKS
 
 _SOURCES: Final = Path(__file__).parent.parent / "kernels"
@@ -71,7 +72,12 @@ def compiled(
 ) -> bytes:
     """The code object of a source, which may include the kernels' headers: from the cache where that has it."""
     made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version)
-    return code_cache.get(made_of, lambda: driver.compile(source, name, headers(), options))
+
+    def compile_code() -> bytes:
+        with progress.compiling(name, driver.target):
+            return driver.compile(source, name, headers(), options)
+
+    return code_cache.get(made_of, compile_code)
 
 
 def _current_code(path: Path) -> bytes | None:
