@@ -19,7 +19,7 @@ GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build test test-full test-gpu hip-host compile generate check lint bench bench-gpu clean help
+.PHONY: build test test-full test-gpu hip-host compile generate check lint bench bench-gpu bench-model clean help
 
 build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -63,6 +63,10 @@ bench: $(VENV)/tallow.stamp  ## the CPU backend beside plain NumPy
 bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, onto the page in docs/; DEVICE and GPU_PYTHON as above
 	@$(ON_GPU) -m benchmarks.gpu run --device $(DEVICE) --output build/benchmarks
 	@$(ON_GPU) -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
+
+bench-model: $(GPU_NEEDS)  ## a decoder of GPT-2's size beside PyTorch, onto its page in docs/; DEVICE and GPU_PYTHON as above
+	@$(ON_GPU) -m benchmarks.model run --device $(DEVICE) --output build/benchmarks
+	@$(ON_GPU) -m benchmarks.model render build/benchmarks/model.json docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,6 @@ python -m benchmarks.gpu launches --device cuda:0
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
@@ -13,6 +12,8 @@ from time import perf_counter
 import numpy as np
 import tallow as tl
 from tallow.kernels.arguments import BINARY_CONTIGUOUS
+
+from .machine import without_garbage_collection
 
 OWN, USERS = "a kernel of tallow's own", "a user's kernel"
 
@@ -45,9 +46,7 @@ def measure(device: tl.Device) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collection():
         for _ in range(_ROUNDS):
             for name, call in calls.items():
                 device.synchronize()
@@ -55,6 +54,4 @@ def measure(device: tl.Device) -> dict[str, float]:
                 for _ in range(_LAUNCHES):
                     call()
                 times[name].append((perf_counter() - start) / _LAUNCHES)
-    finally:
-        gc.enable()
     return {name: median(found) for name, found in times.items()}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-import shutil
-import subprocess
-import traceback
 from collections.abc import Callable
-from datetime import UTC, datetime
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from . import sources, timing
+from . import machine, timing
 from .libraries import Data, Libraries
+from .machine import summary
 from .results import LIBRARIES, Measurement, Row
 from .work import Op, Work
 
@@ -32,7 +26,7 @@ def measure(op: Op, data: Data) -> Row:
         row.shape, row.nbytes, row.flops = work.shape, work.nbytes, work.flops
         _fill(row, work, data.libraries)
     except Exception as error:
-        row.failure = _summary(error)
+        row.failure = summary(error)
     if row.failure:
         # A row with a wrong result has no times, not even those of the libraries that are right.
         row.libraries = {name: Measurement(reason="not timed") for name in LIBRARIES}
@@ -70,7 +64,7 @@ def _right_calls(row: Row, work: Work, libraries: Libraries) -> tuple[dict[str, 
                     ours = found.clone() if work.output is not None else found
                 calls[name] = call
             except Exception as error:
-                problem = _summary(error)
+                problem = summary(error)
         row.libraries[name].reason = problem
         if problem:
             calls.pop(name, None)
@@ -90,37 +84,17 @@ def _result(work: Work, call: Callable[[], Any]) -> Any:
     return work.output
 
 
-def _summary(error: Exception) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {text} ({Path(frame.filename).name}:{frame.lineno})"
-
-
 def environment(libraries: Libraries, command: str) -> dict[str, str]:
     """What a reader has to know to repeat the run."""
-    properties = torch.cuda.get_device_properties(libraries.torch_device)
+    packages = ("tallow", "torch", "cupy", "numpy", "cuda.bindings")
+    return machine.described(command, gpu(libraries.torch_device), packages)
+
+
+def gpu(device: torch.device) -> dict[str, str]:
+    """What PyTorch and the driver say of a GPU."""
+    properties = torch.cuda.get_device_properties(device)
     return {
-        "command": command,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "GPU": f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB",
-        "driver": _driver(),
+        "driver": machine.driver(),
         "CUDA of PyTorch": str(torch.version.cuda),
-        "Python": platform.python_version(),
-        **{package: _version(package) for package in ("tallow", "torch", "cupy", "numpy", "cuda.bindings")},
-        "sources of tallow": f"{sources.checksum()} (python -m benchmarks.gpu sources)",
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return str(import_module(package).__version__)
-    except ImportError:
-        return "not installed"
-
-
-def _driver() -> str:
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return "unknown"
-    query = [program, "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
-    return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip() or "unknown"

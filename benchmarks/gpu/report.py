@@ -41,7 +41,7 @@ def page(results: Results, plot: str) -> str:
     parts = [
         _INTRODUCTION.format(command=f"    {results.environment.get('command', '')}"),
         *_failures(results),
-        _markdown(["", ""], results.environment.items()),
+        markdown(["", ""], results.environment.items()),
         "## The copy ceiling",
         _ceilings(results),
         "## What is slow",
@@ -77,7 +77,7 @@ def _failures(results: Results) -> list[str]:
     if not results.failures:
         return []
     rows = [[row.op, row.dtype, row.size, _cell(row.failure)] for row in results.failures]
-    return [f"## **{len(rows)} FAILED**", _markdown(["op", "dtype", "size", "what is wrong"], rows)]
+    return [f"## **{len(rows)} FAILED**", markdown(["op", "dtype", "size", "what is wrong"], rows)]
 
 
 def _ceilings(results: Results) -> str:
@@ -86,7 +86,7 @@ def _ceilings(results: Results) -> str:
         [bytes_text(nbytes), *(figure(rates.get(name)) for name in names)]
         for nbytes, rates in sorted(results.ceilings.items(), reverse=True)
     ]
-    return _markdown(["bytes copied", *(f"{name}, GB/s" for name in names)], rows)
+    return markdown(["bytes copied", *(f"{name}, GB/s" for name in names)], rows)
 
 
 def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
@@ -96,7 +96,7 @@ def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
         if slow:
             head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
             rows = [[row.op, row.dtype, *_both(row.ratio), *_device(row, *LIBRARIES)] for row in slow]
-            parts += [f"Below {SLOW_RATIO} of a peer at {size_text(elements)} elements:", _markdown(head, rows)]
+            parts += [f"Below {SLOW_RATIO} of a peer at {size_text(elements)} elements:", markdown(head, rows)]
         else:
             parts.append(f"At {size_text(elements)} elements no op is below {SLOW_RATIO} of a peer.")
     parts += _below_ceiling(results, sizes)
@@ -104,7 +104,7 @@ def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
     if slow_host:
         head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
         rows = [[row.op, row.dtype, *_both(row.host_ratio), *_on_host(row)] for row in slow_host]
-        parts += [f"Below {SLOW_RATIO} of a peer on the host, in small calls:", _markdown(head, rows)]
+        parts += [f"Below {SLOW_RATIO} of a peer on the host, in small calls:", markdown(head, rows)]
     return parts
 
 
@@ -120,7 +120,7 @@ def _below_ceiling(results: Results, sizes: Sequence[int]) -> list[str]:
         for share, row in slow
     ]
     title = f"Below {SLOW_SHARE} of the copy ceiling at {size_text(sizes[0])} elements:"
-    return [title, _markdown(["op", "dtype", *LIBRARIES.values()], rows)]
+    return [title, markdown(["op", "dtype", *LIBRARIES.values()], rows)]
 
 
 def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
@@ -134,7 +134,7 @@ def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
                 share = number(results.share(row), 2)
                 body.append([row.op, row.dtype, row.shape, figure(row.rate("tallow")), share, *peers])
         if body:
-            parts += [title, _markdown(head, body)]
+            parts += [title, markdown(head, body)]
     return parts
 
 
@@ -150,7 +150,7 @@ def _times(rows: Sequence[Row]) -> list[str]:
         for row in rows
     ]
     return (
-        ["Microseconds on the device; operands of this size stay in its cache.", _markdown(head, body)] if body else []
+        ["Microseconds on the device; operands of this size stay in its cache.", markdown(head, body)] if body else []
     )
 
 
@@ -165,7 +165,7 @@ def _host(rows: Sequence[Row]) -> list[str]:
     return [
         "## Host time of a small call",
         f"To enqueue one call at {rows[0].size} elements, without waiting for it. In the middle: {', '.join(words)}.",
-        _markdown(head, body),
+        markdown(head, body),
     ]
 
 
@@ -181,7 +181,7 @@ def _launches(launches: Mapping[str, float]) -> list[str]:
     return [
         "## Host time of a launch",
         "To enqueue one kernel with four arguments, packed and checked, without waiting for it.",
-        _markdown(["kernel", "us", "times tallow's own"], launch_rows(launches)),
+        markdown(["kernel", "us", "times tallow's own"], launch_rows(launches)),
     ]
 
 
@@ -198,7 +198,7 @@ def _loading(ways: Sequence[Loading]) -> list[str]:
     return [
         "## Loading a safetensors file",
         "From the page cache to the GPU, until it is all there; each way in a process of its own.",
-        _markdown(["way", "bytes", "GB/s", "of pinned", "growth of the host's memory, MiB"], rows),
+        markdown(["way", "bytes", "GB/s", "of pinned", "growth of the host's memory, MiB"], rows),
     ]
 
 
@@ -215,7 +215,7 @@ def _reasons(results: Results) -> list[str]:
     for (library, reason), names in where.items():
         ops = dict.fromkeys(names)
         rows.append([library, _cell(reason), ", ".join(ops) if len(ops) < 8 else f"{len(ops)} ops"])
-    return ["## What a dash means", _markdown(["library", "reason", "where"], rows)]
+    return ["## What a dash means", markdown(["library", "reason", "where"], rows)]
 
 
 def _slow_rows(rows: Iterable[Row]) -> list[Row]:
@@ -263,7 +263,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     """A table whose columns of numbers are set to the right."""
     body = [list(row) for row in rows]
     is_number = [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -13,6 +11,7 @@ from time import perf_counter
 import torch
 
 from .libraries import Libraries
+from .machine import without_garbage_collection
 
 Call = Callable[[], object]
 
@@ -40,7 +39,7 @@ class _Round:
 
 def device_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
     """The median time that one call of each library takes on the device. They take turns: clocks change with time."""
-    with _without_garbage_collection():
+    with without_garbage_collection():
         rounds = {name: _plan(call) for name, call in calls.items()}
         times: dict[str, list[float]] = {name: [] for name in calls}
         deadline = perf_counter() + _BUDGET * len(calls)
@@ -55,7 +54,7 @@ def device_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
 def host_seconds(calls: Mapping[str, Call]) -> dict[str, float]:
     """The median time that the host takes to enqueue one call of each library."""
     times: dict[str, list[float]] = {name: [] for name in calls}
-    with _without_garbage_collection():
+    with without_garbage_collection():
         for _ in range(_HOST_ROUNDS):
             for name, call in calls.items():
                 torch.cuda.synchronize()
@@ -110,13 +109,3 @@ def _measure(call: Call, plan: _Round) -> float:
     milliseconds: float = start.elapsed_time(end)
     # A division by the time follows, and events may not tell the shortest ones apart.
     return max(milliseconds / 1e3 / plan.launches, 1e-9)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

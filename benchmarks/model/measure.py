@@ -1,0 +1,164 @@
+"""Runs the ways: logits are compared first, and what is wrong is not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import tallow as tl
+from numpy.typing import NDArray
+
+from benchmarks.gpu.machine import described, summary, without_garbage_collection
+
+from .decoder import Decoder
+from .results import PHASES, TALLOW_GRAPH, TOLERANCES, TORCH_WAYS, Row
+from .ways import Call, Calls, Data, op_by_op, tallow_calls
+
+Logits = NDArray[np.float32]
+
+_MOST_ROUNDS, _LEAST_ROUNDS = 50, 5
+# Seconds on the rounds of a way, after which the least number of them is enough.
+_BUDGET = 0.4
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A device, and what there is beside tallow: `torch` is the module of PyTorch's ways, or None."""
+
+    device: tl.Device
+    gpu: dict[str, str]
+    torch: Any
+    without_torch: str
+    synchronize: Callable[[], object]
+    free: Callable[[], object]
+
+    def environment(self, command: str) -> dict[str, str]:
+        """What a reader has to know to repeat the run."""
+        return described(command, self.gpu, ("tallow", "torch", "triton", "numpy", "cuda.bindings"))
+
+
+def _without_torch() -> str:
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed"
+    return "" if torch.cuda.is_available() else f"PyTorch {torch.__version__} finds no GPU"
+
+
+@contextmanager
+def opened(label: str) -> Iterator[Machine]:
+    """Open a device for all ways that it has."""
+    device = tl.Device.parse(label)
+    alone = Machine(
+        device, {"device": device.label}, None, "PyTorch is timed on GPUs alone", device.synchronize, lambda: None
+    )
+    if device.backend == "cpu":
+        yield alone
+        return
+    reason = _without_torch()
+    if reason:
+        yield replace(alone, without_torch=reason)
+        return
+    import torch
+
+    from benchmarks.gpu.libraries import open_libraries
+    from benchmarks.gpu.measure import gpu
+
+    from . import torch_ways
+
+    with open_libraries(label) as libraries:
+        found = gpu(libraries.torch_device)
+        yield Machine(device, found, torch_ways, "", torch.cuda.synchronize, libraries.free)
+
+
+def measure(machine: Machine, data: Data, dtype: str, ways: Sequence[str], report: Callable[[Row], None]) -> None:
+    """Check and time the ways on data; whatever goes wrong with one is noted in its rows, and the others go on."""
+    batch = data.prompt.shape[0]
+    rows = {way: [Row(phase, way, dtype, batch) for phase in PHASES] for way in ways}
+    expected = _reference(machine, data)
+    calls: dict[str, Calls] = {}
+    for way in ways:
+        missing = _missing(machine, way)
+        if missing:
+            _note(rows[way], missing, failed=False)
+            continue
+        try:
+            made = machine.torch.torch_calls(way, data) if way in TORCH_WAYS else tallow_calls(way, data)
+            # In this order: a decode step reads what the prefill has put into the cache.
+            for call, row, logits in zip(made, rows[way], expected, strict=True):
+                row.difference = _difference(_as_numpy(call()), logits)
+                if not row.difference <= TOLERANCES[dtype]:
+                    _note([row], f"logits differ by {row.difference:.3g} of their size", failed=True)
+            calls[way] = made
+        except Exception as error:
+            _note(rows[way], summary(error), failed=True)
+    for number in range(len(PHASES)):
+        right = {way: made[number] for way, made in calls.items() if not rows[way][number].reason}
+        _time(machine, right, {way: rows[way][number] for way in right})
+        for way in ways:
+            report(rows[way][number])
+
+
+def _missing(machine: Machine, way: str) -> str:
+    """Why a way is not there; empty where it is."""
+    if way in TORCH_WAYS:
+        return machine.without_torch
+    if way == TALLOW_GRAPH and machine.device.backend == "cpu":
+        return "a graph is a GPU's"
+    return "this tallow has no graphs" if way == TALLOW_GRAPH and not hasattr(tl, "Graph") else ""
+
+
+def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:
+    if machine.torch is not None:
+        calls = machine.torch.exact_calls(data)
+    else:
+        exact = data.to(tl.Device.cpu(), "f32")
+        calls = op_by_op(Decoder(exact.config, exact.weights), exact)
+    return _as_numpy(calls.prefill()), _as_numpy(calls.decode())
+
+
+def _time(machine: Machine, calls: Mapping[str, Call], rows: Mapping[str, Row]) -> None:
+    """Wall time and host time of calls that take turns, since clocks change with time; then a trace of each."""
+    walls: dict[str, list[float]] = {way: [] for way in calls}
+    hosts: dict[str, list[float]] = {way: [] for way in calls}
+    deadline = perf_counter() + _BUDGET * len(calls)
+    with without_garbage_collection():
+        for number in range(_MOST_ROUNDS):
+            if number >= _LEAST_ROUNDS and perf_counter() > deadline:
+                break
+            for way, call in calls.items():
+                machine.synchronize()
+                start = perf_counter()
+                call()
+                returned = perf_counter()
+                machine.synchronize()
+                walls[way].append(perf_counter() - start)
+                hosts[way].append(returned - start)
+    for way, call in calls.items():
+        rows[way].wall_seconds, rows[way].host_seconds = median(walls[way]), median(hosts[way])
+        if machine.torch is not None:
+            try:
+                rows[way].gpu_seconds, rows[way].launches = machine.torch.trace(call)
+            except Exception as error:
+                rows[way].reason = f"no trace: {summary(error)}"
+
+
+def _difference(found: Logits, expected: Logits) -> float:
+    return float(np.sqrt(np.mean((found - expected) ** 2) / np.mean(expected**2)))
+
+
+def _as_numpy(logits: Any) -> Logits:
+    if isinstance(logits, tl.Tensor):
+        return logits.to_dtype("f32").numpy()
+    array: Logits = logits.float().cpu().numpy()
+    return array
+
+
+def _note(rows: Sequence[Row], reason: str, *, failed: bool) -> None:
+    for row in rows:
+        row.reason, row.failed = reason, failed

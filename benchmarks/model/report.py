@@ -1,0 +1,102 @@
+"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+
+from __future__ import annotations
+
+from benchmarks.gpu.report import markdown
+from benchmarks.gpu.table import number
+
+from .results import PHASES, TALLOW, Results, Row
+
+_INTRODUCTION = """\
+# A decoder on a GPU
+
+A decoder of GPT-2's size ([decoder.py](../benchmarks/model/decoder.py): 12 layers, width 768, 12 heads, a vocabulary of
+50,257 and a context of 1,152) beside the same one in PyTorch, with the same weights, in one run. No figure in this page
+is written by hand: they show what this command measured:
+
+{command}
+
+- Prefill reads a prompt of {prompt} tokens and gives the logits of the next one; decode reads one token behind it. Keys
+  and values are written into a cache in place.
+- "Wall" is the time from a call to the end of its work on the GPU, "host" until the call returns, each the median of
+  several rounds, in which the ways take turns. "GPU" is what its kernels and copies take together, "launches" how many
+  they are, as CUPTI tells.
+- "Same ops" is written with the ops of tallow's decoder. "Fused ops" has PyTorch's layer_norm, linear and
+  scaled_dot_product_attention. "Compiled" is that through torch.compile(dynamic=False). In a graph a decode step reads
+  its position from the device, looks at the whole cache and masks what is behind.
+- Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
+  share of that of the logits. What is wrong has no times and stands at the top.
+"""
+_HEAD = ["dtype", "batch", "way", "wall, ms", "of tallow's", "GPU, ms", "launches", "host, ms", "difference"]
+HEAD = (
+    f"{'phase':<8} {'dtype':<5} {'b':>3}  {'way':<26} {'wall, ms':>9} {'GPU, ms':>9} {'launches':>9}"
+    f" {'host, ms':>9} {'difference':>10}"
+)
+
+
+def page(results: Results) -> str:
+    """The page, in Markdown."""
+    command = f"    {results.environment.get('command', '')}"
+    parts = [
+        _INTRODUCTION.format(command=command, prompt=f"{results.prompt:,}"),
+        *_failures(results),
+        markdown(["", ""], results.environment.items()),
+    ]
+    for phase in PHASES:
+        rows = [row for row in results.rows if row.phase == phase and row.wall_seconds is not None]
+        if rows:
+            parts += [f"## {phase.capitalize()}", markdown(_HEAD, [cells(row, results) for row in rows])]
+    missing = {(row.way, row.reason): None for row in results.rows if row.reason and not row.failed}
+    if missing:
+        body = [[way, _cell(reason)] for way, reason in missing]
+        parts += ["## What is missing", markdown(["way", "reason"], body)]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def cells(row: Row, results: Results) -> list[str]:
+    """A row of the table."""
+    first = next((each for each in results.rows if each.way == TALLOW and _case(each) == _case(row)), None)
+    ratio = None
+    if first is not None and first.wall_seconds and row.wall_seconds is not None:
+        ratio = row.wall_seconds / first.wall_seconds
+    return [
+        row.dtype,
+        str(row.batch),
+        row.way,
+        _milliseconds(row.wall_seconds),
+        number(ratio, 2),
+        _milliseconds(row.gpu_seconds),
+        number(row.launches, 0),
+        _milliseconds(row.host_seconds),
+        number(row.difference, 4),
+    ]
+
+
+def line(row: Row) -> str:
+    """A row in the terminal."""
+    name = f"{row.phase:<8} {row.dtype:<5} {row.batch:>3}  {row.way:<26}"
+    if row.failed:
+        return f"{name} FAILED  {row.reason}"
+    return (
+        f"{name} {_milliseconds(row.wall_seconds):>9} {_milliseconds(row.gpu_seconds):>9} {number(row.launches, 0):>9}"
+        f" {_milliseconds(row.host_seconds):>9} {number(row.difference, 4):>10}  {row.reason}"
+    ).rstrip()
+
+
+def _failures(results: Results) -> list[str]:
+    if not results.failures:
+        return []
+    rows = [[row.phase, row.dtype, str(row.batch), row.way, _cell(row.reason)] for row in results.failures]
+    return [f"## **{len(rows)} FAILED**", markdown(["phase", "dtype", "batch", "way", "what is wrong"], rows)]
+
+
+def _case(row: Row) -> tuple[str, str, int]:
+    return row.phase, row.dtype, row.batch
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return number(None if seconds is None else seconds * 1e3, 2)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,109 @@
+"""PyTorch's ways, on tallow's memory; and what PyTorch's profiler says of any way. Imports torch."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.dlpack import from_dlpack
+
+from . import ways
+from .results import COMPILED, FUSED, FUSED_GRAPH, SAME_OPS
+from .torch_decoder import Fused, SameOps, TorchDecoder
+from .ways import Call, Calls
+from .weights import Config
+
+_TRACED_CALLS = 3
+_ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
+
+
+@dataclass(frozen=True)
+class TorchData:
+    """`ways.Data` as tensors of PyTorch."""
+
+    config: Config
+    weights: Mapping[str, torch.Tensor]
+    prompt: torch.Tensor
+    token: torch.Tensor
+    position: torch.Tensor
+
+    @classmethod
+    def of(cls, data: ways.Data, dtype: torch.dtype | None = None) -> TorchData:
+        """The same memory, or with a dtype a copy of the weights in that."""
+        weights = {name: from_dlpack(tensor) for name, tensor in data.weights.items()}
+        if dtype is not None:
+            weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
+        return cls(data.config, weights, *(from_dlpack(x) for x in (data.prompt, data.token, data.position)))
+
+
+def torch_calls(way: str, data: ways.Data) -> Calls:
+    """The calls of one of PyTorch's ways."""
+    shared = TorchData.of(data)
+    if way == SAME_OPS:
+        return ways.op_by_op(SameOps(shared.config, shared.weights), shared)
+    fused = Fused(shared.config, shared.weights)
+    if way == FUSED:
+        return ways.op_by_op(fused, shared)
+    if way == FUSED_GRAPH:
+        return ways.captured(fused, shared, _in_graph)
+    assert way == COMPILED
+    return ways.captured(_Compiled(fused), shared, _in_graph)
+
+
+class _Compiled:
+    """A decoder whose two calls are compiled for their shapes."""
+
+    def __init__(self, decoder: TorchDecoder) -> None:
+        self.new_cache = decoder.new_cache
+        self.prefill = torch.compile(decoder.prefill, dynamic=False)
+        self.decode_at = torch.compile(decoder.decode_at, dynamic=False)
+
+
+def _in_graph(call: Call) -> Call:
+    # What is compiled and chosen at the first calls is none of a graph's work; they run beside the current stream, as
+    # PyTorch's documentation wants it.
+    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    current.wait_stream(stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = call()
+
+    def replay() -> torch.Tensor:
+        graph.replay()
+        return logits
+
+    return replay
+
+
+def exact_calls(data: ways.Data) -> Calls:
+    """Calls that compute in f32."""
+    exact = TorchData.of(data, torch.float32)
+    return ways.op_by_op(Fused(exact.config, exact.weights), exact)
+
+
+def trace(call: Call) -> tuple[float, int]:
+    """The seconds that the kernels and copies of a call take on the GPU, and how many they are.
+
+    CUPTI tells PyTorch's profiler of everything that the process runs there, tallow's kernels and those of a graph too.
+    """
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(_TRACED_CALLS):
+            call()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(file))
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+    found = [event["dur"] for event in events if event.get("cat") in _ON_GPU]
+    return sum(found) / 1e6 / _TRACED_CALLS, round(len(found) / _TRACED_CALLS)
