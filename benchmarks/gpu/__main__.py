@@ -31,6 +31,7 @@ def main() -> None:
     python -m benchmarks.gpu run --output build/benchmarks
     python -m benchmarks.gpu run --only 'sum|gather' --size 28 --dtype f16
     python -m benchmarks.gpu launches
+    python -m benchmarks.gpu starts
     python -m benchmarks.gpu render build/benchmarks/benchmarks.json docs
     python -m benchmarks.gpu sources
     """  # noqa: D301 -- \b is the character that click reads
@@ -73,7 +74,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
     python -m benchmarks.gpu run --only '^unary/' --size 28 --size 10
     """  # noqa: D301 -- \b is the character that click reads
     try:
-        from . import launches, loading
+        from . import launches, loading, starting
         from .libraries import NoDevice, open_libraries
         from .measure import environment
         from .ops import OPS
@@ -91,6 +92,7 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
             _measure_all(libraries, ops, exponents, dtypes, results, output)
             if not only:
                 results.launches = launches.measure(libraries.device)
+                results.starts = starting.measure(device)
                 click.echo("loading a safetensors file", err=True)
                 results.loading = loading.measure(device)
     except NoDevice as error:
@@ -157,6 +159,23 @@ def print_launches(device: str) -> None:
 
     for name, taken, ratio in report.launch_rows(launches.measure(tallow.Device.parse(device))):
         click.echo(f"{name:24} {taken:>8} us   {ratio} times tallow's own")
+
+
+@main.command("starts")
+@click.option("--device", default="cuda:0", show_default=True, help="The device, as tallow labels it.")
+def print_starts(device: str) -> None:
+    """Time a program of eight kernels from its start to its end, with an empty cache and a full one. No PyTorch needed.
+
+    Code objects that `opgen compile` has built are used before any cache.
+
+    \b
+    python -m benchmarks.gpu starts --device cuda:0
+    """  # noqa: D301 -- \b is the character that click reads
+    from . import starting
+
+    head, rows = report.start_table(starting.measure(device))
+    for line in (head, *rows):
+        click.echo("  ".join(f"{cell:>22}" for cell in line))
 
 
 @main.command()

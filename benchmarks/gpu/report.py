@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from .results import LIBRARIES, PEERS, Loading, Results, Row, bytes_text, size_text
+from .results import LIBRARIES, PEERS, Loading, Results, Row, Start, bytes_text, size_text
 from .table import figure, micros, number
 
 # Below these an op is named as slow: beside a peer, and beside a copy of as many elements.
@@ -54,6 +54,7 @@ def page(results: Results, plot: str) -> str:
         tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
         parts += [f"## {size_text(elements)} elements", *tables]
     parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
+    parts += _starts(results.starts)
     parts += _launches(results.launches)
     parts += _loading(results.loading)
     parts += _reasons(results)
@@ -175,6 +176,30 @@ def launch_rows(launches: Mapping[str, float]) -> list[list[str]]:
     return [[name, micros(seconds), number(seconds / own, 2)] for name, seconds in launches.items()]
 
 
+def start_table(starts: Sequence[Start]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of a table in milliseconds: the whole process, and its phases."""
+    phases = list(dict.fromkeys(phase for start in starts for phase in start.phases))
+    rows = [
+        [
+            start.way,
+            _cell(start.reason) or _millis(start.seconds),
+            *(_millis(start.phases.get(name)) for name in phases),
+        ]
+        for start in starts
+    ]
+    return ["way", "process, ms", *(f"{name}, ms" for name in phases)], rows
+
+
+def _starts(starts: Sequence[Start]) -> list[str]:
+    if not starts:
+        return []
+    return [
+        "## First results",
+        "A program of eight kernels, in a process of its own: from its start to its end, and the phases between.",
+        markdown(*start_table(starts)),
+    ]
+
+
 def _launches(launches: Mapping[str, float]) -> list[str]:
     if not launches:
         return []
@@ -257,6 +282,10 @@ def _name(row: Row) -> str:
 def _ratios(row: Row) -> str:
     ratios = ((title, row.ratio(peer)) for peer, title in PEERS.items())
     return ", ".join(f"{ratio:.2f} of {title}" for title, ratio in ratios if ratio is not None)
+
+
+def _millis(seconds: float | None) -> str:
+    return number(None if seconds is None else seconds * 1e3, 0)
 
 
 def _cell(text: str) -> str:

@@ -79,6 +79,16 @@ class Loading:
 
 
 @dataclass
+class Start:
+    """One way to start a small program: seconds of the whole process and of its phases, or why there are none."""
+
+    way: str
+    seconds: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass
 class Results:
     """A whole run."""
 
@@ -90,6 +100,8 @@ class Results:
     loading: list[Loading] = field(default_factory=list)
     # Seconds on the host for a launch, by whose kernel it is: tallow's own is the first.
     launches: dict[str, float] = field(default_factory=dict)
+    # A small program from its start to its end.
+    starts: list[Start] = field(default_factory=list)
 
     def ceiling(self, row: Row) -> float | None:
         """GB/s of the best copy of as many elements of the row's dtype."""
@@ -116,9 +128,8 @@ class Results:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         ceilings = {int(nbytes): rates for nbytes, rates in found["ceilings"].items()}
         rows = [_row(row) for row in found["rows"]]
-        return cls(
-            found["environment"], ceilings, rows, [Loading(**way) for way in found["loading"]], found["launches"]
-        )
+        loading, starts = [Loading(**way) for way in found["loading"]], [Start(**way) for way in found["starts"]]
+        return cls(found["environment"], ceilings, rows, loading, found["launches"], starts)
 
 
 def bytes_text(nbytes: int) -> str:

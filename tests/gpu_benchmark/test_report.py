@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.gpu import plot, report, sources, table
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.results import Loading, Measurement, Results, Row, bytes_text, size_text
+from benchmarks.gpu.results import Loading, Measurement, Results, Row, Start, bytes_text, size_text
 
 LARGE, SMALL = 1 << 28, 1 << 10
 GIB = 1 << 30
@@ -169,6 +169,16 @@ def test_page_shows_what_a_launch_costs_the_host(results: Results, tmp_path: Pat
     assert Results.read(tmp_path / "results.json").launches == results.launches
     rows = "| tallow's | 2.00 | 1.00 |\n| a user's | 2.30 | 1.15 |"
     assert rows in section(report.page(results, "x.svg"), "Host time of a launch")
+
+
+def test_page_shows_what_first_results_take(results: Results, tmp_path: Path) -> None:
+    assert "First results" not in report.page(results, "x.svg")
+    phases = {"import of tallow": 0.04, "eight kernels": 0.5}
+    results.starts = [Start("with an empty cache", 0.9, phases), Start("with a full cache", reason="it | failed")]
+    results.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json").starts == results.starts
+    rows = "| with an empty cache | 900 | 40 | 500 |\n| with a full cache | it \\| failed | – | – |"
+    assert rows in section(report.page(results, "x.svg"), "First results")
 
 
 def test_a_wrong_result_stands_at_the_top_and_nowhere_else(results: Results) -> None:

@@ -1,0 +1,50 @@
+"""How long a small program of eight kernels takes from its start to its result, with kernels compiled and not.
+
+python -m benchmarks.gpu starts --device cuda:0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from statistics import median
+from time import perf_counter
+
+from .results import Start
+
+_ROUNDS = 5
+# Code objects that `opgen compile` built are used before any cache.
+EMPTY, FULL = "with an empty cache", "with a full cache"
+
+
+def measure(device: str) -> list[Start]:
+    """Every way on a device, as tallow labels it: the medians of several processes."""
+    starts: dict[str, list[Start]] = {EMPTY: [], FULL: []}
+    for _ in range(_ROUNDS):
+        with tempfile.TemporaryDirectory() as cache:
+            for way, found in starts.items():
+                found.append(_in_a_process(way, device, cache))
+    return [_middle(found) for found in starts.values()]
+
+
+def _in_a_process(way: str, device: str, cache: str) -> Start:
+    begin = perf_counter()
+    command = [sys.executable, "-m", "benchmarks.gpu.small_program", device]
+    done = subprocess.run(
+        command, env=os.environ | {"TALLOW_CACHE": cache}, capture_output=True, text=True, check=False
+    )
+    taken = perf_counter() - begin
+    if done.returncode:
+        return Start(way, reason=done.stderr.strip().splitlines()[-1])
+    return Start(way, taken, json.loads(done.stdout))
+
+
+def _middle(starts: list[Start]) -> Start:
+    failed = next((start for start in starts if start.reason), None)
+    if failed is not None:
+        return failed
+    phases = {name: median(start.phases[name] for start in starts) for name in starts[0].phases}
+    return Start(starts[0].way, median(start.seconds or 0.0 for start in starts), phases)
