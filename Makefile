@@ -19,7 +19,7 @@ GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build test test-full test-gpu hip-host compile generate check lint bench bench-gpu bench-model clean help
+.PHONY: build test test-full test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
 
 build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -42,6 +42,9 @@ hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host
 	@tests/hip_host/build.sh build/hip_host
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/python tests/hip_host/precompile.py
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/python tests/hip_host/precompile.py
+
+wheel: compile  ## a wheel of tallow with those kernels, in build/wheel
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel ./generated
 
 compile: generate  ## compile the kernels for every target whose compiler is installed
 	@$(BIN)/opgen compile
