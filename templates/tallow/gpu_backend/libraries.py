@@ -19,11 +19,15 @@ class Blas(Protocol):
         """
 
 
-class Images(Protocol):
-    """Convolution and pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
+class Convolution(Protocol):
+    """Convolution of images in NCHW. What the library refuses returns False, and nothing is written."""
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution of contiguous operands. Raises LibraryError."""
+
+
+class Pooling(Protocol):
+    """Pooling of images in NCHW. What the library refuses returns False, and nothing is written."""
 
     def avg_pool2d(
         self,

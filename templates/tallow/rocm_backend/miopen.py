@@ -74,7 +74,7 @@ def _load() -> ctypes.CDLL | None:
 
 
 class Miopen(HipResource):
-    """A handle of MIOpen, of one device and stream: see `libraries.Images`. Raises LibraryError."""
+    """A handle of MIOpen, of one device and stream: see `libraries.Convolution` and `Pooling`. Raises LibraryError."""
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:

@@ -17,7 +17,7 @@ from .matmul import multiply
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..libraries import Blas, Images
+    from ..libraries import Blas, Convolution
     from ..storage import GpuStorage
 
 # With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
@@ -38,7 +38,7 @@ class _Window(NamedTuple):
     result: Pair
 
 
-def by_library(library: Images, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
+def by_library(library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
     """The convolution of (b, c, h, w) by a library of images; None where there is nothing to do or it refuses."""
     if 0 in (*x.shape, *kernel.shape, *params.out_dims):
         return None

@@ -16,7 +16,7 @@ from .geometry import LIMIT, Dims, Part, divisor, merged, packed_block, parts, p
 from .operand import Operand, dense
 
 if TYPE_CHECKING:
-    from ..libraries import Images
+    from ..libraries import Pooling
     from ..storage import GpuStorage
 
 Pair = tuple[int, int]
@@ -28,7 +28,7 @@ _MOST_ROWS: Final = 16
 _BUSY_THREADS: Final = 1 << 17
 
 
-def avg_pool2d_by_library(library: Images, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage | None:
+def avg_pool2d_by_library(library: Pooling, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage | None:
     """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
     if x.layout.elem_count == 0:
         return None

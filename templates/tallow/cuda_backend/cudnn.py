@@ -1,0 +1,137 @@
+"""Convolution by cuDNN, through nvidia-cudnn-frontend."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from ..conv import ParamsConv2D
+from ..dtype import DType
+from ..error import OutOfMemory
+from ..gpu_backend.error import LibraryError
+from ..gpu_backend.release import release_with
+from ..gpu_backend.storage.slice import Slice
+from ..shape import Shape
+from .context import Context
+
+if TYPE_CHECKING:
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
+
+_ADVICE: Final = "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
+
+# cuDNN's names of the dtypes.
+_NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
+# What marks an algorithm whose result is none of ours: its bits vary from run to run, it spreads an infinity to where
+# none is, or it rounds what it is given or adds up.
+_REFUSED: Final = ("NONDETERMINISTIC", "WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+# Tensor cores multiply an f32 as a TF32.
+_REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
+# The tensors of a plan.
+_SOURCE, _KERNEL, _RESULT = 1, 2, 3
+# A plan takes milliseconds to make, and memory to keep.
+_MOST_PLANS: Final = 256
+
+
+class _Plan(NamedTuple):
+    """How cuDNN does a convolution, and the bytes of workspace that this takes."""
+
+    graph: Any
+    nbytes: int
+
+
+class CuDnn:
+    """A handle of cuDNN, of one device and stream: see `libraries.Convolution`. Raises LibraryError."""
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """CuDNN on the stream of a driver; None where its frontend or the library is missing."""
+        try:
+            import cudnn
+
+            cudnn.backend_version()
+        # The frontend raises a RuntimeError where it does not find the library.
+        except (ImportError, OSError, RuntimeError):
+            return None
+        return cls(cudnn, driver.device, driver.stream, allocator)
+
+    def __init__(self, library: Any, context: Context, stream: int, allocator: CachingAllocator) -> None:
+        self._library = library
+        self._context = context
+        self._allocator = allocator
+        # A handle serves one thread at a time.
+        self._lock = threading.Lock()
+        # None of those that cuDNN does not take, or only in a way that is refused.
+        self._plans: dict[tuple[DType, ParamsConv2D], _Plan | None] = {}
+        with context.activated():
+            handle = self._handle = self._call("create_handle", library.create_handle)
+            release_with(self, _destroy, library, context, handle)
+            self._call("set_stream", library.set_stream, handle=handle, stream=stream)
+
+    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
+        """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
+        with self._lock, self._context.activated():
+            plan = self._plan(dtype, params)
+            if plan is None:
+                return False
+            try:
+                # The next owner of the workspace works after this in the stream.
+                workspace = Slice(self._allocator, plan.nbytes)
+            except OutOfMemory:
+                return False
+            addresses = {_SOURCE: source, _KERNEL: kernel, _RESULT: result}
+            self._call("execute", plan.graph.execute, addresses, workspace.address, self._handle)
+        return True
+
+    def _plan(self, dtype: DType, params: ParamsConv2D) -> _Plan | None:
+        key = dtype, params
+        if key not in self._plans:
+            if len(self._plans) == _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = self._call("graph", self._new_plan, dtype, params)
+        return self._plans[key]
+
+    def _new_plan(self, dtype: DType, params: ParamsConv2D) -> _Plan | None:
+        library = self._library
+        kind, sums = getattr(library.data_type, _NAMES[dtype]), library.data_type.FLOAT
+        try:
+            graph = library.pygraph(
+                io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums, handle=self._handle
+            )
+            source, kernel = [
+                graph.tensor(name=str(uid), dim=[*dims], stride=_strides(dims), data_type=kind, uid=uid)
+                for uid, dims in ((_SOURCE, params.input_dims), (_KERNEL, params.kernel_dims))
+            ]
+            steps = {name: [getattr(params, name)] * 2 for name in ("padding", "stride", "dilation")}
+            result = graph.conv_fprop(image=source, weight=kernel, **steps)
+            result.set_output(True).set_data_type(kind).set_uid(_RESULT)
+            result.set_dim([*params.out_dims]).set_stride(_strides(params.out_dims))
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
+            refused = _REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED
+            graph.deselect_numeric_notes([getattr(library.numerical_note, name) for name in refused])
+            graph.check_support()
+            graph.build_plans()
+            return _Plan(graph, graph.get_workspace_size())
+        except library.cudnnGraphNotSupportedError:
+            return None
+
+    def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        # What the frontend raises of its own are these.
+        except (RuntimeError, ValueError) as error:
+            raise LibraryError(f"cudnn {name}", str(error), _ADVICE) from error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _strides(dims: tuple[int, ...]) -> list[int]:
+    return [*Shape._trusted(dims).contiguous_strides()]
+
+
+def _destroy(library: Any, context: Context, handle: Any) -> None:
+    with context.activated():
+        library.destroy_handle(handle)

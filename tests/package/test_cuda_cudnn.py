@@ -1,0 +1,203 @@
+"""Convolution by cuDNN: what is passed to its frontend, and what comes of it where it refuses, fails or is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from tallow.conv import ParamsConv2D
+from tallow.dtype import DType
+from tallow.error import OutOfMemory
+
+pytest.importorskip("cuda.bindings")
+
+from tallow.cuda_backend import cudnn
+from tallow.cuda_backend.cudnn import CuDnn
+from tallow.gpu_backend.error import LibraryError
+
+SIZES = {"b_size": 2, "i_h": 8, "i_w": 9, "k_h": 3, "k_w": 2, "c_out": 5, "c_in": 4}
+PARAMS = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
+
+
+class Context:
+    """A context that knows whether it is current."""
+
+    label = "cuda:0"
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    @contextlib.contextmanager
+    def activated(self):
+        self.depth += 1
+        yield
+        self.depth -= 1
+
+
+class Allocator:
+    """Gives memory away at one address, as much as it has."""
+
+    def __init__(self) -> None:
+        self.room = 1 << 20
+        self.released: list[tuple[int, int]] = []
+
+    def allocate(self, nbytes):
+        if nbytes > self.room:
+            raise OutOfMemory("cuda", nbytes)
+        return 4096, nbytes
+
+    def release(self, address, size):
+        self.released.append((address, size))
+
+
+class NotSupported(Exception):
+    """As the frontend's."""
+
+
+class Recorder:
+    """Answers any call with itself, and notes it."""
+
+    def __init__(self, library) -> None:
+        self.library = library
+
+    def __getattr__(self, name):
+        def call(*arguments, **options):
+            self.library.note(name, *arguments, **options)
+            return 64 if name == "get_workspace_size" else self
+
+        return call
+
+
+class Library(ModuleType):
+    """The frontend: what it is called with, in the context of the device."""
+
+    cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - the frontend's own name
+    data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float")
+    heur_mode = SimpleNamespace(A="A", FALLBACK="fallback")
+    numerical_note = SimpleNamespace(
+        **{name: name for name in (*cudnn._REFUSED_OF_F32, "STRICT_NAN_PROP")},
+    )
+
+    def __init__(self, context: Context) -> None:
+        super().__init__("cudnn")
+        self.context = context
+        self.calls: list[tuple] = []
+        self.failing: dict[str, Exception] = {}
+
+    def note(self, name, /, *arguments, **options):
+        assert self.context.depth or name == "backend_version"
+        self.calls.append((name, *arguments, *options.items()))
+        if name in self.failing:
+            raise self.failing[name]
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*arguments, **options):
+            self.note(name, *arguments, **options)
+            return {"create_handle": 77, "pygraph": Recorder(self)}.get(name)
+
+        return call
+
+    def named(self, name):
+        return [call[1:] for call in self.calls if call[0] == name]
+
+
+@pytest.fixture
+def context():
+    return Context()
+
+
+@pytest.fixture
+def library(context, monkeypatch):
+    library = Library(context)
+    monkeypatch.setitem(sys.modules, "cudnn", library)
+    return library
+
+
+@pytest.fixture
+def allocator():
+    return Allocator()
+
+
+@pytest.fixture
+def opened(context, library, allocator):
+    return CuDnn.open(SimpleNamespace(device=context, stream=1234), allocator)
+
+
+def test_a_handle_is_given_the_stream_and_given_back(library, context, allocator):
+    opened = CuDnn.open(SimpleNamespace(device=context, stream=1234), allocator)
+    assert library.named("create_handle") == [()]
+    assert library.named("set_stream") == [(("handle", 77), ("stream", 1234))]
+    del opened
+    gc.collect()
+    assert library.named("destroy_handle") == [(77,)]
+
+
+def test_a_convolution_is_planned_once_and_run_each_time(opened, library, allocator):
+    for result in (300, 301):
+        assert opened.conv2d(DType.BF16, PARAMS, 100, 200, result)
+    assert len(library.named("build_plans")) == 1
+    assert library.named("conv_fprop")[0][2:] == (("padding", [1, 1]), ("stride", [2, 2]), ("dilation", [1, 1]))
+    assert [dict(options)["dim"] for options in library.named("tensor")] == [[2, 4, 8, 9], [5, 4, 3, 2]]
+    assert library.named("set_dim") == [([2, 5, 4, 5],)]
+    assert library.named("set_stride") == [([100, 20, 5, 1],)]
+    assert library.named("execute") == [({1: 100, 2: 200, 3: result}, 4096, 77) for result in (300, 301)]
+    assert allocator.released == [(4096, 64)] * 2
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
+def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(opened, library, dtype):
+    assert opened.conv2d(dtype, PARAMS, 100, 200, 300)
+    options = dict(library.named("pygraph")[0])
+    assert options["compute_data_type"] == options["intermediate_data_type"] == "float"
+    (refused,) = library.named("deselect_numeric_notes")[0]
+    assert {"NONDETERMINISTIC", "WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION"} <= {*refused}
+    # With f32, tensor cores round to TF32.
+    assert ("TENSOR_CORE" in refused) == (dtype is DType.F32)
+
+
+@pytest.mark.parametrize("call", ["build_operation_graph", "create_execution_plans", "check_support", "build_plans"])
+def test_what_cudnn_does_not_take_is_handed_on_and_not_asked_again(opened, library, call):
+    library.failing[call] = NotSupported("no engine")
+    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert len(library.named("pygraph")) == 1
+    library.failing.clear()
+    assert opened.conv2d(DType.F32, PARAMS, 100, 200, 300)
+
+
+def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, allocator):
+    allocator.room = 1
+    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert not library.named("execute")
+
+
+@pytest.mark.parametrize("call", ["pygraph", "execute"])
+def test_a_failure_names_the_library_and_leaves_it_usable(opened, library, call):
+    library.failing[call] = RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+    with pytest.raises(LibraryError, match=r"^cudnn \w+: CUDNN_STATUS_EXECUTION_FAILED; tallow needs cuDNN 9"):
+        opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    library.failing.clear()
+    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+
+
+def test_plans_do_not_pile_up(opened, monkeypatch):
+    monkeypatch.setattr(cudnn, "_MOST_PLANS", 2)
+    for size in range(3, 8):
+        assert opened.conv2d(
+            DType.F16, ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1), 1, 2, 3
+        )
+    assert [params.i_h for _, params in opened._plans] == [6, 7]
+
+
+def test_without_the_library_there_is_none(library, context, allocator, monkeypatch):
+    driver = SimpleNamespace(device=context, stream=0)
+    library.failing["backend_version"] = RuntimeError("Unable to find symbol cudnnGetVersion")
+    assert CuDnn.open(driver, allocator) is None
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    assert CuDnn.open(driver, allocator) is None
