@@ -15,7 +15,7 @@ from torch.utils.dlpack import from_dlpack
 from . import ways
 from .results import COMPILED, FUSED, FUSED_GRAPH, SAME_OPS
 from .torch_decoder import Fused, SameOps, TorchDecoder
-from .ways import Call, Calls
+from .ways import Call, Calls, Replay
 from .weights import Config
 
 _TRACED_CALLS = 3
@@ -77,12 +77,7 @@ def _in_graph(call: Call) -> Call:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         logits = call()
-
-    def replay() -> torch.Tensor:
-        graph.replay()
-        return logits
-
-    return replay
+    return Replay(graph, logits, call)
 
 
 def exact_calls(data: ways.Data) -> Calls:

@@ -50,6 +50,18 @@ class Data:
         return Data(self.config, weights, *(x.to(device) for x in (self.prompt, self.token, self.position)))
 
 
+class Replay:
+    """A call of a graph. It keeps the call that was captured, since the graph reads and writes the tensors of that."""
+
+    def __init__(self, graph: Any, logits: Any, captured: Call) -> None:
+        self._graph, self._logits, self._captured = graph, logits, captured
+
+    def __call__(self) -> Any:
+        """The logits, which the next replay overwrites."""
+        self._graph.replay()
+        return self._logits
+
+
 def op_by_op(decoder: Any, data: Any) -> Calls:
     """Each call launches op after op. Serves tallow's decoder and PyTorch's alike."""
     batch, count = data.prompt.shape
@@ -85,9 +97,4 @@ def _in_graph(call: Call) -> Call:
     graph = tl.Graph(device)
     with graph.capture():
         logits = call()
-
-    def replay() -> tl.Tensor:
-        graph.replay()
-        return logits
-
-    return replay
+    return Replay(graph, logits, call)
