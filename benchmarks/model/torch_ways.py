@@ -101,4 +101,6 @@ def trace(call: Call) -> tuple[float, int]:
         profiler.export_chrome_trace(str(file))
         events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
     found = [event["dur"] for event in events if event.get("cat") in _ON_GPU]
+    if not found:
+        raise RuntimeError("PyTorch's profiler saw nothing run on the GPU")
     return sum(found) / 1e6 / _TRACED_CALLS, round(len(found) / _TRACED_CALLS)
