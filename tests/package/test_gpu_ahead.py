@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -10,6 +11,8 @@ from tallow.gpu_backend import ahead
 from tallow.gpu_backend.ahead import CompiledAhead, usual_kernels
 from tallow.gpu_backend.kernels import one_kernel
 
+# Before a fixture takes its place.
+CORES = ahead._cores
 FLOATS = [dtype for dtype in DType if dtype.is_float]
 
 
@@ -86,3 +89,15 @@ def test_a_program_ends_without_what_is_still_to_be_compiled(run_python):
         """
     )
     assert printed.count("compiled") == 2
+
+
+@pytest.mark.parametrize(
+    ("quota", "most"), [("max 100000\n", 1 << 20), ("150000 100000\n", 1), ("", 1 << 20), (None, 1 << 20)]
+)
+def test_a_container_has_as_many_cores_as_it_may_use(quota, most, monkeypatch, tmp_path):
+    file = tmp_path / "cpu.max"
+    if quota is not None:
+        file.write_text(quota)
+    monkeypatch.setattr(ahead, "_QUOTA", file)
+    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert CORES() == min(seen, most)

@@ -5,15 +5,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import product
+from pathlib import Path
 from typing import Final
 
 from ..dtype import DType
 
-# Cores that are left to the program, and the most threads that compile for it: containers may have fewer cores than
-# they see.
+# Cores that are left to the program, and the most threads that compile for it.
 _LEFT: Final = 2
-_MOST_THREADS: Final = 8
+_MOST_THREADS: Final = 16
+# Where Linux says how much of its time a container may compute, and in which period; "max" for all of it.
+_QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
 
 _ARITHMETIC: Final = ("add", "mul", "sub", "div")
 # Family, pattern and ops, in the order in which programs mostly come to need them.
@@ -69,6 +70,10 @@ class CompiledAhead:
 
 
 def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """How many cores this process may use."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = map(int, _QUOTA.read_text().split())
+    except (OSError, ValueError):
+        return count
+    return min(count, quota // period)
