@@ -15,6 +15,7 @@ from opgen.kernels import build_constants, build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
+    ANY_ORDER,
     ANY_RESULT,
     BOUNDS,
     CHOSEN_KINDS,
@@ -571,7 +572,8 @@ def _libraries(fields: Fields) -> tuple[Library, ...]:
         fields.problem(value.location, f"'libraries' of {fields.what} must be a mapping of names to 'module.Class'")
     found = []
     for name, inner in content.items():
-        fields.check_name(name, inner.key_location)
+        if fields.check_name(name, inner.key_location) and name == ANY_ORDER:
+            fields.problem(inner.key_location, f"'{name}' says when a call is made; give the library another name")
         match = _LIBRARY_CLASS.fullmatch(str(inner.content))
         if match is None:
             fields.problem(inner.location, f"'{inner.content}' cannot open library '{name}'; write 'module.Class'")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from opgen.fields import Fields, build_names
 from opgen.loader import Value
-from opgen.model import LOWERING_KINDS, Cells, FunctionCall, Lowering
+from opgen.model import ANY_ORDER, LOWERING_KINDS, Cells, FunctionCall, Lowering
 from opgen.problem import Problem
 
 _CALL = re.compile(r"([a-z]\w*)\.([a-z]\w*)")
@@ -78,10 +78,10 @@ def _calls(value: Value, what: str, problems: list[Problem]) -> tuple[FunctionCa
             calls.append(_function(element, what, problems, None))
     for position, call in enumerate(calls if all(call.function for call in calls) else ()):
         is_last = position == len(calls) - 1
-        if is_last and call.library is not None:
-            message = f"{what} ends with '{call}', which may refuse; end the list with a call that needs no library"
+        if is_last and call.is_conditional:
+            message = f"{what} ends with '{call}', which may refuse; end the list with a call that takes everything"
             problems.append(Problem(call.location, message))
-        elif not is_last and call.library is None:
+        elif not is_last and not call.is_conditional:
             message = f"{what} goes on after '{call}', which takes everything; move it to the end of the list"
             problems.append(Problem(call.location, message))
     if not calls:
@@ -94,5 +94,6 @@ def _function(value: Value, what: str, problems: list[Problem], library: str | N
     if match is None:
         given = f"'{value.content}'" if isinstance(value.content, str) else value.type_name
         problems.append(Problem(value.location, f"{what} cannot call {given}; write 'module.function'"))
-        return FunctionCall("", "", library, value.location)
-    return FunctionCall(match[1], match[2], library, value.location)
+        return FunctionCall("", "", None, False, value.location)
+    any_order = library == ANY_ORDER
+    return FunctionCall(match[1], match[2], None if any_order else library, any_order, value.location)

@@ -23,6 +23,8 @@ ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
+# In the place of a library: the call is made where the user lets floats be added in any order.
+ANY_ORDER = "any_order"
 
 
 def sentence(text: str) -> str:
@@ -230,11 +232,18 @@ class FunctionCall:
     module: str
     function: str
     library: str | None  # the call is made where this library is there; its result is None for what it refuses
+    any_order: bool  # the call is made where the user lets floats be added in any order
     location: Location
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
-        return name if self.library is None else f"{self.library}: {name}"
+        condition = ANY_ORDER if self.any_order else self.library
+        return name if condition is None else f"{condition}: {name}"
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether another call follows, which takes what this one does not."""
+        return self.any_order or self.library is not None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -509,6 +510,8 @@ ADDERS = {
     "sorted": by_sorting,
     "threads": partial(sums._add_by_lines, sums._Way.THREADS, "scatter_add"),
     "waves": partial(sums._add_by_lines, sums._Way.WAVES, "scatter_add"),
+    "shared": partial(sums._add_by_lines, sums._Way.SHARED, "scatter_add"),
+    "atomic": sums._add_atomically,
 }
 
 
@@ -566,7 +569,28 @@ def test_every_way_adds_one_row_to_all(gpu, way):
     np.testing.assert_array_equal(target.to_numpy().reshape(x.shape), expected)
 
 
-@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+# Eighths are added exactly, so that any order gives the same sums.
+@pytest.mark.parametrize("way", ["shared", "atomic"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_every_way_adds_all_in_any_order(gpu, way, dtype):
+    generator = np.random.default_rng(7)
+    # The last is a line of three parts.
+    for shape, index_shape, dim in [*LINES, ((20000,), (600,), 0)]:
+        x = generator.integers(-8, 8, shape).astype(dtype)
+        source = (generator.integers(-8, 8, index_shape) / 8).astype(dtype)
+        indexes = generator.integers(0, shape[dim], index_shape)
+        indexes[generator.random(index_shape) < 0.05] = np.iinfo(np.int64).max
+        wide = np.stack([x, x], -1)
+        target = gpu.storage(wide)
+        strides = tuple(2 * step for step in Layout.contiguous(shape).strides)
+        add = ADDERS[way]
+        add(at(target, shape, strides), *(at(gpu.storage(array), index_shape) for array in (indexes, source)), dim)
+        totals = added_in_order(x.astype(np.float64), indexes, source.astype(np.float64), dim)
+        wide[..., 0] = totals.astype(np.float32).astype(dtype)
+        np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{index_shape}")
+
+
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves", "shared", "atomic"])
 @pytest.mark.parametrize("index", [50, -1, 1 << 32])
 @pytest.mark.parametrize("length", [3, 150, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -591,6 +615,23 @@ def test_every_way_writes_nothing_where_an_index_is_out_of_range(gpu, way, index
         synchronize(gpu)
     counts = [np.bincount(line, minlength=50) for line in indexes]
     np.testing.assert_array_equal(target.to_numpy(), 1 + np.concatenate(counts))
+
+
+@pytest.mark.parametrize(
+    ("shape", "index_shape", "dim", "kernels"),
+    [
+        ((64, 100), (64, 200), 1, ["index_check", "scatter_add_f32_shared"]),
+        ((4, 100), (4, 200), 1, ["scatter_add_f32_shared"]),
+        ((64, 100), (200, 100), 0, ["index_check", "scatter_add_f32_atomic"]),
+        ((1 << 20,), (5000,), 0, ["index_check", "scatter_add_f32_atomic"]),
+        ((50,), (5000,), 0, ["index_check", "scatter_add_f32_atomic"]),
+    ],
+)
+def test_in_any_order_blocks_take_lines_where_those_are_many_and_full(device, shape, index_shape, dim, kernels):
+    x, source = (at(device.empty(DType.F32, math.prod(sizes)), sizes) for sizes in (shape, index_shape))
+    indexes = at(device.empty(DType.I64, math.prod(index_shape)), index_shape)
+    sums.scatter_add_in_any_order(x, indexes, source, dim)
+    assert device.names == kernels
 
 
 def test_a_scatter_of_several_parts_writes_nothing_where_an_index_is_out_of_range(gpu, monkeypatch):

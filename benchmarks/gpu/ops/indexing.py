@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import tallow as tl
 import torch
 
 from ..libraries import Data
@@ -61,14 +63,27 @@ def _index_add(data: Data) -> Work:
     )
 
 
-def _scatter_add(data: Data) -> Work:
+def _scatter_add(data: Data, *, ours_repeats: bool = True, theirs_repeats: bool = False) -> Work:
     x, y, places = data.x, data.y, data.places
+
+    def ours() -> Any:
+        with tl.deterministic(ours_repeats):
+            return x.tallow.scatter_add(places.tallow, y.tallow, 1)
+
+    def theirs() -> torch.Tensor:
+        torch.use_deterministic_algorithms(theirs_repeats)
+        try:
+            return torch.scatter_add(x.torch, 1, places.torch, y.torch)
+        finally:
+            torch.use_deterministic_algorithms(False)
+
     return Work(
         shape=matrix_text(data),
         nbytes=data.elements * (3 * data.itemsize + _INDEX_BYTES),
-        tallow=lambda: x.tallow.scatter_add(places.tallow, y.tallow, 1),
-        torch=lambda: torch.scatter_add(x.torch, 1, places.torch, y.torch),
+        tallow=ours,
+        torch=theirs,
         cupy="CuPy has no scatter_add along a dim",
+        repeats=ours_repeats,
         check=close(
             lambda: torch.scatter_add(x.torch.double(), 1, places.torch, y.torch.double()),
             data,
@@ -83,4 +98,6 @@ OPS = (
     Op("index_select", "index_select", _index_select),
     Op("index_add", "index_add", _index_add),
     Op("scatter_add", "scatter_add", _scatter_add),
+    Op("scatter_add", "scatter_add, both in any order", partial(_scatter_add, ours_repeats=False)),
+    Op("scatter_add", "scatter_add, both deterministic", partial(_scatter_add, theirs_repeats=True)),
 )

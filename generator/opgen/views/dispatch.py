@@ -48,6 +48,7 @@ class MethodView(NamedTuple):
     dtype: str  # that of the dtype
     checks: tuple[str, ...]
     subject: str
+    gives_nothing: bool
     result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
     branches: tuple[Branch, ...]
     others: tuple[str, ...]  # the operands besides the first, which may be on another backend
@@ -164,6 +165,7 @@ def _method(
         dtype=dtype,
         checks=checks,
         subject=subject,
+        gives_nothing=signature.returns == "None",
         result=results.get(signature.returns, "value"),
         branches=tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
         others=tuple(stored[1:]),
@@ -300,7 +302,9 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         last = _last(method, backend, lowering)
         for where in condition.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
-                attempts.append(Attempt(where, call.library, _expression(method, backend, call)))
+                asked = [where] if where else []
+                asked += ["not is_deterministic()"] if call.any_order else []
+                attempts.append(Attempt(" and ".join(asked) or None, call.library, _expression(method, backend, call)))
             if last != final:
                 attempts.append(Attempt(where, None, last))
     guards = [

@@ -71,6 +71,8 @@ _EXPORTS = (
     "UnsupportedDType",
     "__version__",
     "cat",
+    "deterministic",
+    "is_deterministic",
     "load_safetensors",
     "open_safetensors",
     "save_safetensors",

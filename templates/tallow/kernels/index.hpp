@@ -283,6 +283,59 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(c
     }
 }
 
+// Adds in any order, at once where each element has its place. The destination is in the compute dtype.
+template <typename T> struct AddAtPlace {
+    compute_type<T>* destination;
+    const T* source;
+    TALLOW_INLINE void operator()(uint32_t, uint64_t place, uint64_t source_place) const {
+        atomic_add(destination + place, to_compute(source[source_place]));
+    }
+};
+template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_atomically(const Arguments& arguments) {
+    if (is_refused(arguments))
+        return;
+    for_each_scattered(arguments, AddAtPlace<T>{pointer_to<compute_type<T>>(arguments.destination),
+                                                pointer_to<const T>(arguments.source)});
+}
+
+// Adds in any order, in shared memory, from which sums go back rounded once: a block has a part of a line, of which it
+// looks at all positions. Blocks of one line run side by side and read them from the cache.
+template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_shared(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    constexpr uint32_t most = shared_sums / sizeof(Value);
+    constexpr uint32_t ahead = 4;
+    __shared__ Value sums[most];
+    if (are_lines_refused(arguments))
+        return;
+    const uint32_t size = static_cast<uint32_t>(arguments.size);
+    const uint32_t parts = (size + most - 1) / most;
+    for (uint32_t block = block_index(); block < arguments.lines * parts; block += grid_blocks()) {
+        const uint32_t line = block / parts;
+        const uint32_t begin = (block - line * parts) * most;
+        const uint32_t count = size - begin < most ? size - begin : most;
+        uint64_t offsets[3];
+        locate(arguments, line, offsets);
+        T* const destination = pointer_to<T>(arguments.destination) + offsets[1] + begin * arguments.row_stride;
+        for (uint32_t i = thread_index(); i < count; i += block_size)
+            sums[i] = to_compute(destination[i * arguments.row_stride]);
+        synchronize_block();
+        for (uint32_t base = 0; base < arguments.length; base += ahead * block_size) {
+            const uint32_t first = base + thread_index();
+            const Stretch<T, ahead> stretch = load_stretch<ahead, T>(arguments, offsets, first, block_size);
+#pragma unroll
+            for (uint32_t i = 0; i < ahead; ++i) {
+                const uint64_t place = static_cast<uint64_t>(loaded_row(arguments, stretch.indexes[i])) - begin;
+                if (first + i * block_size < arguments.length && place < count)
+                    atomic_add_shared(sums + place, to_compute(stretch.values[i]));
+            }
+        }
+        synchronize_block();
+        for (uint32_t i = thread_index(); i < count; i += block_size)
+            destination[i * arguments.row_stride] = convert<T>(sums[i]);
+        synchronize_block();
+    }
+}
+
 // Adds the values of the lanes of `alike`, which have one place. The lowest of them does it, in the order of the lanes.
 template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value, LaneMask alike) {
     const bool leads = alike != 0 && lowest_lane(alike) == lane_index();

@@ -133,7 +133,10 @@ TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expec
 TALLOW_INLINE void atomic_maximum(uint32_t* address, uint32_t value) {
     __hip_atomic_fetch_max(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
-TALLOW_INLINE void atomic_add_shared(uint32_t* address, uint32_t value) {
+template <typename T> TALLOW_INLINE void atomic_add(T* address, T value) {
+    __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) {
     __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
 
@@ -157,7 +160,10 @@ template <typename T> TALLOW_INLINE T* pointer_to(uint64_t address) {
 TALLOW_INLINE void atomic_maximum(uint32_t* address, uint32_t value) {
     atomicMax(address, value);
 }
-TALLOW_INLINE void atomic_add_shared(uint32_t* address, uint32_t value) {
+template <typename T> TALLOW_INLINE void atomic_add(T* address, T value) {
+    atomicAdd(address, value);
+}
+template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) {
     atomicAdd(address, value);
 }
 TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expected, uint32_t value) {

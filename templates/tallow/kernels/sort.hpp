@@ -47,7 +47,7 @@ template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& a
     synchronize_block();
     const uint32_t begin = block_index() * sort_tile;
     for (uint32_t i = begin + thread_index(); i < begin + sort_tile && i < arguments.count; i += block_size)
-        atomic_add_shared(counts + (keys[i] >> arguments.shift) % digit_count, 1);
+        atomic_add_shared(counts + (keys[i] >> arguments.shift) % digit_count, 1u);
     synchronize_block();
     pointer_to<uint32_t>(arguments.counts)[thread_index() * arguments.blocks + block_index()] = counts[thread_index()];
 }

@@ -107,8 +107,8 @@ class IndexMethods(CreationMethods):
     def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
 
-        The shapes are those of `scatter`. Sums are in row-major order of the source, in the compute dtype, rounded
-        once.
+        The shapes are those of `scatter`. Sums are in row-major order of the source, or with `deterministic(False)` in
+        any order, in the compute dtype, rounded once.
         """
         return self.copy()._scattered("scatter_add", Storage.scatter_add, indexes, source, dim)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
 from ...kernels import arguments
-from ...kernels.constants import BLOCK_SIZE, DIGIT_BITS, SORT_TILE
+from ...kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from ...op import MethodOp
 from ..utils import ceil_divide
 from . import copy, elementwise, index
@@ -58,6 +58,10 @@ _CHECK_INDEX: Final = 2e-6
 # Two casts, and of each element of the target.
 _WIDEN: Final = 5.0
 _WIDEN_ELEMENT: Final = 4e-6
+# In any order, blocks read and write all elements of a line, where it has at most so many for each that is added, and
+# look at all positions of a line so many times at most.
+_MOST_APART: Final = 4
+_MOST_PARTS: Final = 8
 # Waves walk no more lines at once than whose targets stay near in a cache, but always so many on a multiprocessor.
 _CACHE_BYTES: Final = 32 << 20
 _LEAST_WAVES: Final = 8
@@ -69,6 +73,9 @@ class _Way(Enum):
     THREADS = "lines"
     WAVES = "waves"
     SORT = "sorted"
+    # These two in any order.
+    SHARED = "shared"
+    ATOMIC = "atomic"
 
 
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
@@ -85,6 +92,31 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
         _add_sorted(x, indexes, source, dim, reach)
     else:
         _add_by_lines(way, "scatter_add", x, indexes, source, dim)
+
+
+def scatter_add_in_any_order(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Add each element of `source` to its index along `dim`, in any order, in the compute dtype."""
+    if indexes.layout.elem_count == 0:
+        return
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    steps = indexes.strides[dim], source.strides[dim], x.strides[dim]
+    if _fits_blocks(x.device.driver.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
+        _add_by_lines(_Way.SHARED, "scatter_add", x, indexes, source, dim)
+    else:
+        _add_atomically(x, indexes, source, dim)
+
+
+@lru_cache(maxsize=4096)
+def _fits_blocks(
+    multiprocessors: int, dtype: DType, size: int, shape: Dims, steps: tuple[int, int, int], dim: int
+) -> bool:
+    """Whether blocks that have a part of a line of `size` elements each are enough, and none too long."""
+    count, length = math.prod(shape), shape[dim]
+    parts_of_line = ceil_divide(size, SHARED_SUMS // dtype.compute.itemsize)
+    blocks = count // length * parts_of_line
+    is_short = count <= index.FEW and parts_of_line == 1
+    is_even = size <= _MOST_APART * length and multiprocessors <= 2 * blocks < LIMIT
+    return is_short or (is_even and parts_of_line <= _MOST_PARTS and all(step in (0, 1) for step in steps))
 
 
 @lru_cache(maxsize=4096)
@@ -148,8 +180,11 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
     are_few = indexes.layout.elem_count <= index.FEW
     if not are_few:
         index.check(rows)
-    target = _widened(x)
-    per_block, most_blocks = BLOCK_SIZE, LIMIT
+    # In shared memory sums are in the compute dtype anyway.
+    target = x if way is _Way.SHARED else _widened(x)
+    per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
+    if way is _Way.SHARED:
+        per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
     if way is _Way.WAVES:
         gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
         per_block = BLOCK_SIZE // gpu[1]
@@ -171,7 +206,31 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
                 *geometry,
             )
             name = f"scatter_add_{x.dtype.value}_{way.value}"
-            index.launch(x.device, name, min(blocks, most_blocks), packed)
+            index.launch(x.device, name, min(blocks * parts_of_line, most_blocks), packed)
+    _narrow(target, x)
+
+
+def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    rows = Rows.of("scatter_add", indexes, x.shape[dim])
+    index.check(rows)
+    target = _widened(x)
+    strides = indexes.strides, without(target.strides, dim), source.strides
+    for blocks, _, (index_offset, offset, source_offset), geometry in parts(BLOCK_SIZE, indexes.shape, strides):
+        packed = arguments.SCATTER.pack(
+            target.address + offset * target.itemsize,
+            source.address + source_offset * source.itemsize,
+            indexes.address + index_offset * indexes.itemsize,
+            0,
+            *rows.fields,
+            target.strides[dim],
+            *geometry,
+        )
+        index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Way.ATOMIC.value}", blocks, packed)
+    _narrow(target, x)
+
+
+def _narrow(target: Operand, x: Operand) -> None:
+    """Write the elements in the compute dtype back to where they come from."""
     if target is not x:
         copy.copy(dense(elementwise.cast(MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
 
