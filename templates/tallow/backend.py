@@ -6,6 +6,7 @@ it calls a function of a backend; indexes alone are left to it.
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Self
 
 from .dtype import Array, DType
@@ -44,6 +45,27 @@ class BackendStorage:
     @abstractmethod
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
+
+
+class BackendGraph:
+    """What `tallow.Graph` stands on: see there."""
+
+    @abstractmethod
+    def capture(self) -> AbstractContextManager[None]:
+        """Capture what this thread enqueues inside a `with` block."""
+
+    @abstractmethod
+    def replay(self) -> None:
+        """Enqueue what was captured once more."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it was given back."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give it back."""
 
 
 class BackendDevice:

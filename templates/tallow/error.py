@@ -167,6 +167,22 @@ class EmptyTensor(TallowError, ValueError):
         return f"{self.op}: there is no {self.op} of no elements; reduce dims that have at least one element"
 
 
+class CaptureError(TallowError, RuntimeError):
+    """A graph cannot capture what was done on a device; `advice` says what to do instead.
+
+    Nothing of it was done. The capture goes on where the error is caught inside of it, and ends with it elsewhere.
+    """
+
+    def __init__(self, device: str, what: str, advice: str) -> None:
+        super().__init__(device, what, advice)
+        self.device = device
+        self.what = what
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.device}: a graph cannot capture {self.what}; {self.advice}"
+
+
 class CompilationFailed(TallowError, RuntimeError):
     """A kernel does not compile here; `log` is what the compiler wrote, `advice` what to do about it."""
 

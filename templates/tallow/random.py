@@ -87,7 +87,10 @@ class RandomState:
 
     def reserve(self, elements: int, dtype: DType) -> tuple[int, int]:
         """Return the seed, and the first of the blocks that a call for so many elements has to itself."""
-        blocks = -(-elements // elements_per_block(dtype))
+        return self.reserve_blocks(-(-elements // elements_per_block(dtype)))
+
+    def reserve_blocks(self, blocks: int) -> tuple[int, int]:
+        """Return the seed, and the first of so many blocks that nobody else gets."""
         with self._lock:
             first = self._next_block
             self._next_block = (first + blocks) % _WORD_64
@@ -95,8 +98,11 @@ class RandomState:
 
     def cancel(self, reserved: tuple[int, int], elements: int, dtype: DType) -> None:
         """Take back what `reserve` returned to a call that failed, unless another one has reserved blocks since."""
+        self.cancel_blocks(reserved, -(-elements // elements_per_block(dtype)))
+
+    def cancel_blocks(self, reserved: tuple[int, int], blocks: int) -> None:
+        """Take back what `reserve_blocks` returned, unless another call has reserved blocks since."""
         seed, first = reserved
-        blocks = -(-elements // elements_per_block(dtype))
         with self._lock:
             if (self._seed, self._next_block) == (seed, (first + blocks) % _WORD_64):
                 self._next_block = first

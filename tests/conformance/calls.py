@@ -133,6 +133,8 @@ def call_device(cell: SupportCell, device: tallow.Device) -> object:
             return device.synchronize()
         case "compile":
             return device.compile("nothing", 'extern "C" __global__ void nothing() {}', (), "")
+        case "graph":
+            return device.graph()
     assert cell.dtype is not None, f"{cell.method} has a dtype"
     match cell.method:
         case "rand_uniform_f64" | "rand_normal_f64":

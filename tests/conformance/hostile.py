@@ -98,10 +98,19 @@ def kernel(d: Device, signature: str = "") -> tallow.Kernel:
     return tallow.Kernel.compile("nothing", NOTHING.replace("()", f"({signature})"), d, signature=signature)
 
 
+def captured(d: Device) -> tallow.Graph:
+    """A graph that has captured something."""
+    graph = tallow.Graph(d)
+    with graph.capture():
+        ramp(d, DType.F32, 1).zeros_like()
+    return graph
+
+
 NOTHING = 'extern "C" __global__ void nothing() {}'
 NAMES = {
     "NOTHING": NOTHING,
     "kernel": kernel,
+    "captured": captured,
     "np": np,
     "tl": tallow,
     "Path": Path,
@@ -161,6 +170,7 @@ FITTING: dict[str, list[Value]] = {
     "bool": values("True; False"),
     "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'; 'float*, unsigned'"),
     "Kernel": values("kernel(d); kernel(d, 'float*, unsigned'); kernel(d, 'const void*'); kernel(d, 'double')"),
+    "Graph": values("tl.Graph(d); captured(d)"),
     "Size": values("1; 8; (2, 2); [1, 1, 3]; 0"),
     "tuple": SHAPES + values("(1, 2, 2, 3); (0, 1); (2, 2)"),
     "Iterable": SHAPES,
@@ -234,6 +244,8 @@ BASES = {
     "DType": (None, "'f32'"),
     "Device.compile": ("d", "'nothing'; NOTHING; (); ''"),
     "Device.of_dlpack": (None, "1; 0"),
+    "Graph": (None, "d"),
+    "Graph.replay": ("captured(d)", ""),
     "Kernel.compile": (None, "'nothing'; NOTHING; d; (); ''"),
     "Kernel.launch": ("kernel(d)", "1; 8; 0"),
     "Device.rand_uniform_f64": ("d", "0; 1; (2, 3); DType.F32"),

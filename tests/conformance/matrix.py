@@ -12,9 +12,9 @@ DTYPES = tuple(dtype.value for dtype in tallow.DType)
 _METHODS = tuple(dict.fromkeys(cell.method for cell in tallow.support()))
 STORAGE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Storage, name))
 DEVICE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Device, name))
-DEVICE_METHODS_WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize", "compile")
-# A CPU runs no kernels.
-GPU_METHODS = ("compile",)
+DEVICE_METHODS_WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize", "compile", "graph")
+# A CPU runs no kernels, and nothing is enqueued there.
+GPU_METHODS = ("compile", "graph")
 # The methods that choose between ops, and their ops.
 METHODS_WITH_OPS = {
     "unary_impl": op.UnaryOp,

@@ -25,8 +25,11 @@ PROTOCOL = {
 }
 # Devices, and a file.
 MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors", "open_safetensors")
-# A CPU runs no kernels, and nobody makes one without a source.
-KERNELS = ("Device.compile", "Kernel", "Kernel.__repr__", "Kernel.compile", "Kernel.launch")
+# A CPU has neither kernels nor graphs, and nobody makes a kernel without a source.
+OF_GPUS = (
+    *("Device.compile", "Kernel", "Kernel.__repr__", "Kernel.compile", "Kernel.launch"),
+    *("Device.graph", "Graph", "Graph.__enter__", "Graph.__exit__", "Graph.__repr__", "Graph.close", "Graph.replay"),
+)
 ROOM = 1 << 30
 
 
@@ -57,7 +60,7 @@ def test_arguments_that_fit_do(room: None, device: tallow.Device, name: str) -> 
     except DeviceMismatch:
         assert re.fullmatch(r"Device\.as_\w+_device", name)
     except TallowError:
-        if name in KERNELS and (device.backend == "cpu" or name == "Kernel"):
+        if name in OF_GPUS and (device.backend == "cpu" or name == "Kernel"):
             return
         # A sequence of sizes or dims may have no element.
         assert any(parameter.kind is parameter.VAR_POSITIONAL for parameter in SURFACE[name].parameters)

@@ -46,7 +46,7 @@ library() {
     ln -sf "$soname" "$target/lib/lib$1.so"
 }
 
-library amdhip64 7 "allocation block code_object device fault fiber launch memory module observe stream" -ldl
+library amdhip64 7 "allocation block code_object device fault fiber graph launch memory module observe stream" -ldl
 library hiprtc 7 "code_object hiprtc process rewrite" -lamdhip64 -ldl
 library hipblas 3 "hipblas" -lamdhip64
 library MIOpen 1 "miopen miopen_forward" -lamdhip64

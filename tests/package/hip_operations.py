@@ -7,7 +7,7 @@ import inspect
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import numpy as np
@@ -250,6 +250,47 @@ def launch(stream: Callable[[Kit], hip.HipStream]) -> Operation:
     return buffer_after(lambda kit: kit.kernel.launch((1, 1, 1), (64, 1, 1), kit.arguments, stream(kit)))
 
 
+def recorded(kit: Kit) -> hip.HipGraph:
+    """A graph that fills the buffer with nines."""
+    kit.stream.begin_capture()
+    try:
+        kit.kernel.launch((1, 1, 1), (64, 1, 1), kit.arguments, kit.stream)
+        return kit.stream.end_capture()
+    except TallowError:
+        with suppress(TallowError):
+            kit.stream.abandon_capture()
+        raise
+
+
+def replay(kit: Kit) -> list[float]:
+    with recorded(kit) as graph:
+        graph.launch(kit.stream)
+        return kit.numbers()
+
+
+def abandon(kit: Kit) -> None:
+    kit.stream.begin_capture()
+    try:
+        kit.stream.fill(kit.buffer.address, 1, 8)
+        kit.stream.abandon_capture()
+    except TallowError:
+        with suppress(TallowError):
+            kit.stream.abandon_capture()
+        raise
+
+
+def use_graph(kit: Kit) -> list[float]:
+    """A graph whose calls make tensors, draw random numbers and read indexes."""
+    chosen = Tensor([3, 5], "u32", kit.label)
+    with tallow.Graph(kit.label) as graph:
+        with graph.capture():
+            noise = Tensor.rand((2,), device=kit.label)
+            result = kit.input(64).index_select(chosen, 0) + noise * 0
+        graph.replay()
+        found: list[float] = result.tolist()
+        return found
+
+
 # Keys are the functions of `hip` and its classes, those of the classes, and what stands on them.
 OPERATIONS: dict[str, Operation] = {
     "AsyncLoader": opened(lambda kit: hip.AsyncLoader(kit.device)),
@@ -336,6 +377,10 @@ OPERATIONS: dict[str, Operation] = {
     "HipEvent.record": lambda kit: kit.event.record(kit.stream).synchronize(),
     "HipEvent.require_open": lambda kit: kit.event.require_open(),
     "HipEvent.synchronize": lambda kit: kit.event.synchronize(),
+    "HipGraph": opened(recorded),
+    "HipGraph.close": lambda kit: recorded(kit).close(),
+    "HipGraph.launch": replay,
+    "HipGraph.require_open": opened(lambda kit: (graph := recorded(kit)).require_open() or graph),
     "HipHostBuffer": opened(lambda kit: hip.HipHostBuffer(kit.device, 64)),
     "HipHostBuffer.array": lambda kit: kit.host_buffer.array().tolist(),
     "HipHostBuffer.close": lambda kit: kit.host_buffer.close(),
@@ -352,6 +397,8 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "HipModule.require_open": lambda kit: kit.module.require_open(),
     "HipStream": opened(lambda kit: hip.HipStream(kit.device)),
+    "HipStream.abandon_capture": abandon,
+    "HipStream.begin_capture": replay,
     "HipStream.call": lambda kit: kit.stream.call(lambda handle: handle is kit.stream.handle),
     "HipStream.close": lambda kit: kit.stream.close(),
     "HipStream.copy": buffer_after(
@@ -360,6 +407,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipStream.copy_between": buffer_after(
         lambda kit: kit.stream.copy_between(kit.buffer.address, kit.device, kit.other.address + 8, kit.device, 8)
     ),
+    "HipStream.end_capture": replay,
     "HipStream.fill": buffer_after(lambda kit: kit.stream.fill(kit.buffer.address, 1, 8)),
     "HipStream.new_event": opened(lambda kit: kit.stream.new_event()),
     "HipStream.null": lambda kit: hip.HipStream.null(kit.device).synchronize(),
@@ -397,6 +445,7 @@ OPERATIONS: dict[str, Operation] = {
     "a convolution": lambda kit: kit.input(1, 1, 8, 8).conv2d(kit.input(4, 1, 4, 4)).tolist(),
     "pooling": lambda kit: kit.input(1, 1, 8, 8).avg_pool2d(2).tolist(),
     "indexes": lambda kit: kit.input(64).index_select(Tensor([3, 5], "u32", kit.label), 0).tolist(),
+    "a graph": use_graph,
     "random numbers": lambda kit: Tensor.rand((4,), device=kit.label).numpy().shape,
     "an upload": lambda kit: Tensor.from_numpy(NUMBERS, kit.label).tolist(),
     "an allocation": in_turn(

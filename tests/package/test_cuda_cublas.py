@@ -16,8 +16,12 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.cuda_backend.cublas import CuBlas
+from tallow.gpu_backend import attention
+from tallow.gpu_backend.allocator import CachingAllocator
 from tallow.gpu_backend.error import LibraryError
 from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices
+
+from .test_gpu_allocator import Memory
 
 NOTHING = Matrices(0, False, 1, 1)
 
@@ -88,7 +92,12 @@ def library(context, monkeypatch):
 
 def open_blas(context: Context, stream: int = 0) -> CuBlas | None:
     """CuBLAS on the stream of a driver."""
-    return CuBlas.open(SimpleNamespace(device=context, stream=stream), None)
+    return CuBlas.open(SimpleNamespace(device=context, queue=queue(stream)), CachingAllocator(Memory()))
+
+
+def queue(stream: int) -> SimpleNamespace:
+    """A stream as far as a library needs it."""
+    return SimpleNamespace(handle=stream, own_handle=stream)
 
 
 def test_a_handle_is_made_exact_and_given_back(context, library):
@@ -97,6 +106,7 @@ def test_a_handle_is_made_exact_and_given_back(context, library):
         ("get_cudart_version",),
         ("create",),
         ("set_stream", 77, 1234),
+        ("set_workspace", 77, 256, 32 << 20),
         ("set_math_mode", 77, 16),
         ("set_atomics_mode", 77, 0),
     ]
@@ -145,11 +155,11 @@ def test_one_matrix_on_the_right_makes_one_product(context, library, b, lhs, fol
     assert (arguments[3], arguments[19]) == ((b * 3, 1) if folded else (3, b))
 
 
-@pytest.mark.parametrize("call", ["create", "set_stream", "set_math_mode", "set_atomics_mode"])
+@pytest.mark.parametrize("call", ["create", "set_stream", "set_workspace", "set_math_mode", "set_atomics_mode"])
 def test_a_handle_that_fails(context, library, call):
     library.failing = call
     with pytest.raises(LibraryError, match=rf"cublas {call}: NOT_INITIALIZED \(1\); tallow needs cuBLAS 12"):
-        CuBlas(library, context, 0)
+        CuBlas(library, context, queue(0), CachingAllocator(Memory()))
     gc.collect()
     made = call != "create"
     assert (("destroy", 77) in library.calls) == made
@@ -162,6 +172,18 @@ def test_a_product_that_fails(context, library):
         blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
     library.failing = ""
     blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
+
+
+def test_a_product_of_a_capture_goes_into_its_stream(context, library, monkeypatch):
+    blas = open_blas(context, 1234)
+    library.calls.clear()
+    blas._queue.handle = 5678
+    monkeypatch.setattr(attention, "needed", True)
+    blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
+    to, workspace, product, *back = [call[:1] + call[2:] for call in library.calls]
+    assert (to, workspace) == (("set_stream", 5678), ("set_workspace", 256, 32 << 20))
+    assert product[0] == "gemm_strided_batched_ex"
+    assert back == [("set_stream", 1234), ("set_workspace", 256, 32 << 20)]
 
 
 def test_without_the_package_there_is_none(context, monkeypatch):

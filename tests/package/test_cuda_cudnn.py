@@ -10,13 +10,16 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
-from tallow.error import OutOfMemory
 
 pytest.importorskip("cuda.bindings")
 
 from tallow.cuda_backend import cudnn
 from tallow.cuda_backend.cudnn import CuDnn
+from tallow.gpu_backend import attention
+from tallow.gpu_backend.allocator import CachingAllocator
 from tallow.gpu_backend.error import LibraryError
+
+from .test_gpu_allocator import Memory
 
 SIZES = {"b_size": 2, "i_h": 8, "i_w": 9, "k_h": 3, "k_w": 2, "c_out": 5, "c_in": 4}
 PARAMS = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
@@ -35,22 +38,6 @@ class Context:
         self.depth += 1
         yield
         self.depth -= 1
-
-
-class Allocator:
-    """Gives memory away at one address, as much as it has."""
-
-    def __init__(self) -> None:
-        self.room = 1 << 20
-        self.released: list[tuple[int, int]] = []
-
-    def allocate(self, nbytes):
-        if nbytes > self.room:
-            raise OutOfMemory("cuda", nbytes)
-        return 4096, nbytes
-
-    def release(self, address, size):
-        self.released.append((address, size))
 
 
 class NotSupported(Exception):
@@ -120,17 +107,22 @@ def library(context, monkeypatch):
 
 
 @pytest.fixture
-def allocator():
-    return Allocator()
+def memory():
+    return Memory()
+
+
+@pytest.fixture
+def allocator(memory):
+    return CachingAllocator(memory)
 
 
 @pytest.fixture
 def opened(context, library, allocator):
-    return CuDnn.open(SimpleNamespace(device=context, stream=1234), allocator)
+    return CuDnn.open(SimpleNamespace(device=context, queue=SimpleNamespace(handle=1234)), allocator)
 
 
 def test_a_handle_is_given_the_stream_and_given_back(library, context, allocator):
-    opened = CuDnn.open(SimpleNamespace(device=context, stream=1234), allocator)
+    opened = CuDnn.open(SimpleNamespace(device=context, queue=SimpleNamespace(handle=1234)), allocator)
     assert library.named("create_handle") == [()]
     assert library.named("set_stream") == [(("handle", 77), ("stream", 1234))]
     del opened
@@ -146,8 +138,8 @@ def test_a_convolution_is_planned_once_and_run_each_time(opened, library, alloca
     assert [dict(options)["dim"] for options in library.named("tensor")] == [[2, 4, 8, 9], [5, 4, 3, 2]]
     assert library.named("set_dim") == [([2, 5, 4, 5],)]
     assert library.named("set_stride") == [([100, 20, 5, 1],)]
-    assert library.named("execute") == [({1: 100, 2: 200, 3: result}, 4096, 77) for result in (300, 301)]
-    assert allocator.released == [(4096, 64)] * 2
+    assert library.named("execute") == [({1: 100, 2: 200, 3: result}, 256, 77) for result in (300, 301)]
+    assert allocator.statistics() == (0, 512, 512)
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
@@ -171,8 +163,19 @@ def test_what_cudnn_does_not_take_is_handed_on_and_not_asked_again(opened, libra
     assert opened.conv2d(DType.F32, PARAMS, 100, 200, 300)
 
 
-def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, allocator):
-    allocator.room = 1
+def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkeypatch):
+    monkeypatch.setattr(opened, "_queue", SimpleNamespace(handle=5678, own_handle=1234))
+    monkeypatch.setattr(attention, "needed", True)
+    monkeypatch.setattr(opened._allocator, "attended", lambda: opened._allocator)
+    library.calls.clear()
+    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    streams = [(("handle", 77), ("stream", stream)) for stream in (5678, 1234)]
+    assert library.named("set_stream") == streams
+    assert [call[0] for call in library.calls[-3:]] == ["set_stream", "execute", "set_stream"]
+
+
+def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, memory):
+    memory.total = 1
     assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
     assert not library.named("execute")
 
@@ -196,7 +199,7 @@ def test_plans_do_not_pile_up(opened, monkeypatch):
 
 
 def test_without_the_library_there_is_none(library, context, allocator, monkeypatch):
-    driver = SimpleNamespace(device=context, stream=0)
+    driver = SimpleNamespace(device=context, queue=SimpleNamespace(handle=0))
     library.failing["backend_version"] = RuntimeError("Unable to find symbol cudnnGetVersion")
     assert CuDnn.open(driver, allocator) is None
     monkeypatch.setitem(sys.modules, "cudnn", None)

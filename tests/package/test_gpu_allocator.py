@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow.error import InvalidArgument, OutOfMemory
-from tallow.gpu_backend.allocator import CachingAllocator, cache_limit, rounded_size
+from tallow.gpu_backend.allocator import CachingAllocator, PrivatePool, cache_limit, rounded_size
 from tallow.gpu_backend.error import DriverError
 from tallow.gpu_backend.storage.slice import Slice
 
@@ -59,21 +59,22 @@ def test_larger_requests_get_no_smaller_blocks(first, second):
 def test_a_released_block_serves_the_next_request_of_its_size():
     memory = Memory()
     allocator = CachingAllocator(memory)
-    first = allocator.allocate(5000)
-    allocator.release(*first)
-    assert allocator.allocate(4900) == first
+    first = Slice(allocator, 5000)
+    address = first.address
+    del first
+    assert Slice(allocator, 4900).address == address
     assert memory.calls == 1
 
 
 def test_blocks_in_use_are_not_handed_out():
     allocator = CachingAllocator(Memory())
-    first, second = allocator.allocate(100), allocator.allocate(100)
-    assert abs(first[0] - second[0]) >= 512
+    first, second = Slice(allocator, 100), Slice(allocator, 100)
+    assert abs(first.address - second.address) >= 512
 
 
 def test_no_bytes_take_no_memory():
     memory = Memory()
-    assert CachingAllocator(memory).allocate(0) == (0, 0)
+    assert Slice(CachingAllocator(memory), 0).address == 0
     assert memory.calls == 0
 
 
@@ -99,19 +100,18 @@ def test_a_slice_that_gets_no_memory_gives_nothing_back():
 
 def test_the_peak_is_what_was_held_at_once():
     allocator = CachingAllocator(Memory())
-    blocks = [allocator.allocate(1024) for _ in range(3)]
-    for block in blocks:
-        allocator.release(*block)
-    allocator.allocate(1024)
+    blocks = [Slice(allocator, 1024) for _ in range(3)]
+    del blocks
+    held = Slice(allocator, 1024)
     assert allocator.statistics() == (1024, 2048, 3072)
+    del held
 
 
 def test_the_cache_is_capped():
     memory = Memory()
     allocator = CachingAllocator(memory, limit=2048)
-    blocks = [allocator.allocate(1024) for _ in range(5)]
-    for block in blocks:
-        allocator.release(*block)
+    blocks = [Slice(allocator, 1024) for _ in range(5)]
+    del blocks
     assert allocator.statistics() == (0, 2048, 5120)
     assert len(memory.live) == 2
 
@@ -119,7 +119,7 @@ def test_the_cache_is_capped():
 def test_the_cache_is_emptied_on_demand():
     memory = Memory()
     allocator = CachingAllocator(memory)
-    allocator.release(*allocator.allocate(1024))
+    Slice(allocator, 1024)
     allocator.empty_cache()
     assert not memory.live
     assert allocator.statistics() == (0, 0, 1024)
@@ -128,9 +128,9 @@ def test_the_cache_is_emptied_on_demand():
 def test_without_a_cache_sizes_are_exact():
     memory = Memory()
     allocator = CachingAllocator(memory, limit=0)
-    block = allocator.allocate(77)
-    assert memory.live == {block[0]: 77}
-    allocator.release(*block)
+    block = Slice(allocator, 77)
+    assert memory.live == {block.address: 77}
+    del block
     allocator.statistics()
     assert not memory.live
 
@@ -138,50 +138,54 @@ def test_without_a_cache_sizes_are_exact():
 def test_a_failing_allocation_empties_the_cache_and_tries_again():
     memory = Memory(total=8192)
     allocator = CachingAllocator(memory, limit=8192)
-    kept = allocator.allocate(2048)
-    for block in [allocator.allocate(1024) for _ in range(6)]:
-        allocator.release(*block)
-    address, size = allocator.allocate(4096)
-    assert (size, memory.live[address], memory.live[kept[0]]) == (4096, 4096, 2048)
+    kept = Slice(allocator, 2048)
+    blocks = [Slice(allocator, 1024) for _ in range(6)]
+    del blocks
+    block = Slice(allocator, 4096)
+    assert (memory.live[block.address], memory.live[kept.address]) == (4096, 2048)
     assert allocator.statistics().cached == 0
 
 
 def test_out_of_memory_leaves_everything_usable():
     memory = Memory(total=4096)
     allocator = CachingAllocator(memory)
-    kept = allocator.allocate(1024)
+    kept = Slice(allocator, 1024)
     with pytest.raises(OutOfMemory, match=r"rocm:0: no memory for 1048576 bytes"):
-        allocator.allocate(1 << 20)
-    assert memory.live == {kept[0]: 1024}
-    assert allocator.allocate(1024)[1] == 1024
+        Slice(allocator, 1 << 20)
+    assert memory.live == {kept.address: 1024}
+    other = Slice(allocator, 1024)
+    assert other.address != kept.address
     assert allocator.statistics() == (2048, 0, 2048)
 
 
 def test_what_the_driver_does_not_take_back_stays_cached():
     memory = Memory()
     allocator = CachingAllocator(memory)
-    blocks = [allocator.allocate(size) for size in (1024, 1024, 2048)]
-    for block in blocks:
-        allocator.release(*block)
-    memory.refused = {blocks[0][0], blocks[2][0]}
+    blocks = [Slice(allocator, size) for size in (1024, 1024, 2048)]
+    addresses = [block.address for block in blocks]
+    blocks.clear()
+    memory.refused = {addresses[0], addresses[2]}
     with pytest.raises(DriverError, match="free: refused"):
         allocator.empty_cache()
     assert allocator.statistics()[:2] == (0, 1024 + 2048) == (0, sum(memory.live.values()))
-    assert allocator.allocate(1024) == blocks[0]
+    block = Slice(allocator, 1024)
+    assert block.address == addresses[0]
     allocator.empty_cache()
-    assert memory.live == {blocks[0][0]: 1024}
+    assert memory.live == {addresses[0]: 1024}
 
 
 @pytest.mark.parametrize("limit", [0, 1024])
 def test_what_is_released_beyond_the_limit_and_refused_serves_again(limit):
     memory = Memory()
     allocator = CachingAllocator(memory, limit)
-    blocks = [allocator.allocate(1024) for _ in range(3)]
-    memory.refused = {address for address, _ in blocks}
-    for block in blocks:
-        allocator.release(*block)
+    blocks = [Slice(allocator, 1024) for _ in range(3)]
+    addresses = {block.address for block in blocks}
+    memory.refused = set(addresses)
+    blocks.clear()
     # Nobody who asks for memory hears of it.
-    assert allocator.allocate(1024) in blocks
+    block = Slice(allocator, 1024)
+    assert block.address in addresses
+    memory.refused = set(addresses)
     assert allocator.statistics()[:2] == (1024, 2048)
     memory.refused.clear()
     allocator.empty_cache()
@@ -191,16 +195,17 @@ def test_what_is_released_beyond_the_limit_and_refused_serves_again(limit):
 def test_a_refusal_while_memory_is_short_is_no_obstacle():
     memory = Memory(total=8192)
     allocator = CachingAllocator(memory, limit=8192)
-    blocks = [allocator.allocate(2048) for _ in range(4)]
-    for block in blocks:
-        allocator.release(*block)
-    memory.refused = {blocks[0][0]}
-    assert allocator.allocate(4096)[1] == 4096
-    memory.refused = {blocks[0][0]}
+    blocks = [Slice(allocator, 2048) for _ in range(4)]
+    first = blocks[0].address
+    blocks.clear()
+    memory.refused = {first}
+    held = Slice(allocator, 4096)
+    assert memory.live[held.address] == 4096
+    memory.refused = {first}
     with pytest.raises(OutOfMemory):
-        allocator.allocate(8192)
+        Slice(allocator, 8192)
     assert allocator.statistics()[:2] == (4096, 2048)
-    assert allocator.allocate(2048) == blocks[0]
+    assert Slice(allocator, 2048).address == first
 
 
 def test_the_limit_comes_from_the_environment(monkeypatch):
@@ -221,32 +226,32 @@ def test_the_limit_comes_from_the_environment(monkeypatch):
 def test_blocks_never_overlap_and_are_all_accounted_for(steps, limit, refusals):
     memory = Memory(total=150_000)
     allocator = CachingAllocator(memory, limit)
-    held: list[tuple[int, int]] = []
+    held: list[Slice] = []
     for is_release, number in steps:
         if is_release and held:
-            allocator.release(*held.pop(number % len(held)))
+            held.pop(number % len(held))
         else:
             try:
-                block = allocator.allocate(number)
+                block = Slice(allocator, number)
             except OutOfMemory:
                 # What is held and what is asked for do not fit, though nothing is cached but what was refused.
                 assert allocator.statistics().cached == 0 or refusals
                 assert refusals or allocator.statistics().allocated + number > memory.total - 8192
                 continue
-            assert block[1] >= number
-            if block[1]:
+            assert memory.live.get(block.address, 0) >= number
+            if number:
                 held.append(block)
             if len(held) <= refusals:
-                memory.refused.add(block[0])
-    ranges = sorted((address, address + size) for address, size in held)
+                memory.refused.add(block.address)
+            del block
+    ranges = sorted((block.address, block.address + memory.live[block.address]) for block in held)
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(ranges))
     allocated, cached, peak = allocator.statistics()
-    assert allocated == sum(size for _, size in held) <= peak
+    assert allocated == sum(memory.live[block.address] for block in held) <= peak
     assert cached <= limit or refusals
     assert allocated + cached == sum(memory.live.values())
     memory.refused.clear()
-    for block in held:
-        allocator.release(*block)
+    held.clear()
     allocator.empty_cache()
     assert allocator.statistics()[:2] == (0, 0)
     assert not memory.live
@@ -260,11 +265,11 @@ def test_threads_share_an_allocator():
 
     def work(owner: int) -> None:
         for turn in range(300):
-            block = allocator.allocate(512 * (1 + turn % 4))
-            if owners.setdefault(block[0], owner) != owner:
+            block = Slice(allocator, 512 * (1 + turn % 4))
+            if owners.setdefault(block.address, owner) != owner:
                 clashes.append(block)
-            del owners[block[0]]
-            allocator.release(*block)
+            del owners[block.address]
+            del block
 
     threads = [threading.Thread(target=work, args=(owner,)) for owner in range(8)]
     for thread in threads:
@@ -275,3 +280,53 @@ def test_threads_share_an_allocator():
     allocator.empty_cache()
     assert not memory.live
     assert allocator.statistics()[:2] == (0, 0)
+
+
+def test_a_private_pool_reuses_its_blocks_and_shares_them_with_nobody():
+    allocator = CachingAllocator(Memory())
+    pool = PrivatePool(allocator)
+    address = Slice(pool, 1000).address
+    others = [Slice(allocator, 1000) for _ in range(3)]
+    assert address not in {other.address for other in others}
+    assert Slice(pool, 900).address == address
+    assert allocator.statistics() == (4 * 1024, 0, 4 * 1024)
+
+
+def test_a_private_pool_takes_what_is_cached():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    Slice(allocator, 1000)
+    held = Slice(PrivatePool(allocator), 1000)
+    assert memory.live == {held.address: 1024}
+
+
+def test_a_closed_pool_gives_back_what_is_free_and_the_rest_when_slices_end():
+    memory = Memory()
+    allocator = CachingAllocator(memory)
+    pool = PrivatePool(allocator)
+    held, other = Slice(pool, 1000), Slice(pool, 1000)
+    free = other.address
+    del other
+    pool.close()
+    assert allocator.statistics()[:2] == (1024, 1024)
+    taken = Slice(allocator, 1000)
+    assert taken.address == free
+    last = held.address
+    del held
+    assert allocator.statistics()[:2] == (1024, 1024)
+    assert Slice(allocator, 1000).address == last
+    del taken
+    allocator.empty_cache()
+    assert (memory.live, allocator.statistics()[:2]) == ({}, (0, 0))
+
+
+def test_what_a_closed_pool_gives_back_counts_towards_the_limit():
+    memory = Memory()
+    allocator = CachingAllocator(memory, limit=1024)
+    pool = PrivatePool(allocator)
+    blocks = [Slice(pool, 1024) for _ in range(3)]
+    pool.close()
+    assert allocator.statistics()[:2] == (3072, 0)
+    blocks.clear()
+    assert allocator.statistics()[:2] == (0, 1024)
+    assert len(memory.live) == 1

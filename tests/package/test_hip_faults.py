@@ -277,7 +277,7 @@ def test_memory_of_a_copy_that_may_be_under_way_is_kept(rocm, host):
 # hipErrorNotSupported, which no function here takes for an answer.
 NOT_SUPPORTED = 801
 # What is given back when nobody asked for it just then: by garbage collection, or behind another error.
-GIVES_BACK = re.compile("hip(Free|HostFree|EventDestroy)|hiprtcDestroyProgram|miopenDestroy.*")
+GIVES_BACK = re.compile("hip(Free|HostFree|EventDestroy|GraphDestroy)|hiprtcDestroyProgram|miopenDestroy.*")
 # The memory of a tensor that is dropped waits for other streams; where it cannot, the host does.
 WAITS = {"hipGetDevice", "hipSetDevice", "hipEventRecord", "hipStreamWaitEvent"}
 # The compiler's own words.

@@ -42,6 +42,7 @@ class PackageView(NamedTuple):
 # What the package exports besides the classes that the spec names.
 _EXPORTS = (
     "BackendUnavailable",
+    "CaptureError",
     "CompilationFailed",
     "DType",
     "DTypeMismatch",
@@ -49,6 +50,7 @@ _EXPORTS = (
     "DeviceMismatch",
     "EmptyTensor",
     "FileError",
+    "Graph",
     "InvalidArgument",
     "InvalidIndex",
     "InvalidLayout",

@@ -9,15 +9,19 @@ from .context import Context
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
 from ..gpu_backend.release import release_with
+from ..gpu_backend.storage import Slice
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
     from .driver import Driver
+    from .stream import CudaStream
 
 _ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
 # cudaDataType_t, which nvmath-python takes as numbers.
 _KINDS: Final = {DType.BF16: 14, DType.F16: 2, DType.F32: 0, DType.F64: 1}
+# What cuBLAS wants on a Hopper GPU; elsewhere it takes less.
+_WORKSPACE_BYTES: Final = 32 << 20
 # CUBLAS_GEMM_DEFAULT.
 _ALGORITHM: Final = -1
 
@@ -26,7 +30,7 @@ class CuBlas(GemmLibrary):
     """A handle of cuBLAS."""
 
     @classmethod
-    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""
         try:
             from nvmath.bindings import cublas
@@ -35,9 +39,9 @@ class CuBlas(GemmLibrary):
         # nvmath-python raises a RuntimeError where it does not find the library, or a function of it.
         except (ImportError, RuntimeError):
             return None
-        return cls(cublas, driver.device, driver.stream)
+        return cls(cublas, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, context: Context, stream: int) -> None:
+    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
         sums, operations = library.ComputeType, library.Operation
         gemm = StridedBatchedGemm(
             kinds=_KINDS,
@@ -45,17 +49,24 @@ class CuBlas(GemmLibrary):
             operations=(operations.N, operations.T),
             algorithm=_ALGORITHM,
         )
-        super().__init__(context, gemm)
+        super().__init__(context, stream, gemm)
         self._library = library
+        # Of a workspace of cuBLAS's own, graphs would allocate each time that they are replayed.
+        self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
             handle = self._handle = self._call("create")
             release_with(self, _destroy, library, context, handle)
-            self._call("set_stream", handle, stream)
+            self._set_stream(stream.handle)
             # f32 is multiplied as f32, and no sum is rounded to a narrower dtype on its way.
             modes = library.Math
             self._call("set_math_mode", handle, modes.DEFAULT_MATH | modes.DISALLOW_REDUCED_PRECISION_REDUCTION)
             # The same bits on every run.
             self._call("set_atomics_mode", handle, library.AtomicsMode.NOT_ALLOWED)
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("set_stream", self._handle, int(stream))
+        # A new stream brings cuBLAS back to a workspace of its own.
+        self._call("set_workspace", self._handle, self._workspace.address, self._workspace.nbytes)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         self._call("gemm_strided_batched_ex", self._handle, *arguments)

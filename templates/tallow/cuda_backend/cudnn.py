@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
+from ..gpu_backend import attention, capture
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage.slice import Slice
@@ -17,6 +19,7 @@ from .context import Context
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
     from .driver import Driver
+    from .stream import CudaStream
 
 _ADVICE: Final = "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
 
@@ -53,11 +56,12 @@ class CuDnn:
         # The frontend raises a RuntimeError where it does not find the library.
         except (ImportError, OSError, RuntimeError):
             return None
-        return cls(cudnn, driver.device, driver.stream, allocator)
+        return cls(cudnn, driver.device, driver.queue, allocator)
 
-    def __init__(self, library: Any, context: Context, stream: int, allocator: CachingAllocator) -> None:
+    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
         self._library = library
         self._context = context
+        self._queue = stream
         self._allocator = allocator
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
@@ -66,7 +70,7 @@ class CuDnn:
         with context.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
             release_with(self, _destroy, library, context, handle)
-            self._call("set_stream", library.set_stream, handle=handle, stream=stream)
+            self._set_stream(stream.handle)
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
@@ -80,8 +84,16 @@ class CuDnn:
             except OutOfMemory:
                 return False
             addresses = {_SOURCE: source, _KERNEL: kernel, _RESULT: result}
-            self._call("execute", plan.graph.execute, addresses, workspace.address, self._handle)
+            execute = partial(self._call, "execute", plan.graph.execute, addresses, workspace.address, self._handle)
+            if attention.needed:
+                with capture.followed(self._queue, self._set_stream):
+                    execute()
+            else:
+                execute()
         return True
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
 
     def _plan(self, dtype: DType, params: ParamsConv2D) -> _Plan | None:
         key = dtype, params

@@ -57,7 +57,6 @@ class Driver(GpuDriver[Module]):
         self.target = f"sm_{major}{minor}"
         self.wave_size = device.attribute("WARP_SIZE")
         self.multiprocessors = device.attribute("MULTIPROCESSOR_COUNT")
-        self.stream = self.queue.address
         self.compiler = Nvrtc()
 
     def _new_buffer(self, nbytes: int) -> CudaBuffer:
@@ -67,10 +66,13 @@ class Driver(GpuDriver[Module]):
         return CudaModule(self.device, code, name)
 
     def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
-        return CudaKernel(module, name, self.queue.handle, block, argument_size).enqueue
+        return CudaKernel(module, name, self.queue, block, argument_size).enqueue
 
     def launcher(self, module: Module, name: str) -> Launcher:
-        return cuda_launcher(module, name, self.queue.handle)
+        return cuda_launcher(module, name, self.queue)
+
+    def _new_stream(self) -> CudaStream:
+        return CudaStream(self.device)
 
     def _stream_at(self, address: int) -> CudaStream:
         return self.queue if address == self.stream else CudaStream.wrap(self.device, address)

@@ -7,7 +7,7 @@ from ctypes import c_char_p
 from typing import Any, Final
 
 from ..error import InvalidArgument
-from ..gpu_backend import fork
+from ..gpu_backend import attention
 from ..gpu_backend.elf import elf_size, require_complete
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.launch import Dim3, Launcher, LaunchLimits
@@ -15,6 +15,7 @@ from ..gpu_backend.resource import Resource
 from .context import Context
 from .error import CudaError
 from .result import check, cuda
+from .stream import CudaStream
 
 _launch: Final[Any] = cuda.cuLaunchKernel
 
@@ -52,13 +53,14 @@ class CudaModule(Resource):
 class CudaKernel:
     """A kernel that is launched in one dim, in one stream, in blocks of one size."""
 
-    __slots__ = ("_argument_size", "_block", "_function", "_name", "_stream", "module")
+    __slots__ = ("_argument_size", "_block", "_function", "_name", "_queue", "_stream", "module")
 
-    def __init__(self, module: CudaModule, name: str, stream: Any, block: int, argument_size: int) -> None:
+    def __init__(self, module: CudaModule, name: str, queue: CudaStream, block: int, argument_size: int) -> None:
         self.module = module
         self._function = module.function(name)
         self._name = name
-        self._stream = stream
+        self._queue = queue
+        self._stream = queue.own_handle
         self._block = block
         self._argument_size = argument_size
 
@@ -70,17 +72,16 @@ class CudaKernel:
         if len(arguments) != self._argument_size:
             reason = f"its arguments are {self._argument_size} bytes, not {len(arguments)}"
             raise InvalidArgument(f"launch of {self._name}", reason)
-        if fork.lost:
-            fork.require_own()
+        stream = self._queue.handle if attention.needed else self._stream
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
-        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0)
+        (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0)
         if status:
-            launch = self._function, blocks, 1, 1, self._block, 1, 1, 0, self._stream, parameters, 0
+            launch = self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0
             _launch_again(status, self.module, self._name, launch)
 
 
-def cuda_launcher(module: CudaModule, name: str, stream: Any) -> Launcher:
+def cuda_launcher(module: CudaModule, name: str, queue: CudaStream) -> Launcher:
     """What launches a kernel of any parameters in one stream.
 
     It may have as much dynamic shared memory as the device lets a kernel ask for, which is more than the 48 KiB that a
@@ -107,9 +108,9 @@ def cuda_launcher(module: CudaModule, name: str, stream: Any) -> Launcher:
         sizes = _parameter_sizes(function)
 
     def call_again(status: Any, grid: Dim3, block: Dim3, shared_bytes: int, parameters: int) -> None:
-        _launch_again(status, module, name, (function, *grid, *block, shared_bytes, stream, parameters, 0))
+        _launch_again(status, module, name, (function, *grid, *block, shared_bytes, queue.handle, parameters, 0))
 
-    return Launcher(limits, sizes, _launch, function, stream, 0, int, call_again)
+    return Launcher(limits, sizes, _launch, function, queue.own_handle, 0, int, call_again)
 
 
 def _parameter_sizes(function: Any) -> tuple[int, ...] | None:

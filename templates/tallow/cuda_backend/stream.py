@@ -8,6 +8,7 @@ from typing import Any, Final
 from ..gpu_backend.stream import Direction, Stream
 from .context import Context
 from .event import CudaEvent, is_ready
+from .graph import CudaGraph
 from .result import check, cuda
 
 # The handle that stands for the default stream of all threads, which others also write as 0.
@@ -98,6 +99,21 @@ class CudaStream(Stream[CudaEvent]):
         with self.device.activated():
             result = cuda.cuStreamQuery(self.handle)
         return is_ready("cuStreamQuery", result, self.device.label)
+
+    def begin_capture(self) -> None:
+        # Relaxed, so that other threads and this one may allocate and load what they need meanwhile.
+        with self.device.activated():
+            begun = cuda.cuStreamBeginCapture(self.handle, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        check("cuStreamBeginCapture", begun, self.device.label)
+
+    def end_capture(self) -> CudaGraph:
+        with self.device.activated():
+            ended = cuda.cuStreamEndCapture(self.handle)
+        return CudaGraph(self.device, check("cuStreamEndCapture", ended, self.device.label))
+
+    def abandon_capture(self) -> None:
+        with self.device.activated():
+            cuda.cuGraphDestroy(check("cuStreamEndCapture", cuda.cuStreamEndCapture(self.handle), self.device.label))
 
     def new_event(self, *, blocking: bool = False) -> CudaEvent:
         return CudaEvent(self.device, timing=False, blocking=blocking)

@@ -13,6 +13,7 @@ from ..backend import BackendDevice, BackendStorage, Part
 from ..dtype import Array, DType
 from ..error import BackendUnavailable
 from ..layout import Layout
+from . import attention, capture
 from .storage import GpuStorage, Slice
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class GpuDevice(BackendDevice):
     """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[GpuStorage]]
     slice_class: ClassVar[type[Slice]]
+    libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
+    """What opens each library that cells call, for `library`."""
 
     @staticmethod
     @abstractmethod
@@ -83,6 +86,8 @@ class GpuDevice(BackendDevice):
         # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
         from .loader import Upload
 
+        if attention.needed:
+            capture.refuse(self.driver, "loading", "load the tensors before the capture")
         storages = [self.empty(part.dtype, part.length) for part in parts]
         uploads = [
             Upload(storage.memory.address, part.nbytes, part.read_into)
@@ -105,7 +110,10 @@ class GpuDevice(BackendDevice):
 
     @property
     def stream(self) -> int:
-        """The vendor's handle of the stream in which the device does its work, for libraries that share memory."""
+        """The vendor's handle of the stream in which the device does its work, for libraries that share memory.
+
+        In a thread that captures a graph it is that of the capture.
+        """
         return self.driver.stream
 
     def compile(self, name: str, source: str, options: Sequence[str] = (), *, signature: str | None = None) -> Kernel:

@@ -13,6 +13,7 @@ from ..dtype import DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
 from ..shape import Shape
+from . import attention
 from .ops.copy import fresh
 from .ops.operand import Operand
 from .release import release_with
@@ -127,6 +128,8 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     Raises InvalidArgument for what is no capsule of a tensor or was taken before, a dtype that no tensor has, or
     strides below 0.
     """
+    if attention.needed:
+        device.driver.refuse_sharing()
     capsule = source.__dlpack__(stream=device.driver.stream)
     if _is_named(capsule, _TAKEN):
         raise InvalidArgument("from_dlpack", "the capsule was taken before; export the tensor again")

@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from ..error import BackendUnavailable
+from . import attention
 
 _REASON: Final = (
     "this process was forked from one that had opened a GPU, which children cannot use; start processes with"
@@ -27,7 +28,7 @@ def watch(backend: str) -> None:
 
 def _lose() -> None:
     global lost
-    lost = True
+    lost = attention.needed = True
 
 
 def require_own() -> None:

@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from ..dtype import DType
+from . import attention, capture
 from .matrices import LARGEST_COUNT, Matrices
+from .stream import Stream
 
 # 1 and 0, by which products and what was there before are multiplied, in the dtype of the sums.
 _FACTORS: Final = {
@@ -86,8 +88,9 @@ class Device(Protocol):
 class GemmLibrary(ABC):
     """A handle of a library, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
 
-    def __init__(self, device: Device, gemm: StridedBatchedGemm) -> None:
+    def __init__(self, device: Device, queue: Stream[Any], gemm: StridedBatchedGemm) -> None:
         self._device = device
+        self._queue = queue
         self._gemm = gemm
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
@@ -98,7 +101,15 @@ class GemmLibrary(ABC):
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
         arguments = self._gemm.arguments(dtype, bmnk, lhs, rhs, result)
         with self._lock, self._device.activated():
-            self._enqueue(arguments)
+            if attention.needed:
+                with capture.followed(self._queue, self._set_stream):
+                    self._enqueue(arguments)
+            else:
+                self._enqueue(arguments)
+
+    @abstractmethod
+    def _set_stream(self, stream: Any) -> None:
+        """Have the library enqueue in the stream of this handle."""
 
     @abstractmethod
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:

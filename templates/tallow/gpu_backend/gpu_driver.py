@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from ..dtype import Array
 from ..error import OutOfMemory
+from . import attention, capture
 from .error import DriverError
 from .launch import Launcher
-from .stream import Direction, Event, Stream, settled
+from .stream import Direction, Event, Recorded, Stream, settled
 
 if TYPE_CHECKING:
+    from .allocator import Pool
     from .buffer import DeviceBuffer
     from .loader import Loader
     from .run_time_compiler import RunTimeCompiler
@@ -44,8 +48,6 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     multiprocessors: int
     queue: Stream[Any]
     """The stream."""
-    stream: int
-    """The vendor's handle of the stream, for libraries that share memory with tallow."""
     compiler: RunTimeCompiler
     """What compiles kernels that no code object of the package has."""
 
@@ -53,6 +55,14 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         self._buffers: dict[int, DeviceBuffer[Any, Any]] = {}
         # Events that nothing uses at the moment.
         self._events: list[Event] = []
+        self.capturing = threading.Lock()
+        """Held for as long as a graph is captured."""
+        self._capture_stream: Stream[Any] | None = None
+
+    @property
+    def stream(self) -> int:
+        """The vendor's handle of the stream, or of this thread's capture, for libraries that share memory."""
+        return self.queue.address
 
     def allocate(self, nbytes: int) -> int:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
@@ -84,12 +94,16 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
+        if attention.needed:
+            capture.refuse(self, "a copy from the host", "make the tensor before, and change it with copy_")
         if array.nbytes:
             self.queue.copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
         self.synchronize()
 
     def copy_to_host(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory; returns when it is full."""
+        if attention.needed:
+            capture.refuse(self, "a read to the host", "read after the capture, behind a replay")
         if array.nbytes:
             self.queue.copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
         self.synchronize()
@@ -104,6 +118,9 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
         It waits for what either device was given before; what both are given from now on waits for it.
         """
+        if attention.needed:
+            for driver in (self, receiver):
+                capture.refuse(driver, "a copy between devices", "copy before the capture, or after it")
         if nbytes:
             receiver._order(receiver.queue, self.queue)
             self.queue.copy_between(target, receiver.device, address, self.device, nbytes)
@@ -153,24 +170,77 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""
+        if attention.needed:
+            self._refuse_waiting()
         self.queue.synchronize()
 
     def synchronize_device(self) -> None:
-        """Wait until the device is done with everything that anybody gave it."""
-        self.device.synchronize()
+        """Wait until the device is done with everything that anybody gave it, and for the end of a capture."""
+        if attention.needed:
+            self._refuse_waiting()
+        with self.capturing:
+            self.device.synchronize()
+
+    def _refuse_waiting(self) -> None:
+        capture.refuse(self, "waiting for the device", "wait after the capture, behind a replay")
 
     def wait_for(self, stream: int) -> None:
         """Let what is enqueued from now on wait for what is in another stream of the device, given by its handle.
 
         0 is the default stream; the device waits, and the host does not.
         """
+        if attention.needed:
+            self.refuse_sharing()
         if stream != self.stream:
             self._order(self._stream_at(stream), self.queue)
 
     def let_wait(self, stream: int) -> None:
         """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
+        if attention.needed:
+            self.refuse_sharing()
         if stream != self.stream:
             self._order(self.queue, self._stream_at(stream))
+
+    def refuse_sharing(self) -> None:
+        """CaptureError where this thread captures: what other streams do is no part of its graph."""
+        capture.refuse(self, "sharing with another library", "share the tensor before the capture, or after it")
+
+    @contextlib.contextmanager
+    def captured(self, pool: Pool) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
+        """Record what this thread gives the device inside, with memory of a pool: the capture, and what ends it.
+
+        Other threads that capture wait for their turn. Where what ends it was not called, all is forgotten.
+        """
+        try:
+            with self.capturing:
+                stream = self._capture_stream or self._new_stream()
+                # One whose capture fails is not used again.
+                self._capture_stream = None
+                captured = capture.Capture(self, stream, pool)
+                recorded: list[Recorded] = []
+
+                def finish() -> Recorded:
+                    recorded.append(stream.end_capture())
+                    return recorded[0]
+
+                stream.begin_capture()
+                try:
+                    with captured.under_way():
+                        yield captured, finish
+                finally:
+                    if recorded:
+                        self._capture_stream = stream
+                    else:
+                        # Where that fails too, closing the stream ends its capture.
+                        with contextlib.suppress(DriverError):
+                            stream.abandon_capture()
+                    capture.end(captured)
+        finally:
+            capture.catch_up()
+
+    @abstractmethod
+    def _new_stream(self) -> Stream[Any]:
+        """Another stream of the device."""
 
     def _order(self, first: Stream[Any], second: Stream[Any]) -> None:
         """Let what the second stream is given from now on wait for what is in the first, a stream of this device."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..error import InvalidIndex
+from . import attention, capture
 
 if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
@@ -74,7 +75,16 @@ class IndexErrors:
 
     @property
     def address(self) -> int:
-        """The record of this thread: it goes into the arguments of every kernel that reads indexes."""
+        """The record of this thread, or of its capture, for the arguments of every kernel that reads indexes."""
+        if attention.needed:
+            captured = capture.of(self._driver)
+            if captured is not None:
+                return captured.index_record()
+        return self._own.record.address
+
+    @property
+    def own_address(self) -> int:
+        """The record of this thread, for what a replay finds."""
         return self._own.record.address
 
     def next_call(self) -> int:
@@ -83,6 +93,8 @@ class IndexErrors:
 
     def expect(self) -> None:
         """Say that a kernel that may write the record was launched, so that the next `check` looks at it."""
+        if attention.needed and capture.of(self._driver) is not None:
+            return
         self._own.record.expected = True
 
     def check(self) -> None:

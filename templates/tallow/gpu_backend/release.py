@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import fork
+from . import attention, capture, fork
 
 
 def release_with(owner: object, release: Callable[..., None], *arguments: Any) -> None:
@@ -21,6 +21,7 @@ def release_with(owner: object, release: Callable[..., None], *arguments: Any) -
 
 def _quietly(release: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     # A forked child holds copies of its parent's handles; releasing those would pull them from under the parent.
-    if not fork.lost:
-        with suppress(Exception):
-            release(*arguments)
+    if attention.needed and (fork.lost or capture.postpone(release, arguments)):
+        return
+    with suppress(Exception):
+        release(*arguments)

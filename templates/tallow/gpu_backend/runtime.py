@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..random import RandomState
-from . import fork
+from . import capture, fork
 from .allocator import CachingAllocator
 from .gpu_driver import GpuDriver
 from .index_errors import IndexErrors
@@ -40,7 +40,8 @@ class Runtime:
         try:
             library: Library | None = self._libraries[open_library]
         except KeyError:
-            with self._lock:
+            # What a library gives the device when it is opened is no part of a capture.
+            with self._lock, capture.suspended():
                 if open_library not in self._libraries:
                     self._libraries[open_library] = open_library(self.driver, self.allocator)
                 library = self._libraries[open_library]

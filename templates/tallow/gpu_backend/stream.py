@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ..error import InvalidArgument
-from . import fork
+from . import attention, capture
 from .error import DriverError
 from .resource import Resource
 
@@ -94,6 +94,22 @@ class Event(Resource, ABC):
         return f"<{type(self).__name__} on {self.device.label}>"
 
 
+class Recorded(Resource, ABC):
+    """Work that a stream was given while it was captured, to be enqueued as one: see `Stream.end_capture`."""
+
+    __slots__ = ("_handle", "device")
+
+    device: Any
+    _handle: Any
+
+    @abstractmethod
+    def launch(self, stream: Any) -> None:
+        """Enqueue all of it, in a stream of the device that it was captured on."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.device.label}>"
+
+
 Mark = TypeVar("Mark", bound=Event)
 
 
@@ -117,10 +133,19 @@ class Stream(Resource, ABC, Generic[Mark]):
 
     @property
     def handle(self) -> Any:
-        """The binding's stream; `Closed` after `close()`."""
+        """The binding's stream, or that of the capture of this thread; `Closed` after `close()`."""
         # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
-        if fork.lost or not self._held:
+        if attention.needed or not self._held:
             self.require_open()
+            captured = capture.of(int(self._handle))
+            if captured is not None:
+                captured.is_empty = False
+                return captured.stream.own_handle
+        return self._handle
+
+    @property
+    def own_handle(self) -> Any:
+        """The binding's stream itself."""
         return self._handle
 
     @property
@@ -174,6 +199,22 @@ class Stream(Resource, ABC, Generic[Mark]):
     def record(self, event: Mark | None = None) -> Mark:
         """Record an event here and return it; without one given, a new one that has no timing."""
         return (self.new_event() if event is None else event).record(self)
+
+    @abstractmethod
+    def begin_capture(self) -> None:
+        """Record from now on what is enqueued here, and do not do it.
+
+        Until `end_capture`, neither the stream nor the device may be waited for, by any thread, nor may another stream
+        wait for this one.
+        """
+
+    @abstractmethod
+    def end_capture(self) -> Recorded:
+        """Make the work that was recorded, of which there is some, ready to be enqueued as often as one likes."""
+
+    @abstractmethod
+    def abandon_capture(self) -> None:
+        """Forget what was recorded."""
 
     @abstractmethod
     def new_event(self, *, blocking: bool = False) -> Mark:

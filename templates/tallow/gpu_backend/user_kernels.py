@@ -21,7 +21,7 @@ from ..storage.base import StorageBase
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..user_kernel import Kernel, Size
-from . import fork
+from . import attention, fork
 from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .kernels import compiled
@@ -185,8 +185,7 @@ class GpuKernel(Kernel):
         self._free: list[_Packed] = []
 
     def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:
-        if fork.lost:
-            fork.require_own()
+        stream = self._driver.queue.handle if attention.needed else self._stream
         if len(arguments) != self._count:
             raise self._miscounted(arguments)
         y = z = block_y = block_z = 1
@@ -220,7 +219,7 @@ class GpuKernel(Kernel):
             block_y,
             block_z,
             shared_bytes,
-            self._stream,
+            stream,
             packed.parameters,
             self._extra,
         )

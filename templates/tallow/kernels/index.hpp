@@ -2,21 +2,11 @@
 #pragma once
 
 #include "arithmetic.hpp"
+#include "graph.hpp"
 #include "produce.hpp"
 #include "sort.hpp"
 
 namespace tallow {
-
-// The first index out of range since the host last looked. `state` is 0 while there is none. `refused` is the number of
-// the last call that had one; the host gives no number twice.
-struct IndexError {
-    uint32_t state;
-    uint32_t op;
-    int64_t index;
-    int64_t size;
-    uint64_t refused;
-};
-static_assert(sizeof(IndexError) == 32, "the host reads it back");
 
 constexpr int64_t no_row = -1;
 

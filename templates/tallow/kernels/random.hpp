@@ -2,6 +2,7 @@
 // numbers: as easy as 1, 2, 3, SC 2011. Element i of a call always comes from the same words, whatever the launch.
 #pragma once
 
+#include "graph.hpp"
 #include "math.hpp"
 #include "memory.hpp"
 
@@ -192,6 +193,13 @@ TALLOW_INLINE void draw_all(const Arguments& arguments, Function function) {
     constexpr uint32_t together = elements_per_block<T>;
     constexpr uint32_t per_block = block_size * length * packs_together<T>;
     T* const result = pointer_to<T>(arguments.result);
+    uint64_t seed = arguments.seed, block = arguments.block;
+    if (arguments.state != 0) {
+        // In a graph, `block` counts from the first one of the replay.
+        const GraphState* const state = pointer_to<const GraphState>(arguments.state);
+        seed = state->seed;
+        block += state->block;
+    }
     const uint64_t step = uint64_t{grid_blocks()} * per_block;
     for (uint64_t base = uint64_t{block_index()} * per_block; base < arguments.count; base += step) {
 #pragma unroll
@@ -201,7 +209,7 @@ TALLOW_INLINE void draw_all(const Arguments& arguments, Function function) {
 #pragma unroll
             for (uint32_t i = 0; i < length; i += together) {
                 compute_type<T> units[together];
-                Function::draw(philox(arguments.seed, arguments.block + (first + i) / together), units);
+                Function::draw(philox(seed, block + (first + i) / together), units);
 #pragma unroll
                 for (uint32_t j = 0; j < together; ++j)
                     pack.values[i + j] = function(units[j]);

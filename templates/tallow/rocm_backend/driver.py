@@ -46,7 +46,6 @@ class Driver(GpuDriver[Module]):
         self.target = properties.target
         self.wave_size = properties.wave_size
         self.multiprocessors = properties.multi_processor_count
-        self.stream = self.queue.address
         self.compiler = Hiprtc()
 
     def _new_buffer(self, nbytes: int) -> HipBuffer:
@@ -61,6 +60,9 @@ class Driver(GpuDriver[Module]):
 
     def launcher(self, module: Module, name: str) -> Launcher:
         return _kernel(module, name, None).launcher(self.queue)
+
+    def _new_stream(self) -> HipStream:
+        return HipStream(self.device)
 
     def _stream_at(self, address: int) -> HipStream:
         return self.queue if address == self.stream else HipStream.wrap(self.device, address)

@@ -15,6 +15,7 @@ from rocm.bindings.util.paths import get_library_path
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
+from ..gpu_backend import attention, capture
 from ..gpu_backend.error import LibraryError
 from .hip import HipDevice, HipStream
 from .hip.resource import HipResource
@@ -85,6 +86,7 @@ class Miopen(HipResource):
     def __init__(self, library: ctypes.CDLL, device: HipDevice, stream: HipStream, allocator: CachingAllocator) -> None:
         self._library = library
         self._device = device
+        self._queue = stream
         self._allocator = allocator
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
@@ -129,7 +131,7 @@ class Miopen(HipResource):
             pooling = self._create(opened, "PoolingDescriptor")
             self._call("miopenSet2dPoolingDescriptor", pooling, _AVERAGE, *kernel_size, 0, 0, *stride)
             operands = (*_scaled(x, source), *_unscaled(y, result))
-            self._call("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
+            self._enqueue("miopenPoolingForward", self._handle, pooling, *operands, False, None, 0)
 
         return self._attempt((dims, kernel_size, stride), enqueue)
 
@@ -168,7 +170,7 @@ class Miopen(HipResource):
         algorithm, nbytes = found
         # The next owner of the workspace works after this in the stream.
         workspace = Slice(self._allocator, nbytes)
-        self._call(
+        self._enqueue(
             "miopenConvolutionForward",
             self._handle,
             *_scaled(x, source),
@@ -221,6 +223,17 @@ class Miopen(HipResource):
         self._left.append((kind, descriptor))
         with suppress(LibraryError):
             _destroy_descriptors(self._library, self._left)
+
+    def _enqueue(self, name: str, *arguments: Any) -> None:
+        """Call what can be captured, as finding an algorithm cannot."""
+        if attention.needed:
+            with capture.followed(self._queue, self._set_stream):
+                self._call(name, *arguments)
+        else:
+            self._call(name, *arguments)
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("miopenSetStream", self._handle, int(stream))
 
     def _call(self, name: str, *arguments: Any) -> None:
         _call(self._library, name, *arguments)

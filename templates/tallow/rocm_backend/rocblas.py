@@ -45,16 +45,19 @@ class RocBlas(GemmLibrary, HipResource):
             operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
             algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
         )
-        super().__init__(device, gemm)
+        super().__init__(device, stream, gemm)
         self._library = library
         with device.activated():
             self._handle = _check("hipblasCreate", library.hipblasCreate())
             self._own(_destroy, library, self._handle)
-            _check("hipblasSetStream", library.hipblasSetStream(self._handle, stream.handle))
+            self._set_stream(stream.handle)
             # The same bits on every run; a library without the function has no atomics to turn off.
             if library.has_symbol("hipblasSetAtomicsMode"):
                 mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
                 _check("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode))
+
+    def _set_stream(self, stream: Any) -> None:
+        _check("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream))
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
         self.require_open()

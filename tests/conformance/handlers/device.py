@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow.error import InvalidArgument, OutOfMemory
+from tallow.layout import Layout
 
 from .. import values
 from ..bench import Bench, dtype_of, shape_of
@@ -104,8 +105,6 @@ def zeros(bench: Bench) -> None:
 
 
 def alloc_uninit(bench: Bench) -> None:
-    from tallow.layout import Layout
-
     for shape in SHAPES:
         where = bench.where(f"shape {shape}")
         count = math.prod(shape)
@@ -185,6 +184,18 @@ def compile_kernel(bench: Bench) -> None:
     assert_same(storage.to_numpy(), 2 * np.arange(8, dtype=np.int32), "a kernel of a user's own")
 
 
+def graph(bench: Bench) -> None:
+    vector = Layout.contiguous(shape_of(8))
+    source = bench.device.storage(np.arange(8, dtype=np.int32))
+    with tallow.Graph(bench.device) as captured:
+        with captured.capture():
+            result = source.unary_impl(tallow.UnaryOp.NEG, vector)
+        for numbers in (np.arange(8, dtype=np.int32), np.arange(3, 11, dtype=np.int32)):
+            source.assign(vector, bench.device.storage(numbers), vector)
+            captured.replay()
+            assert_same(result.to_numpy(), -numbers, "a replay")
+
+
 HANDLERS = {
     "set_seed": set_seed,
     "get_current_seed": get_current_seed,
@@ -198,4 +209,5 @@ HANDLERS = {
     "storage_owned": storage_owned,
     "synchronize": synchronize,
     "compile": compile_kernel,
+    "graph": graph,
 }

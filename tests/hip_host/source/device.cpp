@@ -58,6 +58,7 @@ constexpr ErrorText error_texts[] = {
     {hipErrorFileNotFound, "hipErrorFileNotFound", "file not found"},
     {hipErrorSharedObjectInitFailed, "hipErrorSharedObjectInitFailed", "shared object initialization failed"},
     {hipErrorInvalidHandle, "hipErrorInvalidHandle", "invalid resource handle"},
+    {hipErrorIllegalState, "hipErrorIllegalState", "the operation cannot be performed in the present state"},
     {hipErrorNotFound, "hipErrorNotFound", "named symbol not found"},
     {hipErrorNotReady, "hipErrorNotReady", "device not ready"},
     {hipErrorIllegalAddress, "hipErrorIllegalAddress", "an illegal memory access was encountered"},
@@ -68,6 +69,12 @@ constexpr ErrorText error_texts[] = {
     {hipErrorPeerAccessNotEnabled, "hipErrorPeerAccessNotEnabled", "peer access has not been enabled"},
     {hipErrorLaunchFailure, "hipErrorLaunchFailure", "unspecified launch failure"},
     {hipErrorNotSupported, "hipErrorNotSupported", "operation not supported"},
+    {hipErrorStreamCaptureUnsupported, "hipErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {hipErrorStreamCaptureInvalidated, "hipErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {hipErrorStreamCaptureIsolation, "hipErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
     {hipErrorUnknown, "hipErrorUnknown", "unknown error"},
 };
 

@@ -136,6 +136,7 @@ bool check_access(const char* call, const char* operand, const void* address, st
 // Runs the work in the stream's order: at once or, in lazy mode, when something waits for it.
 hipError_t submit(hipStream_t stream, std::function<hipError_t()> work);
 bool stream_is_live(hipStream_t stream);
+bool stream_is_captured(hipStream_t stream);
 
 } // namespace hip_host
 

@@ -22,6 +22,7 @@ enum hipError_t {
     hipErrorFileNotFound = 301,
     hipErrorSharedObjectInitFailed = 303,
     hipErrorInvalidHandle = 400,
+    hipErrorIllegalState = 401,
     hipErrorNotFound = 500,
     hipErrorNotReady = 600,
     hipErrorIllegalAddress = 700,
@@ -30,6 +31,9 @@ enum hipError_t {
     hipErrorPeerAccessNotEnabled = 705,
     hipErrorLaunchFailure = 719,
     hipErrorNotSupported = 801,
+    hipErrorStreamCaptureUnsupported = 900,
+    hipErrorStreamCaptureInvalidated = 901,
+    hipErrorStreamCaptureIsolation = 905,
     hipErrorUnknown = 999,
 };
 
@@ -39,6 +43,12 @@ enum hipMemcpyKind {
     hipMemcpyDeviceToHost = 2,
     hipMemcpyDeviceToDevice = 3,
     hipMemcpyDefault = 4,
+};
+
+enum hipStreamCaptureMode {
+    hipStreamCaptureModeGlobal = 0,
+    hipStreamCaptureModeThreadLocal = 1,
+    hipStreamCaptureModeRelaxed = 2,
 };
 
 enum hipMemoryType { hipMemoryTypeUnregistered = 0, hipMemoryTypeHost = 1, hipMemoryTypeDevice = 2 };
@@ -66,6 +76,9 @@ using hipStream_t = struct ihipStream_t*;
 using hipEvent_t = struct ihipEvent_t*;
 using hipModule_t = struct ihipModule_t*;
 using hipFunction_t = struct ihipModuleSymbol_t*;
+using hipGraph_t = struct ihipGraph*;
+using hipGraphExec_t = struct hipGraphExec*;
+using hipGraphNode_t = struct hipGraphNode*;
 using hipMemPool_t = struct ihipMemPoolHandle_t*;
 
 struct hipUUID {

@@ -248,7 +248,7 @@ HIP_HOST_API hipError_t hipModuleLaunchKernel(hipFunction_t function, unsigned g
             .list("block", std::initializer_list<unsigned>{block_x, block_y, block_z})
             .integer("shared", dynamic_shared)
             .address("stream", stream);
-        if (!lazy())
+        if (!lazy() && !stream_is_captured(stream))
             return run_grid(*function, grid, block, dynamic_shared, arguments);
         return submit(stream, [=, arguments = std::make_shared<Arguments>(std::move(arguments))] {
             return run_grid(*function, grid, block, dynamic_shared, *arguments);

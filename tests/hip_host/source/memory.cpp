@@ -67,6 +67,10 @@ hipError_t copy(void* destination, const void* source, Rows rows, hipMemcpyKind 
         return hipErrorInvalidValue;
     if (!fits(kind, to, from))
         return hipErrorInvalidMemcpyDirection;
+    // A replay would read or write the host's memory, whatever has become of it.
+    if (wait != Wait::for_it && (to == Where::host || from == Where::host))
+        if (const hipError_t refusal = refuse_capture(stream))
+            return refusal;
     const auto work = [=] { return copy_rows(destination, source, rows), hipSuccess; };
     if (wait == Wait::for_it)
         return run_now(work);

@@ -217,6 +217,8 @@ HIP_HOST_API miopenStatus_t miopenFindConvolutionForwardAlgorithm(
     return miopen_call(name, [&] {
         if (!miopen_handles().contains(handle) || !x || !w || !y || !returned || !results || requested < 1)
             return miopenStatusBadParm;
+        if (stream_is_captured(handle->stream)) // it waits for what it tries
+            return miopenStatusInternalError;
         return with_convolution(x_tensor, w_tensor, convolution, y_tensor, [&](const Convolution& problem) {
             problem.log(name, -1, workspace_bytes);
             const std::size_t wanted = problem.workspace();

@@ -88,9 +88,22 @@ int device_of(hipStream_t stream) { return resolve(stream).device; }
 
 bool stream_is_live(hipStream_t stream) { return !stream || streams().contains(stream); }
 
+bool stream_is_captured(hipStream_t stream) { return stream && streams().contains(stream) && stream->capture; }
+
+hipError_t refuse_capture(hipStream_t stream, hipError_t error) {
+    if (!stream_is_captured(stream))
+        return hipSuccess;
+    stream->capture->is_valid = false;
+    return error;
+}
+
 hipError_t submit(hipStream_t stream, std::function<hipError_t()> work) {
     if (!stream_is_live(stream))
         return hipErrorInvalidHandle;
+    if (stream_is_captured(stream)) {
+        stream->capture->nodes.push_back(std::move(work));
+        return hipSuccess;
+    }
     if (!lazy()) {
         const Turn turn(device_of(stream));
         return work();
@@ -131,7 +144,14 @@ hipError_t finish_stream(hipStream_t stream) {
 using namespace hip_host;
 
 HIP_HOST_API hipError_t hipDeviceSynchronize() {
-    return api("hipDeviceSynchronize", hipErrorLaunchFailure, [] { return finish_device(current_device()); });
+    return api("hipDeviceSynchronize", hipErrorLaunchFailure, [] {
+        hipError_t error = hipSuccess;
+        streams().each([&](ihipStream_t& stream) {
+            if (stream.device == current_device() && refuse_capture(&stream))
+                error = hipErrorStreamCaptureUnsupported;
+        });
+        return error ? error : finish_device(current_device());
+    });
 }
 
 // Frees what the device holds and brings a device back that a kernel has lost.
@@ -182,8 +202,11 @@ HIP_HOST_API hipError_t hipStreamDestroy(hipStream_t stream) {
 }
 
 HIP_HOST_API hipError_t hipStreamSynchronize(hipStream_t stream) {
-    return api("hipStreamSynchronize", hipErrorLaunchFailure,
-               [&] { return stream_is_live(stream) ? finish_stream(stream) : hipErrorInvalidHandle; });
+    return api("hipStreamSynchronize", hipErrorLaunchFailure, [&] {
+        if (const hipError_t refusal = refuse_capture(stream))
+            return refusal;
+        return stream_is_live(stream) ? finish_stream(stream) : hipErrorInvalidHandle;
+    });
 }
 
 // Asking makes a step, so that a loop that asks comes to an end.
@@ -191,6 +214,8 @@ HIP_HOST_API hipError_t hipStreamQuery(hipStream_t stream) {
     return api("hipStreamQuery", hipErrorLaunchFailure, [&] {
         if (!stream_is_live(stream))
             return hipErrorInvalidHandle;
+        if (const hipError_t refusal = refuse_capture(stream))
+            return refusal;
         std::lock_guard lock(order());
         hipError_t error = hipSuccess;
         const bool ran = run_one(resolve(stream), error);
@@ -222,6 +247,8 @@ HIP_HOST_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
             return hipErrorInvalidHandle;
         if (device_of(stream) != event->device)
             return hipErrorInvalidHandle;
+        if (const hipError_t refusal = refuse_capture(stream))
+            return refusal;
         std::lock_guard lock(order());
         event->mark = std::make_shared<Mark>(Mark{stream, event->device});
         return submit(stream, [mark = event->mark] {
@@ -276,6 +303,8 @@ HIP_HOST_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event,
     return api("hipStreamWaitEvent", hipErrorInvalidHandle, [&] {
         if (!events().contains(event) || !stream_is_live(stream))
             return hipErrorInvalidHandle;
+        if (const hipError_t refusal = refuse_capture(stream, hipErrorStreamCaptureIsolation))
+            return refusal;
         return submit(stream, [mark = event->mark] { return reach(mark), hipSuccess; });
     });
 }

@@ -7,12 +7,26 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <vector>
+
+namespace hip_host {
+
+// What a stream was given while it was captured.
+using Work = std::function<hipError_t()>;
+struct Recording {
+    int device;
+    std::vector<Work> nodes{};
+    bool is_valid = true;
+};
+
+} // namespace hip_host
 
 struct ihipStream_t {
     int device;
     unsigned flags;
     int priority;
-    std::deque<std::function<hipError_t()>> work;
+    std::deque<hip_host::Work> work;
+    std::shared_ptr<hip_host::Recording> capture{}; // while it is captured
 };
 
 namespace hip_host {
@@ -40,6 +54,10 @@ bool lazy();
 
 // The device of a live stream; the null stream is the current device's.
 int device_of(hipStream_t stream);
+
+// What a call gives that a capture of the stream does not allow, and which ends its use: hipSuccess where the stream is
+// not captured.
+hipError_t refuse_capture(hipStream_t stream, hipError_t error = hipErrorStreamCaptureUnsupported);
 
 // Runs all that was submitted to the device's streams, or to one stream.
 hipError_t finish_device(int device);

@@ -9,6 +9,7 @@ from ...dtype import DType
 from ...kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
 from ...random import uniform_range
 from ...shape import Shape
+from .. import attention, capture
 from ..utils import blocks_for
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _LEAST_SHARED_BYTES: Final = 1 << 24
 
 def set_seed(device: GpuDevice, seed: int) -> None:
     """Start the random stream of the device again."""
+    if attention.needed:
+        capture.refuse(device.driver, "set_seed", "call it before the replay that it is for")
     device.random.set_seed(seed)
 
 
@@ -49,11 +52,14 @@ def _draw(
     count = shape.elem_count
     result = device.empty(dtype, count)
     packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
-    reserved = device.random.reserve(count, dtype)
+    captured = capture.of(device.driver) if attention.needed else None
+    stream = device.random if captured is None else captured.random
+    reserved = stream.reserve(count, dtype)
     try:
-        packed = packer.pack(result.memory.address, count, *reserved, *parameters)
+        state = 0 if captured is None else captured.state_address()
+        packed = packer.pack(result.memory.address, count, state, *reserved, *parameters)
         device.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
     except BaseException:
-        device.random.cancel(reserved, count, dtype)
+        stream.cancel(reserved, count, dtype)
         raise
     return result

@@ -9,8 +9,10 @@ import numpy as np
 from ...backend import BackendStorage
 from ...dtype import Array, DType
 from ...layout import Layout
+from .. import attention, capture
 
 if TYPE_CHECKING:
+    from ..capture import Capture
     from ..device import GpuDevice
 
 
@@ -32,6 +34,8 @@ class GpuStorage(BackendStorage):
     device: GpuDevice
     number: int | None = None
     """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
+    _captured: Capture | None = None
+    """The capture that a number was made in."""
 
     def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
@@ -48,15 +52,26 @@ class GpuStorage(BackendStorage):
         storage.dtype = dtype
         storage.length = 1
         storage.number = number
+        if attention.needed:
+            storage._captured = capture.of(device.driver)
         return storage
 
     def __getattr__(self, name: str) -> Memory:
         # Called for what is missing: the memory of a number.
         if name != "memory" or self.number is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        if attention.needed and capture.of(self.device.driver) is not self._captured:
+            # A number of before the capture is in memory from now on, and not from the first replay on.
+            with capture.suspended():
+                return self._written()
+        return self._written()
+
+    def _written(self) -> Memory:
+        """The memory of a number, with the number."""
         from ..ops.copy import fill_with
         from ..ops.operand import dense
 
+        assert self.number is not None
         written = type(self)(self.device, self.dtype, 1, self.device.allocate(self.dtype.itemsize))
         fill_with(dense(written, ()), self.number)
         # In this order, so that another thread finds one of the two.

@@ -1,21 +1,41 @@
 """Memory of a storage on the device."""
 
-from ..allocator import CachingAllocator
+from .. import attention
+from ..allocator import Blocks, Pool
 
 
 class Slice:
-    """`nbytes` bytes of device memory at `address`, given back to the allocator when nobody holds the slice."""
+    """`nbytes` bytes of device memory at `address`, given back to the allocator when nobody holds the slice.
 
-    __slots__ = ("_allocator", "_size", "address", "nbytes")
+    Raises OutOfMemory when the memory does not suffice with the cache emptied; what was allocated before stays usable.
+    """
 
-    def __init__(self, allocator: CachingAllocator, nbytes: int) -> None:
-        self._size = 0
-        self._allocator = allocator
-        self.address, self._size = allocator.allocate(nbytes)
+    __slots__ = ("_blocks", "_pool", "address", "nbytes")
+
+    _blocks: Blocks
+    _pool: Pool
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        if attention.needed or pool.needs_attention:
+            pool = pool.attended()
+        try:
+            blocks = pool.by_request[nbytes]
+            self.address = blocks.free.pop()
+        except (KeyError, IndexError):
+            blocks, self.address = pool.more(nbytes)
+        self._pool = pool
         self.nbytes = nbytes
+        self._blocks = blocks
+        pool.allocated += blocks.size
+        if pool.allocated > pool.peak:
+            pool.peak = pool.allocated
 
     def __del__(self) -> None:
         # A finaliser of weakref would cost as much as a launch. This one only notes the block, which is right at any
         # time and in any thread, at the end of the interpreter too.
-        if self._size:
-            self._allocator.release(self.address, self._size)
+        try:
+            blocks = self._blocks
+        except AttributeError:  # there was no memory
+            return
+        blocks.free.append(self.address)
+        self._pool.allocated -= blocks.size

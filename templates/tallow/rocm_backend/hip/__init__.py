@@ -6,6 +6,7 @@ from ...gpu_backend.launch import LaunchLimits as HipLimits
 from .device import HipDevice, HipDeviceProp, HipMemory, device_count, hipUUID, runtime_version
 from .error import HipClosed, HipError, check, error_string, hipDataType, require_runtime
 from .event import HipEvent
+from .graph import HipGraph
 from .loader import AsyncLoader
 from .memory import HipBuffer, HipHostBuffer
 from .module import HipKernel, HipModule
@@ -23,6 +24,7 @@ __all__ = [
     "HipDeviceProp",
     "HipError",
     "HipEvent",
+    "HipGraph",
     "HipHostBuffer",
     "HipKernel",
     "HipLimits",

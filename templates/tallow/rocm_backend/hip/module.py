@@ -148,7 +148,7 @@ class HipKernel:
             parameter_sizes=None,  # HIP does not tell
             call=_launch,
             function=self._function,
-            stream=stream.handle,
+            stream=stream.own_handle,
             extra=_NO_EXTRA,
             parameters=ListOfPointer,
             call_again=partial(self._launch_again, stream),

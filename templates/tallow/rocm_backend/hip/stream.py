@@ -10,6 +10,7 @@ from ...gpu_backend.stream import Direction, Stream
 from .device import HipDevice
 from .error import check, failure, hip
 from .event import HipEvent
+from .graph import HipGraph, forget
 from .peer import let_reach
 from .resource import HipResource
 
@@ -134,6 +135,18 @@ class HipStream(HipResource, Stream[HipEvent]):
         if status:
             raise failure("hipStreamQuery", status, self.device.label)
         return True
+
+    def begin_capture(self) -> None:
+        # Relaxed, so that other threads and this one may allocate and load what they need meanwhile.
+        begun = hip.hipStreamBeginCapture(self.handle, hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed)
+        check("hipStreamBeginCapture", begun, self.device.label)
+
+    def end_capture(self) -> HipGraph:
+        graph = check("hipStreamEndCapture", hip.hipStreamEndCapture(self.handle), self.device.label)
+        return HipGraph(self.device, graph)
+
+    def abandon_capture(self) -> None:
+        forget(check("hipStreamEndCapture", hip.hipStreamEndCapture(self.handle), self.device.label))
 
     def new_event(self, *, blocking: bool = False) -> HipEvent:
         return HipEvent(self.device, timing=False, blocking=blocking)

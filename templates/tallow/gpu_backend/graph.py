@@ -1,0 +1,126 @@
+"""Graphs on GPUs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, final
+
+from ..backend import BackendGraph
+from ..error import InvalidArgument
+from ..kernels.arguments import GRAPH_BEGIN, GRAPH_FINISH
+from . import attention, capture
+from .allocator import PrivatePool
+from .resource import Resource
+from .storage import Slice
+from .stream import Recorded, keep_until_done, let_go
+
+if TYPE_CHECKING:
+    from .device import GpuDevice
+
+
+class _Captured(NamedTuple):
+    """What a capture leaves behind."""
+
+    recorded: Recorded | None
+    """None where nothing was enqueued: not every driver takes a graph without a node."""
+    blocks: int
+    """How many blocks of random numbers a replay draws."""
+    has_indexes: bool
+    state: Slice | None
+    """What kernels read and write at each replay: GraphState of kernels/graph.hpp."""
+
+
+@final
+class GpuGraph(Resource, BackendGraph):
+    """A graph on a GPU: see `tallow.Graph`."""
+
+    def __init__(self, device: GpuDevice) -> None:
+        self._device = device
+        self._captured: _Captured | None = None
+        self._pool = PrivatePool(device.allocator)
+        # Replays take turns, so that they are enqueued in the order in which they reserve random numbers, and before
+        # the memory is given back.
+        self._lock = threading.Lock()
+        # What the state on the device is for: a seed, a block of random numbers and a record of indexes.
+        self._ready: tuple[int, int, int] | None = None
+        self._steps: list[Callable[[], None]] = [self._pool.close]
+        self._own(_release, self._steps)
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """See `tallow.Graph.capture`."""
+        device = self._device
+        self.require_open()
+        if self._captured is not None:
+            raise InvalidArgument("Graph.capture", "the graph has captured something already; make another one")
+        capture.refuse(device.driver, "another capture", "leave the with block of the first one before")
+        let_go()
+        # What a library does when it is opened may wait for the device, which a capture forbids.
+        for open_library in device.libraries:
+            device.library(open_library)
+        with device.driver.captured(self._pool) as (recording, finish):
+            yield
+            if recording.state is not None:
+                packed = GRAPH_FINISH.pack(recording.state.address, recording.random.next_block)
+                device.kernels.launch("graph", "graph_finish", 1, packed)
+            recorded = None if recording.is_empty else finish()
+        self._captured = _Captured(recorded, recording.random.next_block, recording.has_indexes, recording.state)
+        if recorded is not None:
+            # Replays may be under way when it is given back.
+            self._steps.insert(0, partial(keep_until_done, device.driver.queue, recorded))
+
+    def replay(self) -> None:
+        """See `tallow.Graph.replay`."""
+        with self._lock:
+            captured = self._captured
+            if captured is None or attention.needed:
+                captured = self._require_captured()
+            recorded = captured.recorded
+            if recorded is None:
+                return
+            if captured.state is None:
+                recorded.launch(self._device.driver.queue)
+            else:
+                self._replay_with_state(recorded, captured, captured.state.address)
+
+    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
+        device, blocks = self._device, captured.blocks
+        record = device.index_errors.own_address if captured.has_indexes else 0
+        reserved = seed, first = device.random.reserve_blocks(blocks) if blocks else (0, 0)
+        try:
+            if self._ready != (seed, first, record):
+                device.kernels.launch("graph", "graph_begin", 1, GRAPH_BEGIN.pack(state, seed, first, record))
+            self._ready = None
+            recorded.launch(device.driver.queue)
+        except BaseException:
+            device.random.cancel_blocks(reserved, blocks)
+            raise
+        # The graph itself counts the blocks on.
+        self._ready = seed, (first + blocks) % (1 << 64), record
+        if captured.has_indexes:
+            device.index_errors.expect()
+
+    def close(self) -> None:
+        """See `tallow.Graph.close`."""
+        with self._lock, capture.suspended():
+            super().close()
+            self._captured = None
+
+    def _require_captured(self) -> _Captured:
+        self.require_open()
+        capture.refuse(self._device.driver, "the replay of a graph", "replay it outside of the with block")
+        if self._captured is None:
+            raise InvalidArgument("Graph.replay", "nothing was captured; call it behind `with graph.capture():`")
+        return self._captured
+
+    def __repr__(self) -> str:
+        return f"<Graph on {self._device.driver.label}{'' if self._captured else ', nothing captured'}>"
+
+
+def _release(steps: list[Callable[[], None]]) -> None:
+    while steps:
+        steps[0]()
+        steps.pop(0)

@@ -1,0 +1,583 @@
+"""Graphs on the GPU of --device, and on the HIP runtime for the CPU."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow
+from tallow import CaptureError, Device, Graph, InvalidArgument, InvalidIndex, Kernel, Tensor
+from tallow.error import TallowError
+from tallow.gpu_backend.error import Closed
+
+from . import backend
+
+backend.require_package()
+
+SEED = 7
+
+
+@pytest.fixture
+def device(gpu: Any) -> Device:
+    return Device(gpu)
+
+
+@pytest.fixture
+def other_device(gpu: Any) -> Device:
+    try:
+        return Device(type(gpu)(1))
+    except TallowError as error:
+        pytest.skip(str(error))
+
+
+def ramp(device: Device, *shape: int, dtype: str = "f32") -> Tensor:
+    return Tensor(np.arange(np.prod(shape)).reshape(shape), dtype=dtype, device=device)
+
+
+def address(tensor: Tensor) -> int:
+    return int(tensor.storage.inner.memory.address)
+
+
+def in_thread(work: Callable[[], object]) -> None:
+    """Do something in another thread, and raise here what it raises."""
+    raised: list[BaseException] = []
+
+    def catch() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=catch)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+class Step:
+    """Calls that draw, choose rows by indexes, reduce and multiply, with and without a library, and change a tensor."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.x = ramp(device, 6, 8)
+        self.weights = ramp(device, 8, 5) * 0.125
+        self.integers = ramp(device, 4, 4, dtype="i32")
+        self.chosen = Tensor([4, 0, 3], "u32", device)
+        self.total = Tensor.zeros((3, 5), device=device)
+
+    def __call__(self) -> list[Tensor]:
+        noise = Tensor.rand((6, 8), device=self.device)
+        rows = (self.x + noise).index_select(self.chosen, 0)
+        product = rows @ self.weights
+        self.total += product * 0.5
+        added = Tensor.randn((3, 5), device=self.device).exp() + product.tanh() + product.mean(0)
+        counts = Tensor.zeros((5, 5), device=self.device).index_add(self.chosen, product, 0)
+        return [product.sum(0), added, self.integers @ self.integers, counts, self.total]
+
+
+def bits(tensors: list[Tensor]) -> list[bytes]:
+    return [tensor.numpy().tobytes() for tensor in tensors]
+
+
+def test_replays_equal_the_calls(device: Device, full: bool) -> None:
+    count = 1000 if full or device.backend == "cuda" else 30
+    expected_step, step = Step(device), Step(device)
+    device.set_seed(SEED)
+    expected = []
+    for turn in range(count):
+        expected_step.x.copy_(Tensor.full((6, 8), turn * 0.5, device=device))
+        expected.append(bits(expected_step()))
+    device.set_seed(SEED)
+    with Graph(device) as graph:
+        with graph.capture():
+            results = step()
+        for turn in range(count):
+            step.x.copy_(Tensor.full((6, 8), turn * 0.5, device=device))
+            graph.replay()
+            assert bits(results) == expected[turn], turn
+    assert len(set(map(tuple, expected))) == count
+
+
+def test_random_numbers_go_on_with_the_stream_of_the_device(device: Device) -> None:
+    """Beside other draws and across seeds, in each dtype of which a block gives another number of elements."""
+
+    def draw() -> list[Tensor]:
+        return [Tensor.rand((3,), dtype="f64", device=device), Tensor.randn((5,), device=device)]
+
+    def program(step: Callable[[], list[bytes]]) -> list[bytes]:
+        device.set_seed(SEED)
+        found = step() + step()
+        found.append(Tensor.rand((7,), device=device).numpy().tobytes())
+        found += step()
+        device.set_seed(SEED + 1)
+        return found + step() + step()
+
+    expected = program(lambda: bits(draw()))
+    graph = Graph(device)
+    with graph.capture():
+        drawn = draw()
+
+    def step() -> list[bytes]:
+        graph.replay()
+        return bits(drawn)
+
+    assert program(step) == expected
+    other = Graph(device)
+    with other.capture():
+        others = draw()
+    device.set_seed(SEED)
+    graph.replay()
+    other.replay()
+    assert bits(drawn) + bits(others) == expected[:4]
+
+
+def test_a_capture_draws_nothing(device: Device) -> None:
+    device.set_seed(SEED)
+    expected = Tensor.rand((4,), device=device).tolist()
+    device.set_seed(SEED)
+    with Graph(device).capture():
+        Tensor.rand((4,), device=device)
+    assert Tensor.rand((4,), device=device).tolist() == expected
+
+
+def test_nothing_is_done_before_a_replay(device: Device) -> None:
+    x = Tensor.zeros(4, device=device)
+    graph = Graph(device)
+    with graph.capture():
+        x += 1
+    assert x.tolist() == [0] * 4
+    graph.replay()
+    graph.replay()
+    assert x.tolist() == [2] * 4
+
+
+# ---- Memory
+
+
+def test_other_tensors_never_get_the_memory_of_a_capture(device: Device) -> None:
+    x = ramp(device, 1000)
+    graph = Graph(device)
+    seen = set()
+    with graph.capture():
+        for _ in range(5):
+            y = x + 1
+            seen.add(address(y))
+            z = y * 2
+            seen.add(address(z))
+    assert len(seen) < 10, "what is freed in a capture serves again there"
+    del y
+    others = [Tensor.zeros(1000, device=device) for _ in range(20)]
+    assert not seen & {address(other) for other in others}
+    graph.replay()
+    assert all(not other.numpy().any() for other in others)
+    assert z.tolist() == [2 * (number + 1) for number in range(1000)]
+
+
+def test_a_tensor_of_a_capture_outlives_the_graph(device: Device) -> None:
+    graph = Graph(device)
+    x = ramp(device, 1000)
+    with graph.capture():
+        y = (x + 1) * 2
+    graph.replay()
+    graph.close()
+    others = [Tensor.zeros(1000, device=device) for _ in range(20)]
+    assert address(y) not in {address(other) for other in others}
+    assert y.tolist() == [2 * (number + 1) for number in range(1000)]
+
+
+@pytest.mark.parametrize("way", ["close", "with", "del", "an exception"])
+def test_memory_of_a_graph_is_given_back(device: Device, way: str) -> None:
+    x = ramp(device, 1000)
+    allocator = device.inner.allocator
+    Step(device)()  # what is opened at the first use
+    gc.collect()
+    before = allocator.statistics().allocated
+    graph = Graph(device)
+    try:
+        with graph.capture():
+            y = (x + 1) * Tensor.rand((1000,), device=device)
+            if way == "an exception":
+                raise ZeroDivisionError
+        graph.replay()
+    except ZeroDivisionError:
+        pass
+    assert allocator.statistics().allocated > before
+    del y
+    if way == "close":
+        graph.close()
+        graph.close()
+    elif way == "with":
+        with graph:
+            pass
+    if way == "an exception":
+        graph.close()
+    assert graph.closed == (way != "del")
+    del graph
+    gc.collect()
+    assert allocator.statistics().allocated == before
+
+
+def test_a_number_of_before_the_capture_is_in_memory_at_once(device: Device) -> None:
+    number, first = Tensor(3.0, device=device), Tensor.zeros(1, dtype="u32", device=device)
+    graph = Graph(device)
+    with graph.capture():
+        y = number.reshape(1).index_select(first, 0)
+    assert number.tolist() == 3
+    graph.replay()
+    assert y.tolist() == [3]
+
+
+def test_a_number_of_the_capture_is_made_by_each_replay(device: Device) -> None:
+    x = ramp(device, 1)
+    graph = Graph(device)
+    with graph.capture():
+        number = Tensor.from_storage(device.storage_from_slice([3.0], "f32"), (1,))
+        number += x
+    for _ in range(2):
+        x += 1
+        graph.replay()
+    assert number.tolist() == [5]
+
+
+# ---- Indexes
+
+
+def test_an_index_out_of_range_is_raised_by_the_next_call_that_waits(device: Device) -> None:
+    x, indexes = ramp(device, 4), Tensor([0, 3], "u32", device)
+    target = Tensor.zeros(4, device=device)
+    graph = Graph(device)
+    with graph.capture():
+        chosen = x.index_select(indexes, 0)
+        target.scatter_(indexes, chosen, 0)
+    graph.replay()
+    assert target.tolist() == [0, 0, 0, 3]
+    target.copy_(Tensor.zeros(4, device=device))
+    indexes.copy_(Tensor([1, 9], "u32", device))
+    graph.replay()
+    with pytest.raises(InvalidIndex, match="index_select: index 9 is out of range; use one from 0 to 3"):
+        target.tolist()
+    assert target.tolist() == [0] * 4, "a scatter with an index out of range writes nothing"
+    device.synchronize()
+    indexes.copy_(Tensor([1, 2], "u32", device))
+    graph.replay()
+    assert target.tolist() == [0, 1, 2, 0], "and the replay after it does"
+
+
+def test_an_index_reaches_the_thread_of_the_replay(device: Device) -> None:
+    x, indexes = ramp(device, 4), Tensor([9], "u32", device)
+    graph = Graph(device)
+    with graph.capture():
+        x.index_select(indexes, 0)
+
+    def replay() -> None:
+        graph.replay()
+        with pytest.raises(InvalidIndex, match="index 9"):
+            device.synchronize()
+        device.synchronize()
+
+    in_thread(replay)
+    device.synchronize()
+    replay()
+    graph.replay()
+
+    def wait() -> None:
+        device.synchronize()
+
+    in_thread(wait)
+    with pytest.raises(InvalidIndex, match="index 9"):
+        device.synchronize()
+
+
+# ---- What cannot be captured
+
+
+REFUSED: dict[str, Callable[[Device, Tensor], object]] = {
+    "a read to the host": lambda device, x: x.numpy(),
+    "a copy from the host": lambda device, x: Tensor(np.ones(3), device=device),
+    "waiting for the device": lambda device, x: device.synchronize(),
+    "loading": lambda device, x: tallow.load_safetensors(file_of(x), device=device),
+    "sharing with another library": lambda device, x: x.__dlpack__(),
+    "set_seed": lambda device, x: device.set_seed(1),
+    "the replay of a graph": lambda device, x: replayed(device),
+    "another capture": lambda device, x: Graph(device).capture().__enter__(),
+}
+ready: dict[str, Any] = {}
+
+
+def file_of(x: Tensor) -> bytes:
+    return bytes(ready["file"])
+
+
+def replayed(device: Device) -> None:
+    ready["graph"].replay()
+
+
+@pytest.fixture
+def prepared(device: Device) -> Tensor:
+    header = b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}'
+    ready["file"] = len(header).to_bytes(8, "little") + header + bytes(8)
+    ready["graph"] = Graph(device)
+    with ready["graph"].capture():
+        pass
+    return ramp(device, 4)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("is_caught", [True, False])
+def test_what_cannot_be_captured(device: Device, prepared: Tensor, what: str, is_caught: bool) -> None:
+    """It is named, with the mend; the device stays usable, and the capture too where the error is caught in it."""
+    x, graph, message = prepared, Graph(device), f"{device.label}: a graph cannot capture {what}; "
+    if is_caught:
+        with graph.capture():
+            y = x + 1
+            with pytest.raises(CaptureError, match=message):
+                REFUSED[what](device, x)
+            y = y * 2
+    else:
+        with pytest.raises(CaptureError, match=message), graph.capture():
+            REFUSED[what](device, x)
+        assert (x + 1).tolist() == [1, 2, 3, 4]
+        with graph.capture():
+            y = (x + 1) * 2
+    graph.replay()
+    assert y.tolist() == [2, 4, 6, 8]
+
+
+def test_other_streams_are_no_part_of_a_capture(device: Device) -> None:
+    """Such as a library's, whose tensor would be shared."""
+    shared = Tensor.from_dlpack(ramp(device, 4))
+    with Graph(device).capture():
+        with pytest.raises(CaptureError, match="sharing with another library"):
+            Tensor.from_dlpack(shared)
+        with pytest.raises(CaptureError, match="waiting for the device"):
+            device.inner.driver.synchronize_device()
+
+
+def test_a_graph_captures_once(device: Device) -> None:
+    graph = Graph(device)
+    with graph.capture():
+        pass
+    with pytest.raises(InvalidArgument, match=r"Graph.capture: the graph has captured something already"):
+        graph.capture().__enter__()
+
+
+def test_a_graph_that_has_captured_nothing(device: Device) -> None:
+    graph = Graph(device)
+    assert repr(graph) == f"<Graph on {device.label}, nothing captured>"
+    with pytest.raises(InvalidArgument, match=r"Graph.replay: nothing was captured"):
+        graph.replay()
+    with graph.capture():
+        pass
+    graph.replay()
+    assert repr(graph) == f"<Graph on {device.label}>"
+    with graph:
+        graph.replay()
+    for use in (graph.replay, graph.capture().__enter__):
+        with pytest.raises(Closed, match=f"<Graph on {device.label}.* is closed"):
+            use()
+
+
+def test_a_device_without_graphs() -> None:
+    with pytest.raises(tallow.UnsupportedDType, match=r"graph is not supported on cpu: .*; make the calls again"):
+        Graph("cpu")
+
+
+# ---- The first use in a capture
+
+
+def test_a_kernel_is_compiled_in_a_capture(device: Device, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tallow.gpu_backend import kernels
+
+    monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
+    monkeypatch.setattr(device.inner, "kernels", kernels.Kernels(device.inner.driver))
+    source = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2; }'
+    x = ramp(device, 4)
+    graph = Graph(device)
+    with graph.capture():
+        y = x.sqr()
+        Kernel.compile("twice", source, device, signature="float*").launch(1, 4, y)
+    graph.replay()
+    graph.replay()
+    assert y.tolist() == [0, 2, 8, 18]
+
+
+def test_libraries_are_opened_in_a_capture(run_python: Callable[..., str]) -> None:
+    run_python(
+        f"""
+        import numpy as np
+        from tallow import Graph, Tensor
+        from tallow.{backend.backend_name()}_backend import {backend.own("Device").__name__} as Own
+        from tallow.device import Device
+
+        device = Device(Own(0))
+        x = Tensor(np.arange(16, dtype=np.float32).reshape(4, 4), device=device)
+        image = x.reshape(1, 1, 4, 4)
+        graph = Graph(device)
+        with graph.capture():
+            products = [x @ x, image.conv2d(image.narrow(2, 0, 2)), image.avg_pool2d(2)]
+        graph.replay()
+        expected = [x @ x, image.conv2d(image.narrow(2, 0, 2)), image.avg_pool2d(2)]
+        for found, product in zip(products, expected):
+            assert found.tolist() == product.tolist()
+        """
+    )
+
+
+# ---- Threads
+
+
+def test_other_threads_go_on_during_a_capture(device: Device) -> None:
+    x = ramp(device, 4)
+    graph = Graph(device)
+
+    def work() -> None:
+        y = x + 5
+        y += Tensor([1.0, 2.0, 3.0, 4.0], device=device)
+        assert (y @ y).tolist() == sum([(number + 5 + number + 1) ** 2 for number in range(4)])
+        with pytest.raises(InvalidIndex):
+            x.index_select(Tensor([7], "u32", device), 0).tolist()
+
+    with graph.capture():
+        y = x + 1
+        in_thread(work)
+        z = y * 2
+    for number in range(3):
+        graph.replay()
+        assert z.tolist() == [2, 4, 6, 8], number
+
+
+def test_captures_of_two_threads_take_turns(device: Device) -> None:
+    x = ramp(device, 4)
+    results: list[tuple[Graph, Tensor, int]] = []
+
+    def work(number: int) -> None:
+        for turn in range(5):
+            graph = Graph(device)
+            with graph.capture():
+                y = x * number + turn
+            graph.replay()
+            results.append((graph, y, number * 3 + turn))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 20
+    for graph, y, last in results:
+        graph.replay()
+        assert y.tolist()[-1] == last
+
+
+def test_threads_that_replay_draw_each_block_once(device: Device) -> None:
+    device.set_seed(SEED)
+    expected = {tuple(Tensor.rand((8,), device=device).tolist()) for _ in range(40)}
+    device.set_seed(SEED)
+    rows, place = Tensor.zeros((40, 8), device=device), Tensor.zeros(1, dtype="u32", device=device)
+    graph = Graph(device)
+    with graph.capture():
+        rows.scatter_(place.reshape(1, 1).broadcast_as(1, 8), Tensor.rand((1, 8), device=device), 0)
+        place += 1
+
+    def work() -> None:
+        for _ in range(10):
+            graph.replay()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {tuple(row) for row in rows.tolist()} == expected
+
+
+def test_graphs_of_two_devices(device: Device, other_device: Device) -> None:
+    graphs, results = [], []
+    for each in (device, other_device):
+        x = ramp(each, 4)
+        graph = Graph(each)
+        with graph.capture():
+            results.append(x @ x + Tensor.rand((4,), device=each) * 0)
+        graphs.append(graph)
+    x = ramp(device, 4)
+    for graph, result in zip(graphs, results, strict=True):
+        graph.replay()
+        assert result.tolist() == [14] * 4
+    with Graph(other_device).capture(), pytest.raises(CaptureError, match="a copy between devices"):
+        x.to(other_device)
+    with Graph(device).capture(), Graph(other_device).capture():
+        pass
+
+
+# ---- The end of graphs
+
+
+def test_a_graph_ends_while_its_replays_run(run_python: Callable[..., str], host: Any) -> None:
+    """What is enqueued is done before the graph's handles and memory are given back."""
+    run_python(
+        """
+        import gc
+        import numpy as np
+        from hip_runtime import Host
+        from tallow import Device, Graph, Tensor
+        from tallow.gpu_backend.stream import let_go
+
+        device, host = Device.rocm(0), Host()
+        x = Tensor.zeros(1000, device=device)
+        for way in ("close", "del"):
+            graph = Graph(device)
+            with graph.capture():
+                x += 1
+                y = x * 2
+            for _ in range(3):
+                graph.replay()
+            del y
+            if way == "close":
+                graph.close()
+            del graph
+            others = [Tensor.full((1000,), 5.0, device=device) for _ in range(5)]
+            assert all((other.numpy() == 5).all() for other in others)
+        assert x.tolist()[:2] == [6, 6]
+        device.synchronize()
+        let_go()
+        gc.collect()
+        assert (host.live("graph"), host.live("graph exec")) == (0, 0), host.live_all()
+        """,
+        HIP_HOST_LAZY="1",
+    )
+
+
+def test_what_is_dropped_in_a_capture_is_given_back_after_it(device: Device, objects: Any) -> None:
+    """Giving back may wait for the device, which would end the capture."""
+    driver = device.inner.driver
+    x = ramp(device, 4)
+    taken = np.asarray(0)
+    with objects.Stream(driver.device) as stream:
+        taken = x.__dlpack__(stream=stream.address)
+        graph = Graph(device)
+        with graph.capture():
+            del taken
+            gc.collect()
+            y = x + 1
+        graph.replay()
+        assert y.tolist() == [1, 2, 3, 4]
+
+
+def test_work_in_the_handle_of_the_stream_is_captured(device: Device, objects: Any) -> None:
+    """By it libraries enqueue what they do; outside of the capture it is the device's stream."""
+    driver = device.inner.driver
+    x = ramp(device, 4)
+    before = device.inner.stream
+    graph = Graph(device)
+    with graph.capture():
+        assert device.inner.stream != before
+        objects.Stream.wrap(driver.device, device.inner.stream).fill(address(x), 0, 8)
+    assert device.inner.stream == before
+    assert x.tolist() == [0, 1, 2, 3]
+    graph.replay()
+    assert x.tolist() == [0, 0, 2, 3]
