@@ -17,6 +17,7 @@ settings.load_profile("tallow")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tallow")
     group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
+    group.addoption("--replay", action="store_true", help="cells of a GPU run plans that were recorded of copies")
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 

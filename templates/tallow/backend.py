@@ -4,13 +4,35 @@ The dispatch has checked devices, dtypes, shapes, argument ranges and that every
 it calls a function of a backend; indexes alone are left to it.
 """
 
+import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from .dtype import Array, DType
 from .layout import Layout
+
+Result = TypeVar("Result")
+
+# A program repeats its calls; one that never does keeps no more than this.
+_MOST_PLANS: Final = 1 << 14
+
+_kinds: dict[tuple[DType, int, int], int] = {}
+_next_kind: Final = itertools.count()
+_MOST_KINDS: Final = 1 << 16
+
+
+def kind_of(dtype: DType, length: int, form: int = 0) -> int:
+    """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
+    key = dtype, length, form
+    kind = _kinds.get(key)
+    if kind is None:
+        # Numbers are never given again: an equal kind that comes after this has another one, and is planned again.
+        if len(_kinds) >= _MOST_KINDS:
+            _kinds.clear()
+        kind = _kinds[key] = next(_next_kind)
+    return kind
 
 
 class Part(NamedTuple):
@@ -37,14 +59,65 @@ class BackendStorage:
     device: "BackendDevice"
     dtype: DType
     length: int
+    kind: int
+    """The `kind_of` the storage: what is done with one is done with another one of its kind."""
 
     @abstractmethod
     def to_numpy(self) -> Array:
         """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
 
+    def share(self) -> None:
+        """Say that calls share the storage, which nobody writes to."""
+        return
+
     @abstractmethod
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
+
+
+_opened: dict[tuple[type["BackendDevice"], int], Any] = {}
+
+
+class Repetition:
+    """A call that is made again with other storages and numbers: the plan of a backend that needs no better one."""
+
+    def __init__(
+        self, numbers: int, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        self._function = function
+        self._options = options
+        # Nothing is kept of the storages.
+        self.parts: list[Any] = [_Place.of(part) or part for part in arguments[: len(arguments) - numbers]]
+
+    def __call__(self, *given: Any) -> Any:
+        """Make the call of storages and then numbers."""
+        return self.made_of(self.parts, given)
+
+    def made_of(self, parts: Iterable[Any], given: Iterable[Any]) -> Any:
+        """What the function makes of parts, with storages in their places, and of the numbers that come after them."""
+        rest = iter(given)
+        arguments = [part.filled(next(rest)) if isinstance(part, _Place) else part for part in parts]
+        return self._function(*arguments, *rest, **self._options)
+
+
+class _Place(NamedTuple):
+    """The place of a storage among arguments, or of an operand, which is a tuple that begins with a storage."""
+
+    kind: type[Any] | None
+    rest: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, part: object) -> Self | None:
+        """The place of an argument; None for what is the same in all calls."""
+        if isinstance(part, BackendStorage):
+            return cls(None, ())
+        if isinstance(part, tuple) and part and isinstance(part[0], BackendStorage):
+            return cls(type(part), part[1:])
+        return None
+
+    def filled(self, storage: object) -> Any:
+        """The argument with a storage in its place."""
+        return storage if self.kind is None else self.kind(storage, *self.rest)
 
 
 class BackendGraph:
@@ -72,11 +145,19 @@ class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
     ordinal: int
+    plans: dict[object, Callable[..., Any]]
+    """What storage methods have done on the device, by all on which it depends how: see `planned`."""
+    numbers: dict[object, Any]
+    """Storages of numbers that tensors met."""
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
-        """The device numbered `ordinal`; BackendUnavailable or InvalidArgument where there is none."""
-        return cls(ordinal)
+        """The device numbered `ordinal`, always the same object; BackendUnavailable or InvalidArgument for none."""
+        # A plan is found where operands are on one and the same device.
+        device: Self | None = _opened.get((cls, ordinal))
+        if device is None:
+            device = _opened.setdefault((cls, ordinal), cls(ordinal))
+        return device
 
     @classmethod
     @abstractmethod
@@ -85,6 +166,29 @@ class BackendDevice:
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
+        self.plans = {}
+        self.numbers = {}
+
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        """What `function` makes of its arguments, the last of which are so many numbers.
+
+        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers.
+        """
+        self.keep(key, Repetition(numbers, function, arguments, options))
+        return function(*arguments, **options)
+
+    def keep(self, key: object, plan: Callable[..., Any]) -> None:
+        """Have calls with a key do what `plan` does."""
+        if len(self.plans) >= _MOST_PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
 
     @abstractmethod
     def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:

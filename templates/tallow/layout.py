@@ -5,6 +5,7 @@ Every op makes and checks a few layouts, so they are cheap to make: what can be 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -27,8 +28,12 @@ class Layout:
     shape: Final[Shape]
     strides: Final[tuple[int, ...]]
     start_offset: Final[int]
+    number: int = field(repr=False, compare=False)
+    """What equal layouts share and no others, so that what is done with a layout can be found quickly."""
     _end: int | None = field(repr=False, compare=False)
     _is_contiguous: bool | None = field(repr=False, compare=False)
+    _dense: Layout | None = field(repr=False, compare=False)
+    _repeated: Layout | None = field(repr=False, compare=False)
 
     def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
         shape, strides = Shape(shape), integers("layout", "strides", strides)
@@ -42,8 +47,11 @@ class Layout:
         self.shape = shape
         self.strides = strides
         self.start_offset = integer("layout", "start_offset", start_offset)
+        self.number = _number(shape, strides, self.start_offset)
         self._end = None
         self._is_contiguous = None
+        self._dense = None
+        self._repeated = None
 
     @staticmethod
     def _trusted(shape: Shape, strides: tuple[int, ...], start_offset: int) -> Layout:
@@ -52,8 +60,11 @@ class Layout:
         layout.shape = shape  # type: ignore[misc]
         layout.strides = strides  # type: ignore[misc]
         layout.start_offset = start_offset  # type: ignore[misc]
+        layout.number = _number(shape, strides, start_offset)
         layout._end = None
         layout._is_contiguous = None
+        layout._dense = None
+        layout._repeated = None
         return layout
 
     @staticmethod
@@ -63,6 +74,20 @@ class Layout:
             shape if isinstance(shape, Shape) else Shape(shape),
             start_offset if type(start_offset) is int else integer("layout", "start_offset", start_offset),
         )
+
+    @property
+    def dense(self) -> Layout:
+        """The layout of the same shape whose elements follow each other from the first of a storage on."""
+        if self._dense is None:
+            self._dense = Layout.contiguous(self.shape)
+        return self._dense
+
+    @property
+    def repeated(self) -> Layout:
+        """The layout of the same shape that shows the first element of a storage everywhere."""
+        if self._repeated is None:
+            self._repeated = Layout.contiguous(()).broadcast_as(self.shape)
+        return self._repeated
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -224,6 +249,21 @@ def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
     if start < 0:
         return f"count from the front: start at {size + start}" if start >= -size else "start at 0 or more"
     return f"stay below {size}"
+
+
+_numbers: dict[tuple[Shape, tuple[int, ...], int], int] = {}
+_next_number: Final = itertools.count()
+_MOST_NUMBERS: Final = 1 << 16
+
+
+def _number(*layout: *tuple[Shape, tuple[int, ...], int]) -> int:
+    number = _numbers.get(layout)
+    if number is None:
+        # Numbers are never given again: an equal layout that comes after this has another one, and is planned again.
+        if len(_numbers) >= _MOST_NUMBERS:
+            _numbers.clear()
+        number = _numbers[layout] = next(_next_number)
+    return number
 
 
 @lru_cache(maxsize=4096)

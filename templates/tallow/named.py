@@ -16,6 +16,9 @@ class Named(Enum):
         # Enum's own takes three times as long, and every op asks for it several times.
         value = property(attrgetter("_value_"))
 
+    # Enum's own is a function of Python, and members are parts of keys.
+    __hash__ = object.__hash__
+
     @classmethod
     def _missing_(cls, value: object) -> Never:
         known = ", ".join(member.value for member in cls)

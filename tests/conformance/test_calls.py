@@ -127,6 +127,8 @@ def call(
     def forget() -> None:
         made.clear()
         ran.clear()
+        # A plan would do without the functions.
+        device.inner.plans.clear()
         if take_log is not None:
             take_log()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tallow
@@ -26,6 +28,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     else:
         cases = [cell for cell in tallow.support() if cell.backend in absent and cell.status == "unsupported"]
         metafunc.parametrize("cell", cases, ids=cell_label)
+
+
+@pytest.fixture(autouse=True)
+def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --replay each call is recorded as it does its work on copies, and the plan then does it on the operands."""
+    if not request.config.getoption("--replay"):
+        return
+    from tallow.backend import Repetition
+    from tallow.gpu_backend.device import GpuDevice
+    from tallow.gpu_backend.recorder import FirstPlan
+    from tallow.gpu_backend.storage import GpuStorage
+
+    def planned(
+        device: GpuDevice, key: object, numbers: int, function: Any, arguments: tuple[Any, ...], options: Any
+    ) -> Any:
+        operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
+        given = [operand for operand in operands if isinstance(operand, GpuStorage)]
+        given += arguments[len(arguments) - numbers :]
+        copies = {
+            id(operand): device.copy_of(operand)
+            for operand in given
+            if isinstance(operand, GpuStorage) and operand.number is None
+        }
+        first = FirstPlan(device, key, Repetition(numbers, function, arguments, options))
+        first(*[copies.get(id(operand), operand) for operand in given])
+        return device.plans[key](*given)
+
+    monkeypatch.setattr(GpuDevice, "planned", planned)
 
 
 def is_installed(backend: str) -> bool:
@@ -60,18 +90,18 @@ def test_a_backend_that_is_not_here_opens_no_device(backend: str) -> None:
 
 def test_unsupported_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> None:
     # No device can be opened, so that the branch is reached by a forged one alone.
-    inner = forged(getattr(backends, f"{cell.backend.capitalize()}Device"), ordinal=0)
+    inner = forged(getattr(backends, f"{cell.backend.capitalize()}Device"), ordinal=0, plans={})
 
     def make(name: str, length: int) -> tallow.Storage:
         dtype = tallow.DType(name)
-        return tallow.Storage(forged(storage_class(cell.backend), device=inner, dtype=dtype, length=length))
+        return tallow.Storage(forged(storage_class(cell.backend), device=inner, dtype=dtype, length=length, kind=0))
 
     check_refused(cell, tallow.Device(inner), make)
 
 
-def forged(kind: type, **attributes: object) -> object:
+def forged(its_class: type, **attributes: object) -> object:
     """An object of a class that makes none."""
-    found = object.__new__(kind)
+    found = object.__new__(its_class)
     vars(found).update(attributes)
     return found
 

@@ -155,8 +155,8 @@ def test_operands_on_two_devices_of_a_backend_are_refused():
 
 def on_metal(ordinal: int) -> tallow.Storage:
     """A storage of a backend that has no runtime anywhere; which device it is on shows before that matters."""
-    device = forged(backends.MetalDevice, ordinal=ordinal)
-    return tallow.Storage(forged(backends.MetalStorage, device=device, dtype=dtype_of("f32"), length=4))
+    device = forged(backends.MetalDevice, ordinal=ordinal, plans={})
+    return tallow.Storage(forged(backends.MetalStorage, device=device, dtype=dtype_of("f32"), length=4, kind=0))
 
 
 SHORT, MATRIX = layout(3), layout(2, 2)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tallow import Storage
+from tallow.backend import BackendDevice
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex
@@ -32,10 +33,11 @@ from . import backend
 RANK = 8
 
 
-class Recorder:
+class Recorder(BackendDevice):
     """A device that notes what it is told to do. Its memory is addresses only, so that storages may be of any size."""
 
     def __init__(self, storage_class=GpuStorage, **libraries):
+        super().__init__()
         self.launches = []
         self.copies = []
         self.zeroed = []

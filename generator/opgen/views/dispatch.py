@@ -36,6 +36,15 @@ class Branch(NamedTuple):
     call: str | None  # what is done in the end; None where nothing is supported
 
 
+class PlanView(NamedTuple):
+    """By what a method finds the plan of a call that it made before, and what a run of that is given."""
+
+    inners: tuple[tuple[str, str], ...]  # the storages of the backend, and what holds each
+    key: str  # all on which it depends what is done
+    condition: str  # whether the storages are on one device
+    arguments: str  # the storages, then the numbers of the call
+
+
 class MethodView(NamedTuple):
     """A method of the dispatch."""
 
@@ -52,6 +61,8 @@ class MethodView(NamedTuple):
     result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
     branches: tuple[Branch, ...]
     others: tuple[str, ...]  # the operands besides the first, which may be on another backend
+    borders: tuple[str, ...] = ()  # what makes the arguments what the signature says, before the checks
+    plan: PlanView | None = None  # None for a method that does without
 
 
 def class_name(kind: str) -> str:
@@ -107,7 +118,8 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
     is_property = not method.signature.parameters
     stored = ["self", *(operand.name for operand in _in_order(method) if operand.name != "self")]
     first = method.operands[0].name
-    subject = ", ".join(f"{name}.inner" for name in stored)
+    plan = _plan(spec, method, stored) if has_plans(method) else None
+    subject = ", ".join(f"{name}.inner" if plan is None else _inner(name) for name in stored)
     label = _label(method)
     return _method(
         spec,
@@ -115,9 +127,50 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
         "Storage",
         stored,
         label=label,
-        dtype=f"{_inner(first)}.dtype" if is_property else f"{first}.inner.dtype",
+        dtype=f"{_inner(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
         subject=subject if len(stored) == 1 else f"({subject})",
         checks=() if is_property else tuple(_checks(spec, method, label)),
+        borders=() if is_property else tuple(_borders(method, label)),
+        plan=plan,
+    )
+
+
+def has_plans(method: Method) -> bool:
+    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
+    return bool(method.operands) and bool(method.signature.parameters) and custom_class(method) is None
+
+
+def _numbers(method: Method) -> list[str]:
+    """The arguments of a method that a plan is given anew in each run."""
+    return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
+
+
+def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
+    """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
+    inners = [_inner(name) for name in stored]
+    types = {parameter.name: parameter.type for parameter in method.signature.parameters}
+    numbers = _numbers(method)
+    values = [
+        f"{name}.number" if type_text == "Layout" else name
+        for name, type_text in types.items()
+        if name not in numbers and name not in stored
+    ]
+    kinds = [f"{inner}.kind" for inner in inners]
+    # What is written may be read through another operand.
+    shared = [f"{inner} is inner" for inner in inners[1:]] if method.signature.returns == "None" else []
+    any_order = any(
+        call.any_order
+        for lowered in spec.lowerings.values()
+        for (name, _), cells in lowered.items()
+        for lowering in cells.values()
+        for call in lowering.calls
+        if name == method.name
+    )
+    return PlanView(
+        inners=tuple((inner, f"{name}.inner") for inner, name in zip(inners, stored, strict=True)),
+        key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
+        condition=" and ".join(["plan is not None", *(f"{inner}.device is inner.device" for inner in inners[1:])]),
+        arguments=", ".join([*inners, *numbers]),
     )
 
 
@@ -147,6 +200,8 @@ def _method(
     dtype: str,
     subject: str,
     checks: tuple[str, ...],
+    borders: tuple[str, ...] = (),
+    plan: PlanView | None = None,
 ) -> MethodView:
     signature = method.signature
     is_storage = suffix == "Storage"
@@ -169,6 +224,8 @@ def _method(
         result=results.get(signature.returns, "value"),
         branches=tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
         others=tuple(stored[1:]),
+        borders=borders,
+        plan=plan,
     )
 
 
@@ -223,7 +280,6 @@ def _borders(method: Method, label: str) -> Iterable[str]:
 
 
 def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
-    yield from _borders(method, label)
     others = [operand.name for operand in method.operands if operand.name != "self"]
     if others:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
@@ -264,8 +320,12 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
 
 def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
     library = [] if call.library is None else [call.library]
-    arguments = ", ".join([*library, *call_arguments(method, backend.name)])
-    return f"{backend.name}.{call.module}.{call.function}({arguments})"
+    arguments = [*library, *call_arguments(method, backend.name)]
+    function = f"{backend.name}.{call.module}.{call.function}"
+    if not has_plans(method):
+        return f"{function}({', '.join(arguments)})"
+    # What is called, and with what, so that the call can be made again with other storages and numbers.
+    return ", ".join([function, *arguments])
 
 
 def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
@@ -312,7 +372,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         for reason, cases in guarded.items()
         for where in condition.of(cases, is_all=not done and len(guarded) == 1)
     ]
-    uses_inner = final is not None or dtype.startswith("inner.")
+    uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
     name = f"{backend.class_prefix}{suffix}"
     patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
     return Branch(
@@ -420,11 +480,14 @@ class StorageBaseView(NamedTuple):
 
     backends: tuple[Backend, ...]
     storages: tuple[str, ...]
+    numbers: Mapping[str, int]  # how many numbers plans of a method are given, where these are any
 
 
 def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     """The base of the families' methods."""
-    return StorageBaseView(spec.backends, backend_classes(spec, "Storage"))
+    counts = {method.name: len(_numbers(method)) for method in spec.storage_methods() if has_plans(method)}
+    numbers = {name: count for name, count in counts.items() if count}
+    return StorageBaseView(spec.backends, backend_classes(spec, "Storage"), numbers)
 
 
 class OpenerView(NamedTuple):

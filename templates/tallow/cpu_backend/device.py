@@ -28,7 +28,7 @@ class CpuDevice(BackendDevice):
     def open(cls, ordinal: int) -> Self:
         if ordinal != 0:
             raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
-        return cls(ordinal)
+        return super().open(ordinal)
 
     @classmethod
     def is_available(cls) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from ..backend import BackendStorage
+from ..backend import BackendStorage, kind_of
 from ..dtype import Array, DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
@@ -26,6 +26,7 @@ class CpuStorage(BackendStorage):
         self.dtype = dtype
         self.data = data
         self.length = data.size
+        self.kind = kind_of(dtype, data.size)
 
     def to_numpy(self) -> Array:
         """A copy of the elements."""

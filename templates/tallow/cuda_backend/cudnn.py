@@ -11,6 +11,7 @@ from ..dtype import DType
 from ..error import OutOfMemory
 from ..gpu_backend import attention, capture
 from ..gpu_backend.error import LibraryError
+from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage.slice import Slice
 from ..shape import Shape
@@ -43,7 +44,7 @@ class _Plan(NamedTuple):
     nbytes: int
 
 
-class CuDnn:
+class CuDnn(Library):
     """A handle of cuDNN, of one device and stream: see `libraries.Convolution`. Raises LibraryError."""
 
     @classmethod

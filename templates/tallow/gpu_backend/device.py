@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
-from ..backend import BackendDevice, BackendStorage, Part
+from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
 from ..dtype import Array, DType
 from ..error import BackendUnavailable
 from ..layout import Layout
-from . import attention, capture
+from . import attention, capture, fork
+from .libraries import Library
 from .storage import GpuStorage, Slice
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .loader import Loader
     from .runtime import Runtime
 
-Library = TypeVar("Library")
+Opened = TypeVar("Opened", bound=Library)
 
 
 class GpuDevice(BackendDevice):
@@ -43,6 +44,11 @@ class GpuDevice(BackendDevice):
     libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
     """What opens each library that cells call, for `library`."""
 
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        fork.require_own()
+        return super().open(ordinal)
+
     @staticmethod
     @abstractmethod
     def open_driver(ordinal: int) -> GpuDriver[Any]:
@@ -54,6 +60,7 @@ class GpuDevice(BackendDevice):
 
         runtime = runtime_of(type(self), ordinal)
         self._runtime = runtime
+        self.plans = runtime.plans
         self.driver = runtime.driver
         self.allocator = runtime.allocator
         self.kernels = runtime.kernels
@@ -96,6 +103,19 @@ class GpuDevice(BackendDevice):
         self.loader.upload_all(uploads, self.driver.queue, progress)
         return storages
 
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        from .recorder import FirstPlan
+
+        self.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
+        return function(*arguments, **options)
+
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
         if not isinstance(storage, self.storage_class):
             return None
@@ -129,7 +149,7 @@ class GpuDevice(BackendDevice):
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 
-    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
         """What `open_library` opens, once for each device; None where it finds no library."""
         return self._runtime.library(open_library)
 

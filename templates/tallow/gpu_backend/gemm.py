@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from ..dtype import DType
 from . import attention, capture
+from .libraries import Library
 from .matrices import LARGEST_COUNT, Matrices
 from .stream import Stream
 
@@ -85,7 +86,7 @@ class Device(Protocol):
         """Make this the current device of the calling thread for the length of a `with` block."""
 
 
-class GemmLibrary(ABC):
+class GemmLibrary(Library, ABC):
     """A handle of a library, of one device and stream: see `libraries.Blas`. Raises LibraryError."""
 
     def __init__(self, device: Device, queue: Stream[Any], gemm: StridedBatchedGemm) -> None:

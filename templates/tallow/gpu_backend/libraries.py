@@ -7,6 +7,10 @@ from ..dtype import DType
 from .matrices import Matrices
 
 
+class Library:
+    """A library at work on a device. While a plan is recorded, something that notes the calls stands for it."""
+
+
 class Blas(Protocol):
     """Matrix products."""
 

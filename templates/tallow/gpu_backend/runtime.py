@@ -31,6 +31,7 @@ class Runtime:
         self.user_kernels = UserKernels(driver)
         self.index_errors = IndexErrors(driver)
         self.random = RandomState()
+        self.plans: dict[object, Callable[..., Any]] = {}
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None

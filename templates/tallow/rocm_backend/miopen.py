@@ -17,6 +17,7 @@ from ..dtype import DType
 from ..error import OutOfMemory
 from ..gpu_backend import attention, capture
 from ..gpu_backend.error import LibraryError
+from ..gpu_backend.libraries import Library
 from .hip import HipDevice, HipStream
 from .hip.resource import HipResource
 from .miopen_functions import FUNCTIONS
@@ -74,7 +75,7 @@ def _load() -> ctypes.CDLL | None:
     return library
 
 
-class Miopen(HipResource):
+class Miopen(Library, HipResource):
     """A handle of MIOpen, of one device and stream: see `libraries.Convolution` and `Pooling`. Raises LibraryError."""
 
     @classmethod

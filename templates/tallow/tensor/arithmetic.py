@@ -8,7 +8,7 @@ integer dtype that does not have the number.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from .number import CONVERT, as_number
 from .ops import OpMethods
 from .views import ViewMethods
 
+# What an operator takes. An array is let through for its error message, which says to make it a tensor.
+OPERANDS: Final = (TensorBase, int, float, np.generic, np.ndarray)
+
 
 class ArithmeticMethods(OpMethods, ViewMethods):
     """Operators and what is made of several ops."""
@@ -32,28 +35,28 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     __hash__ = object.__hash__
 
     def __add__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __radd__(self, other: float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __sub__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.SUB, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.SUB, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rsub__(self, other: float) -> Self:
-        return self._binary(BinaryOp.SUB, other, reflected=True) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __mul__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rmul__(self, other: float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.DIV, other) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.DIV, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._binary(BinaryOp.DIV, other, reflected=True) if is_operand(other) else NotImplemented
+        return self._binary(BinaryOp.DIV, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):
@@ -62,7 +65,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self.sqr() if exponent == 2 else self.powf(exponent)
 
     def __rpow__(self, base: float) -> Self:
-        return self._binary(BinaryOp.POW, base, reflected=True) if is_operand(base) else NotImplemented
+        return self._binary(BinaryOp.POW, base, reflected=True) if isinstance(base, OPERANDS) else NotImplemented
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -74,24 +77,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self.abs()
 
     def __lt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LT, other) if is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.LT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __le__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LE, other) if is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.LE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __gt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GT, other) if is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.GT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ge__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GE, other) if is_operand(other) else NotImplemented
+        return self._cmp(CmpOp.GE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.EQ, other) if is_operand(other) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(CmpOp.EQ, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.NE, other) if is_operand(other) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(CmpOp.NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
@@ -126,9 +129,3 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         value = argument.number(op, "value", value)
         self._storage.const_set(as_number(op, value, self.dtype, mend), self._layout)
         return self
-
-
-def is_operand(other: object) -> bool:
-    """Return whether an operator takes it."""
-    # An array is let through for its error message, which says to make it a tensor.
-    return isinstance(other, TensorBase | int | float | np.generic | np.ndarray)

@@ -13,7 +13,7 @@ from typing import Self
 from ..error import ShapeMismatch
 from ..op import BinaryOp
 from ..storage import Storage
-from .arithmetic import is_operand
+from .arithmetic import OPERANDS
 from .base import TensorBase, require_alike_but, require_tensors
 from .indexing import Index, IndexMethods, indexed
 
@@ -24,16 +24,16 @@ class AssignmentMethods(IndexMethods):
     __slots__ = ()
 
     def __iadd__(self, other: Self | float) -> Self:
-        return self.add_(other) if is_operand(other) else NotImplemented
+        return self.add_(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __isub__(self, other: Self | float) -> Self:
-        return self.sub_(other) if is_operand(other) else NotImplemented
+        return self.sub_(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __imul__(self, other: Self | float) -> Self:
-        return self.mul_(other) if is_operand(other) else NotImplemented
+        return self.mul_(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __itruediv__(self, other: Self | float) -> Self:
-        return self.div_(other) if is_operand(other) else NotImplemented
+        return self.div_(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
         """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""

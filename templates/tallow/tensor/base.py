@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import Never, Self
+from typing import Final, Never, Self
 
 import numpy as np
 
 from .. import argument
 from ..argument import DTypeLike
-from ..backend import BackendDevice
 from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, ShapeMismatch, shown
@@ -18,7 +17,7 @@ from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
 from ..storage import Storage
-from .number import as_affine, as_number
+from .number import as_number
 
 # By NumPy's names of parameters, those of tensors.
 _NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
@@ -43,7 +42,7 @@ class TensorBase:
         return tensor
 
     def _like(self, storage: Storage) -> Self:
-        return self._new(storage, Layout.contiguous(self._layout.shape))
+        return self._new(storage, self._layout.dense)
 
     @property
     def storage(self) -> Storage:
@@ -89,17 +88,16 @@ class TensorBase:
         return self._like(self._storage.unary_impl(op, self._layout))
 
     def _binary(self, op: BinaryOp, other: Self | float, *, reflected: bool = False) -> Self:
-        if not isinstance(other, TensorBase):
-            dtype = self.dtype
-            factors = as_affine(op, as_number(op.value, other, dtype), dtype, reflected=reflected)
-            if factors is not None:
-                return self._like(self._storage.affine(self._layout, *factors))
-        left, right = self, self._operand(op.value, other)
-        if reflected:
-            left, right = right, left
-        lhs, rhs = _broadcast(op.value, left._layout, right._layout)
-        storage = left._storage.binary_impl(op, right._storage, lhs, rhs)
-        return self._new(storage, Layout.contiguous(lhs.shape))
+        lhs, layout = self._storage, self._layout
+        if isinstance(other, TensorBase):
+            rhs, other_layout = other._storage, other._layout
+            if layout.shape != other_layout.shape:
+                layout, other_layout = _broadcast(op.value, layout, other_layout)
+        else:
+            rhs, other_layout = self._number(op.value, other), layout.repeated
+            if reflected:
+                lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
+        return self._new(lhs.binary_impl(op, rhs, layout, other_layout), layout.dense)
 
     def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
         """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
@@ -111,13 +109,18 @@ class TensorBase:
         return self._new(method(self._layout.broadcast_as(shape), *rest, *others), Layout.contiguous(shape))
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
-        left, right = self, self._operand(op.value, other)
-        if left.dtype is not right.dtype:
-            common = _common_integer(left.dtype, right.dtype)
-            if common is not None:
-                left, right = left.to_dtype(common), right.to_dtype(common)
-        lhs, rhs = _broadcast(op.value, left._layout, right._layout)
-        return self._new(left._storage.cmp(op, right._storage, lhs, rhs), Layout.contiguous(lhs.shape))
+        lhs, layout = self._storage, self._layout
+        if isinstance(other, TensorBase):
+            rhs, other_layout = other._storage, other._layout
+            if lhs.inner.dtype is not rhs.inner.dtype:
+                common = _common_integer(lhs.inner.dtype, rhs.inner.dtype)
+                if common is not None:
+                    return self.to_dtype(common)._cmp(op, other.to_dtype(common))
+            if layout.shape != other_layout.shape:
+                layout, other_layout = _broadcast(op.value, layout, other_layout)
+        else:
+            rhs, other_layout = self._number(op.value, other), layout.repeated
+        return self._new(lhs.cmp(op, rhs, layout, other_layout), layout.dense)
 
     def to_dtype(self, dtype: DTypeLike) -> Self:
         """Convert the elements; the tensor itself if they have the dtype already.
@@ -132,32 +135,50 @@ class TensorBase:
         self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
     ) -> Self:
         refuse_keywords(op.value, unknown)
-        dims, keepdim = self._reduced_dims(op.value, dim), argument.boolean(op.value, "keepdim", keepdim)
-        storage = self._storage.reduce_op(op, self._layout, dims)
-        sizes = [1 if i in dims else size for i, size in enumerate(self.shape) if keepdim or i not in dims]
-        return self._new(storage, Layout.contiguous(Shape._trusted(sizes)))
-
-    def _reduced_dims(self, op: str, dim: int | Sequence[int] | None) -> tuple[int, ...]:
-        shape = self.shape
-        if dim is None:
-            return tuple(range(len(shape)))
-        return tuple([shape.dim(op, item) for item in (dim if isinstance(dim, Sequence) else (dim,))])
+        keepdim = argument.boolean(op.value, "keepdim", keepdim)
+        if dim is not None:
+            if not isinstance(dim, Sequence):
+                dim = (argument.integer(op.value, "dim", dim),)
+            dim = argument.integers(op.value, "dim", dim)
+        dims, layout = _reduction(op.value, self._layout.shape, dim, keepdim)
+        return self._new(self._storage.reduce_op(op, self._layout, dims), layout)
 
     def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:
         """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
         if isinstance(other, TensorBase):
             return other
-        dtype = self.dtype
-        number = as_number(op, other, dtype, name=name)
-        # The cache can't tell the two zeros from each other.
-        scalar = _scalar if number else _scalar.__wrapped__
-        return self._new(scalar(self._storage.inner.device, number, dtype), Layout.contiguous(()))
+        return self._new(self._number(op, other, name), Layout.contiguous(()))
+
+    def _number(self, op: str, other: object, name: str = "other") -> Storage:
+        """Return a storage of a number in this tensor's dtype, which nobody writes to since no tensor shows it."""
+        inner = self._storage.inner
+        kind = type(other)
+        if kind is not float and kind is not int:
+            number = as_number(op, other, inner.dtype, name=name)
+            return Device(inner.device).storage_from_slice([number], inner.dtype)
+        # The two zeros are equal, and so are an int and a float.
+        key = other or repr(other), kind, inner.dtype
+        numbers = inner.device.numbers
+        storage = numbers.get(key)
+        if storage is None:
+            if len(numbers) >= _MOST_NUMBERS:
+                numbers.clear()
+            number = as_number(op, other, inner.dtype, name=name)
+            storage = numbers[key] = Device(inner.device).storage_from_slice([number], inner.dtype)
+            storage.inner.share()
+        return storage
 
 
-@lru_cache(maxsize=256, typed=True)
-def _scalar(device: BackendDevice, number: float, dtype: DType) -> Storage:
-    """A storage of one number, which nothing writes to since no tensor that anybody sees has it."""
-    return Device(device).storage_from_slice([number], dtype)  # type: ignore[arg-type] # of the backend's own class
+# A program repeats its numbers; one that never does keeps no more than this.
+_MOST_NUMBERS: Final = 256
+
+
+@lru_cache(maxsize=4096)
+def _reduction(op: str, shape: Shape, dim: tuple[int, ...] | None, keepdim: bool) -> tuple[tuple[int, ...], Layout]:
+    """The dims of `shape` that are reduced, by default all, and the layout of the result."""
+    dims = tuple(range(len(shape)) if dim is None else [shape.dim(op, item) for item in dim])
+    sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
+    return dims, Layout.contiguous(Shape._trusted(sizes))
 
 
 def device_of(device: Device | str | None) -> Device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,6 @@ from .. import argument
 from ..device import Device
 from ..dtype import Array, DType
 from ..error import InvalidArgument, shown
-from ..op import BinaryOp
 
 _EXPECTED = "a Tensor or a Python number"
 # From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.
@@ -43,36 +41,6 @@ def _integer(op: str, number: float, dtype: DType, mend: str) -> int:
         reason = f"{number} is outside the range of {dtype.value}, {limits.min} to {limits.max}"
         raise InvalidArgument(op, f"{reason}; {mend.format('wider')}")
     return int(number)
-
-
-def as_affine(op: BinaryOp, number: float, dtype: DType, *, reflected: bool) -> tuple[float, float] | None:
-    """Return (mul, add) such that x * mul + add, rounded once, has the bits of `op` of x and the number; None if none.
-
-    With `reflected` the number is on the left. An affine op takes its numbers along, where a second operand would have
-    to be brought to the device first. Adding -0.0 changes nothing, not even the sign of a zero. The number must be
-    rounded to the dtype, as an operand is; integers wrap in ways that numbers can't.
-    """
-    if not dtype.is_float:
-        return None
-    number = _rounded(number, dtype)
-    match op:
-        case BinaryOp.MUL:
-            return number, -0.0
-        case BinaryOp.ADD:
-            return 1.0, number
-        case BinaryOp.SUB:
-            return (-1.0, number) if reflected else (1.0, -number)
-    return None
-
-
-def _rounded(number: float, dtype: DType) -> float:
-    # The cache can't tell the two zeros from each other.
-    return number if number == 0 or dtype is DType.F64 else _rounded_nonzero(number, dtype)
-
-
-@lru_cache(maxsize=256)
-def _rounded_nonzero(number: float, dtype: DType) -> float:
-    return float(Device.cpu().storage_from_slice([number], dtype).to_numpy()[0])
 
 
 def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | None]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
 
-from ...backend import BackendStorage
+from ...backend import BackendStorage, kind_of
 from ...dtype import Array, DType
+from ...kernels.constants import ACCESS_BYTES
 from ...layout import Layout
 from .. import attention, capture
+from .slice import Slice
 
 if TYPE_CHECKING:
     from ..capture import Capture
     from ..device import GpuDevice
+
+# The form of a storage that is a number. It is 0 in memory of tallow's own, and above 0 in that of others, by how this
+# is aligned.
+_NUMBER: Final = -1
 
 
 class Memory(Protocol):
@@ -36,6 +42,8 @@ class GpuStorage(BackendStorage):
     """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
     _captured: Capture | None = None
     """The capture that a number was made in."""
+    _is_shared = False
+    """Whether the number is one for calls in captures and of none."""
 
     def __init__(self, device: GpuDevice, dtype: DType, length: int, memory: Memory) -> None:
         """Hold `memory`, whose first `length` elements of `dtype` are those of the storage."""
@@ -43,6 +51,8 @@ class GpuStorage(BackendStorage):
         self.dtype = dtype
         self.length = length
         self.memory = memory
+        form = 0 if isinstance(memory, Slice) else 1 + memory.address % ACCESS_BYTES
+        self.kind = kind_of(dtype, length, form)
 
     @classmethod
     def of_number(cls, device: GpuDevice, dtype: DType, number: int) -> Self:
@@ -52,6 +62,7 @@ class GpuStorage(BackendStorage):
         storage.dtype = dtype
         storage.length = 1
         storage.number = number
+        storage.kind = kind_of(dtype, 1, _NUMBER)
         if attention.needed:
             storage._captured = capture.of(device.driver)
         return storage
@@ -60,11 +71,14 @@ class GpuStorage(BackendStorage):
         # Called for what is missing: the memory of a number.
         if name != "memory" or self.number is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        if attention.needed and capture.of(self.device.driver) is not self._captured:
+        if attention.needed and (self._is_shared or capture.of(self.device.driver) is not self._captured):
             # A number of before the capture is in memory from now on, and not from the first replay on.
             with capture.suspended():
                 return self._written()
         return self._written()
+
+    def share(self) -> None:
+        self._is_shared = True
 
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
@@ -76,6 +90,7 @@ class GpuStorage(BackendStorage):
         fill_with(dense(written, ()), self.number)
         # In this order, so that another thread finds one of the two.
         self.memory = written.memory
+        self.kind = written.kind
         self.number = None
         return self.memory
 

@@ -1,0 +1,53 @@
+"""Calls of backends whose plans are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar
+
+from ..backend import BackendDevice, BackendStorage
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+Key: TypeAlias = tuple[Any, ...]
+"""The method, and all else on which it depends how a call is done."""
+
+
+class PlannedCalls:
+    """What a storage has its backend do: see `BackendDevice.planned`."""
+
+    __slots__ = ()
+
+    numbers: ClassVar[Mapping[str, int]]
+    """The methods whose last arguments are numbers, on which it does not depend, and how many these are."""
+
+    inner: Any
+
+    def _new(self, inner: Any) -> Self:
+        storage = object.__new__(type(self))
+        storage.inner = inner
+        return storage
+
+    def _planned(
+        self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
+    ) -> Self:
+        """What a function of a backend makes: see `BackendDevice.planned`."""
+        return self._new(self._plan(key, function, arguments, options))
+
+    def _attempt_planned(
+        self, key: Key, function: Callable[P, BackendStorage | None], *arguments: P.args, **options: P.kwargs
+    ) -> Self | None:
+        inner = self._plan(key, function, arguments, options)
+        return None if inner is None else self._new(inner)
+
+    def _change_planned(
+        self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs
+    ) -> None:
+        self._plan(key, function, arguments, options)
+
+    def _plan(
+        self, key: Key, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Result:
+        device: BackendDevice = self.inner.device
+        return device.planned(key, self.numbers.get(key[0], 0), function, arguments, options)
+

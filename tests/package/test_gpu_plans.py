@@ -1,0 +1,153 @@
+"""Plans: what a call gives a GPU, recorded once and given again with other memory and numbers."""
+
+import gc
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.gpu_backend.recorder import FirstPlan
+from tallow.gpu_backend.variable import Address, ArgumentStruct, Number
+
+
+@pytest.fixture
+def plans(gpu):
+    gpu.plans.clear()
+    return gpu.plans
+
+
+def on(gpu, array):
+    return tl.Tensor.from_numpy(np.asarray(array), tl.Device(gpu))
+
+
+def test_a_call_is_recorded_when_it_comes_again(gpu, plans):
+    x = on(gpu, np.arange(6, dtype="f4"))
+    x.exp()
+    (first,) = plans.values()
+    assert isinstance(first, FirstPlan)
+    x.exp()
+    (plan,) = plans.values()
+    assert plan.__name__ == "run"
+    expected = np.exp(np.arange(6, dtype="f4") + 1)
+    assert np.allclose(on(gpu, np.arange(6, dtype="f4") + 1).exp().numpy(), expected)
+    assert list(plans.values()) == [plan]
+
+
+def test_plans_tell_ops_dtypes_layouts_and_lengths_from_each_other(gpu, plans):
+    for dtype in ("f4", "i4"):
+        for size in (4, 6):
+            x = on(gpu, np.arange(size, dtype=dtype))
+            for view, host in ((x, x.numpy()), (x[::2], x.numpy()[::2]), (x[1:3], x.numpy()[1:3])):
+                for _ in range(3):
+                    assert np.array_equal((view + view).numpy(), host + host)
+                    assert np.array_equal((view * view).numpy(), host * host)
+
+
+def test_numbers_are_those_of_each_call(gpu, plans):
+    x = on(gpu, [1.0, 2.0])
+    for number in (2, 3.5, 0.0, -0.0, 7):
+        assert (x * number).tolist() == [number, 2 * number]
+        assert x.affine(number, 1).tolist() == [number + 1, 2 * number + 1]
+        assert (x > number).tolist() == [number < 1, number < 2]
+        assert x.copy().fill_(number).tolist() == [number] * 2
+    assert np.signbit((x * -0.0).numpy()).all()
+    assert not np.signbit((x * 0.0).numpy()).any()
+
+
+def test_a_number_that_is_worked_with_is_that_of_each_call(gpu, plans):
+    """A strided fill repeats the bits of its number, which a plan cannot."""
+    for number in (1.0, 2.0, 3.0, 4.0):
+        x = on(gpu, np.zeros((4, 4), "f4"))
+        x[:, ::2] = number
+        x[1:3, 1] += number
+        expected = np.zeros((4, 4), "f4")
+        expected[:, ::2] = number
+        expected[1:3, 1] += number
+        assert np.array_equal(x.numpy(), expected)
+
+
+def test_writing_to_shared_memory_is_not_mistaken_for_writing_to_memory_apart(gpu, plans):
+    for _ in range(3):
+        x, other = on(gpu, np.arange(8, dtype="f4")), on(gpu, np.arange(8, dtype="f4"))
+        x[1:].copy_(other[:-1])
+        assert x.tolist() == [0, 0, 1, 2, 3, 4, 5, 6]
+        x[1:].copy_(x[:-1])
+        assert x.tolist() == [0, 0, 0, 1, 2, 3, 4, 5]
+
+
+def test_indexes_out_of_range_are_found_by_plans(gpu, plans):
+    x = on(gpu, np.arange(4, dtype="f4"))
+    good, bad = on(gpu, np.array([1, 2])), on(gpu, np.array([1, 9]))
+    for _ in range(4):
+        assert x.index_select(good, 0).tolist() == [1, 2]
+        with pytest.raises(tl.InvalidIndex, match="9"):
+            x.index_select(bad, 0).tolist()
+
+
+def test_plans_keep_no_memory(gpu, plans):
+    gc.collect()
+    before = gpu.allocator.statistics().allocated
+    for _ in range(3):
+        x = on(gpu, np.zeros(1 << 16, "f4"))
+        y = (x + x).sum() + x.reshape(256, 256).transpose(0, 1).contiguous().matmul(x.reshape(256, 256))
+        y.numpy()
+    del x, y
+    gc.collect()
+    assert gpu.allocator.statistics().allocated == before
+
+
+def test_temporary_memory_is_given_back_where_it_was(gpu, plans):
+    """Convolutions by columns use the memory of one piece for the next."""
+    x = on(gpu, np.random.default_rng(1).random((3, 4, 8, 8), dtype="f4"))
+    kernel = on(gpu, np.random.default_rng(2).random((16, 4, 3, 3), dtype="f4"))
+    results = [x.conv2d(kernel, padding=1).numpy() for _ in range(4)]
+    assert all(np.array_equal(results[0], result) for result in results)
+
+
+def test_memory_of_others_has_plans_by_how_it_is_aligned(gpu, plans):
+    data = np.arange(9, dtype="f4")
+    base = on(gpu, data)
+    for start in (0, 1, 4):
+        # A library that exports memory from anywhere on.
+        lent = tl.Tensor.from_dlpack(base[start : start + 4])
+        for _ in range(3):
+            assert (lent + lent).tolist() == (2 * data[start : start + 4]).tolist()
+    lent = tl.Tensor.from_dlpack(base)
+    for step in range(4):
+        base[1:].copy_(lent[:-1])
+        assert base.numpy()[-1] == 8 - step - 1
+
+
+def test_a_number_that_turns_into_memory_has_another_plan(gpu, plans):
+    x = on(gpu, np.ones(4, "f4"))
+    number = tl.Device(gpu).storage_from_slice([2.0], tl.DType.F32)
+    two = tl.Tensor.from_storage(number, tl.Layout.contiguous(()))
+    for value in (2.0, 2.0, 2.0, 5.0, 5.0, 5.0):
+        if value == 5.0:
+            two.fill_(5.0)
+        assert (x * two).tolist() == [value] * 4
+
+
+def test_a_struct_knows_where_its_variables_are():
+    struct = ArgumentStruct("=QI2IxxxxQ")
+    packed = struct.pack(Address.of(64, "x") + 8, 1, 2, 3, 4)
+    assert packed == struct.pack(72, 1, 2, 3, 4)
+    ((place, variable),) = packed.variables
+    assert (place, variable.name, variable.offset) == (0, "x", 8)
+    assert (8 + Address.of(64, "x")).offset == 8
+
+
+def test_what_is_worked_out_of_a_number_is_noted():
+    class Noting:
+        changed_times = 0
+
+        def changed(self):
+            self.changed_times += 1
+
+    recorder = Noting()
+    number = Number.made(recorder, 5, "n")
+    assert ArgumentStruct("=Q").pack(number).variables[0][1] is number
+    assert recorder.changed_times == 0
+    for work_out in (lambda n: n + 1, lambda n: n == 5, hash, lambda n: n.to_bytes(4, "little"), bool, lambda n: 3 | n):
+        before = recorder.changed_times
+        work_out(number)
+        assert recorder.changed_times == before + 1
