@@ -39,10 +39,10 @@ class Branch(NamedTuple):
 class PlanView(NamedTuple):
     """By what a method finds the plan of a call that it made before, and what a run of that is given."""
 
-    inners: tuple[tuple[str, str], ...]  # the storages of the backend, and what holds each
+    storages: str  # the statement that names the storages of the backend
     key: str  # all on which it depends what is done
     condition: str  # whether the storages are on one device
-    arguments: str  # the storages, then the numbers of the call
+    call: str  # of the plan: the storages, then the numbers of the call
 
 
 class MethodView(NamedTuple):
@@ -167,10 +167,10 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
         if name == method.name
     )
     return PlanView(
-        inners=tuple((inner, f"{name}.inner") for inner, name in zip(inners, stored, strict=True)),
+        storages=f"{', '.join(inners)} = {', '.join(f'{name}.inner' for name in stored)}",
         key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
         condition=" and ".join(["plan is not None", *(f"{inner}.device is inner.device" for inner in inners[1:])]),
-        arguments=", ".join([*inners, *numbers]),
+        call=f"plan({', '.join([*inners, *numbers])})",
     )
 
 
