@@ -79,6 +79,7 @@ class GpuStorage(BackendStorage):
 
     def share(self) -> None:
         self._is_shared = True
+        self._captured = None
 
     def _written(self) -> Memory:
         """The memory of a number, with the number."""
