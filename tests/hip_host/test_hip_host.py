@@ -447,6 +447,93 @@ assert (buffer.read() == 1).all()
     assert result.returncode == 0, result.stderr
 
 
+# ---- Graphs
+
+RELAXED = hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed
+
+
+@pytest.fixture
+def captured():
+    """A stream that is captured until the test ends its capture."""
+    stream = check(hip.hipStreamCreateWithFlags(1))
+    check(hip.hipStreamBeginCapture(stream, RELAXED))
+    yield stream
+    check(hip.hipStreamDestroy(stream))
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"])
+def test_a_graph_does_at_each_launch_what_was_captured(run_script, lazy):
+    result = run_script(
+        """
+module = Module('struct A { unsigned* p; }; extern "C" __global__ void add(A a) { a.p[0] += 1; }')
+counter, seen = Buffer(np.zeros(1, np.uint32)), Buffer(np.zeros(1, np.uint32))
+stream, other = check(hip.hipStreamCreateWithFlags(1)), check(hip.hipStreamCreateWithFlags(1))
+check(hip.hipStreamBeginCapture(stream, hip.hipStreamCaptureMode.hipStreamCaptureModeRelaxed))
+module.launch("add", (1,), (1,), struct.pack("<Q", counter.address), stream=stream)
+check(hip.hipMemcpyDtoDAsync(seen.pointer, counter.pointer, 4, stream))
+check(hip.hipMemsetD32Async(counter.pointer, 5, 1, stream))
+graph = check(hip.hipStreamEndCapture(stream))
+assert counter.read()[0] == 0, "nothing is done by a capture"
+executable = check(hip.hipGraphInstantiateWithFlags(graph, 0))
+check(hip.hipGraphDestroy(graph))
+for expected in (1, 6):
+    check(hip.hipGraphLaunch(executable, other))
+    if int(HIP_HOST_LAZY):
+        assert hip.hipGraphExecDestroy(executable)[0].name == "hipErrorInvalidValue", "it is under way"
+    check(hip.hipStreamSynchronize(other))
+    assert (seen.read()[0], counter.read()[0]) == (expected, 5)
+check(hip.hipGraphExecDestroy(executable))
+assert hip.hipGraphLaunch(executable, other)[0].name == "hipErrorInvalidValue"
+assert {kind: Host().live(kind) for kind in ("graph", "graph exec")} == {"graph": 0, "graph exec": 0}
+""".replace("HIP_HOST_LAZY", lazy),
+        HIP_HOST_LAZY=lazy,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+UNSUPPORTED = "hipErrorStreamCaptureUnsupported"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda stream: hip.hipStreamSynchronize(stream), UNSUPPORTED),
+        (lambda stream: hip.hipStreamQuery(stream), UNSUPPORTED),
+        (lambda stream: hip.hipDeviceSynchronize(), UNSUPPORTED),
+        (lambda stream: hip.hipEventRecord(check(hip.hipEventCreate()), stream), UNSUPPORTED),
+        (
+            lambda stream: hip.hipStreamWaitEvent(stream, check(hip.hipEventCreate()), 0),
+            "hipErrorStreamCaptureIsolation",
+        ),
+        (lambda stream: hip.hipMemcpyHtoDAsync(check(hip.hipMalloc(4)), np.zeros(4, np.uint8), 4, stream), UNSUPPORTED),
+        (lambda stream: hip.hipMemcpyDtoHAsync(np.zeros(4, np.uint8), check(hip.hipMalloc(4)), 4, stream), UNSUPPORTED),
+    ],
+)
+def test_what_waits_or_reaches_the_host_makes_a_capture_invalid(captured, call, error):
+    assert call(captured)[0].name == error
+    assert hip.hipStreamEndCapture(captured)[0].name == "hipErrorStreamCaptureInvalidated"
+    check(hip.hipStreamSynchronize(captured))
+
+
+def test_other_calls_go_on_during_a_capture(captured):
+    with Buffer(np.arange(4, dtype=np.uint8)) as buffer:
+        assert buffer.read().tolist() == [0, 1, 2, 3]
+    other = check(hip.hipStreamCreateWithFlags(1))
+    check(hip.hipStreamSynchronize(other))
+    check(hip.hipStreamDestroy(other))
+    check(hip.hipGraphDestroy(check(hip.hipStreamEndCapture(captured))))
+
+
+def test_captures_that_are_not_possible(captured):
+    assert hip.hipStreamBeginCapture(captured, RELAXED)[0].name == "hipErrorIllegalState"
+    graph = check(hip.hipStreamEndCapture(captured))
+    assert hip.hipStreamEndCapture(captured)[0].name == "hipErrorIllegalState"
+    assert hip.hipGraphInstantiateWithFlags(graph, 0)[0].name == "hipErrorInvalidValue", "it is empty"
+    check(hip.hipGraphDestroy(graph))
+    assert hip.hipGraphDestroy(graph)[0].name == "hipErrorInvalidValue"
+    assert hip.hipStreamBeginCapture(None, RELAXED)[0].name == UNSUPPORTED
+
+
 LAZY_FILL = """
 first, second = check(hip.hipStreamCreateWithFlags(1)), check(hip.hipStreamCreateWithFlags(1))
 source, target = Buffer(np.zeros(4, np.uint8)), Buffer(np.zeros(4, np.uint8))

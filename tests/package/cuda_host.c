@@ -20,7 +20,7 @@ enum {
     PEER_ACCESS_ALREADY_ENABLED = 704,
     NOT_SUPPORTED = 801
 };
-enum { DEVICES = 2, CONTEXTS, STREAMS, EVENTS, MODULES, MEMORY, PINNED, KINDS };
+enum { DEVICES = 2, CONTEXTS, STREAMS, EVENTS, MODULES, MEMORY, PINNED, GRAPHS, KINDS };
 
 typedef struct {
     int kind, device, recorded;
@@ -34,6 +34,17 @@ typedef struct {
     Object object;
     char name[128];
 } Function;
+// Of what a stream was given while it was captured, one fill of bytes.
+typedef struct {
+    Object object;
+    uint64_t target;
+    unsigned value;
+    size_t size;
+} Graph;
+typedef struct {
+    Object object;
+    Graph* captured;
+} Stream;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Object contexts[DEVICES];
@@ -120,7 +131,8 @@ static void report(void) {
                                 [EVENTS] = "events",
                                 [MODULES] = "modules",
                                 [MEMORY] = "memory",
-                                [PINNED] = "pinned"};
+                                [PINNED] = "pinned",
+                                [GRAPHS] = "graphs"};
     for (int kind = STREAMS; kind < KINDS; kind++)
         printf(" %s %ld", names[kind], live[kind]);
     printf("\n");
@@ -272,6 +284,11 @@ EXPORT int cuCtxEnablePeerAccess(Object* peer, unsigned flags) {
     EXPORT int name(uint64_t target, Value value, size_t size, void* stream) {                                         \
         BEGIN("%u %zu", (unsigned)value, size);                                                                        \
         NEED_STREAM(stream);                                                                                           \
+        Graph* captured = (uintptr_t)stream > 2 ? ((Stream*)stream)->captured : NULL;                                  \
+        if (captured) {                                                                                                \
+            *captured = (Graph){captured->object, target, value, size * sizeof value};                                 \
+            return OK;                                                                                                 \
+        }                                                                                                              \
         for (size_t index = 0; index < size; index++)                                                                  \
             ((Value*)target)[index] = value;                                                                           \
         return OK;                                                                                                     \
@@ -282,8 +299,47 @@ FILL(cuMemsetD32Async, unsigned)
 EXPORT int cuStreamCreate(void** stream, unsigned flags) {
     BEGIN("%u", flags);
     NEED_CONTEXT();
-    *stream = make(STREAMS, sizeof(Object));
+    *stream = make(STREAMS, sizeof(Stream));
     return OK;
+}
+EXPORT int cuStreamBeginCapture_v2(Stream* stream, int mode) {
+    BEGIN("%d", mode);
+    NEED_STREAM(stream);
+    stream->captured = make(GRAPHS, sizeof(Graph));
+    return OK;
+}
+EXPORT int cuStreamEndCapture(Stream* stream, Graph** graph) {
+    BEGIN(" ");
+    NEED_STREAM(stream);
+    *graph = stream->captured;
+    stream->captured = NULL;
+    return OK;
+}
+EXPORT int cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned long long flags) {
+    BEGIN("%llu", flags);
+    NEED_CONTEXT();
+    *executable = make(GRAPHS, sizeof(Graph));
+    **executable = *graph;
+    return OK;
+}
+EXPORT int cuGraphLaunch(Graph* executable, void* stream) {
+    BEGIN("%p", stream);
+    NEED_STREAM(stream);
+    memset((void*)executable->target, (int)executable->value, executable->size);
+    return OK;
+}
+static int destroy(Graph* graph) {
+    free(graph);
+    count(GRAPHS, -1);
+    return OK;
+}
+EXPORT int cuGraphDestroy(Graph* graph) {
+    BEGIN(" ");
+    return destroy(graph);
+}
+EXPORT int cuGraphExecDestroy(Graph* executable) {
+    BEGIN(" ");
+    return destroy(executable);
 }
 EXPORT int cuStreamDestroy_v2(void* stream) {
     BEGIN(" ");

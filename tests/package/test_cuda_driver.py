@@ -246,6 +246,94 @@ assert ordered(driver.stream) == []
 """)
 
 
+GRAPHS = """
+from tallow.gpu_backend.graph import GpuGraph
+from tallow.gpu_backend.stream import let_go
+device = CudaDevice(0)
+storage = device.storage(np.arange(5, dtype=np.uint8) + 1)
+
+def captured():
+    graph = GpuGraph(device)
+    with graph.capture():
+        device.driver.zero(storage.memory.address, 2)
+    return graph
+"""
+
+
+def test_a_graph_is_captured_and_launched(on_cuda):
+    on_cuda(
+        GRAPHS
+        + """
+import threading
+calls()
+graph = captured()
+# 2 is the relaxed mode.
+expected = [
+    ("cuStreamBeginCapture_v2", "2"),
+    ("cuMemsetD8Async", "0 2"),
+    ("cuStreamEndCapture", " "),
+    ("cuGraphInstantiateWithFlags", "0"),
+    ("cuGraphDestroy", " "),
+]
+assert [call for call in calls() if call[0] in dict(expected)] == expected
+assert storage.to_numpy().tolist() == [1, 2, 3, 4, 5]
+calls()
+graph.replay()
+assert calls() == [("cuGraphLaunch", hex(device.driver.stream))]
+assert storage.to_numpy().tolist() == [0, 0, 3, 4, 5]
+# A thread of its own has no current context.
+raised = []
+def replay():
+    try:
+        graph.replay()
+    except Exception as error:
+        raised.append(error)
+thread = threading.Thread(target=replay)
+thread.start()
+thread.join()
+assert raised == []
+graph.close()
+let_go()
+assert library.cuda_host_live(8) == 0
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "call", ["cuStreamBeginCapture_v2", "cuMemsetD8Async", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"]
+)
+def test_a_capture_that_fails_leaves_the_device_usable(on_cuda, call):
+    on_cuda(
+        GRAPHS
+        + f"""
+fail("{call}", 801)
+with pytest.raises(CudaError, match="{call.removesuffix("_v2").removesuffix("WithFlags")}.*CUDA_ERROR_NOT_SUPPORTED"):
+    captured()
+assert storage.to_numpy().tolist() == [1, 2, 3, 4, 5]
+captured().replay()
+assert storage.to_numpy().tolist() == [0, 0, 3, 4, 5]
+let_go()
+assert library.cuda_host_live(8) == 0
+"""
+    )
+
+
+@pytest.mark.parametrize("call", ["cuGraphLaunch", "cuGraphExecDestroy"])
+def test_a_graph_that_fails_is_usable_later(on_cuda, call):
+    on_cuda(
+        GRAPHS
+        + f"""
+graph = captured()
+fail("{call}", 801)
+with pytest.raises(CudaError, match="{call}.*CUDA_ERROR_NOT_SUPPORTED"):
+    graph.replay()
+    graph._captured.recorded.close()
+graph.replay()
+assert storage.to_numpy().tolist() == [0, 0, 3, 4, 5]
+"""
+    )
+
+
 def test_memory_that_is_not_there(on_cuda):
     on_cuda("""
 device = CudaDevice(0)
@@ -313,7 +401,7 @@ gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0 graphs 0\n"
 
 
 def test_a_driver_that_gets_no_stream_leaves_nothing(on_cuda):
@@ -325,7 +413,7 @@ with pytest.raises(CudaError, match=r"cuStreamCreate \\(cuda:0\\): CUDA_ERROR_OU
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0 graphs 0\n"
 
 
 def test_memory_that_is_not_taken_back_is_neither_lost_nor_freed_twice(on_cuda):
@@ -343,7 +431,7 @@ gc.collect()
 """,
         CUDA_HOST_REPORT="1",
     )
-    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0\n"
+    assert printed == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0 graphs 0\n"
 
 
 def test_a_forked_child_takes_nothing_away(on_cuda):
@@ -364,7 +452,7 @@ gc.collect()
     )
     child, parent = printed.splitlines()
     assert "contexts 1 streams 1 events 1" in child
-    assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0"
+    assert parent == "contexts 0 streams 0 events 0 modules 0 memory 0 pinned 0 graphs 0"
 
 
 def test_a_forked_child_is_told_that_it_has_no_gpu(on_cuda):

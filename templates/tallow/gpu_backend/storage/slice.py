@@ -26,9 +26,9 @@ class Slice:
         self._pool = pool
         self.nbytes = nbytes
         self._blocks = blocks
-        pool.allocated += blocks.size
-        if pool.allocated > pool.peak:
-            pool.peak = pool.allocated
+        pool.allocated = allocated = pool.allocated + blocks.size
+        if allocated > pool.peak:
+            pool.peak = allocated
 
     def __del__(self) -> None:
         # A finaliser of weakref would cost as much as a launch. This one only notes the block, which is right at any

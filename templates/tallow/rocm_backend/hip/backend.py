@@ -61,7 +61,7 @@ class HipBackend:
         self._rocm = rocm_device(ordinal)
         driver = self._rocm.driver
         self.device: HipDevice = driver.device
-        self.stream = HipStream.wrap(driver.device, driver.stream)
+        self.stream = HipStream.wrap(driver.device, int(driver.queue.own_handle))
         self.closed = False
         self._modules: dict[str, tuple[bytes, HipModule]] = {}
         self._lock = threading.Lock()
