@@ -25,21 +25,24 @@ _CONVERTERS: Final = {
 # What the dispatch takes for a type, where a type checker would not let it pass for that type.
 _ACCEPTED: Final = {"DType": "DTypeLike"}
 _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
+# Any number of storages, or of their layouts.
+_SEVERAL: Final = re.compile(r"tuple\[(Layout|Storage), \.\.\.\]")
 _CLASSES: Final = ("Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in CHOSEN_KINDS))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
 _UNCHANGED: Final = ("Sequence[float]",)
 
-KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), "tuple[int, int]", "tuple[int, ...]", *_UNCHANGED)
+_TUPLES: Final = ("tuple[int, int]", "tuple[int, ...]", "tuple[Layout, ...]", "tuple[Storage, ...]")
+KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), *_TUPLES, *_UNCHANGED)
 """The types that can be listed; the others are tuples of more integers, and classes of users' ops and parameters."""
 
 
 @dataclass(frozen=True)
 class Border:
-    """What is done with an argument of one type. One of the first two is given, or neither."""
+    """What is done with an argument of one type."""
 
     converter: str | None  # the function that makes the argument what it should be
-    kind: str | None  # the class of which it must be an object
+    kind: str | None  # the class of which it must be an object, or each of its items where there is a converter
     count: int | None = None  # of the integers that are converted
     is_optional: bool = False  # None stays None
 
@@ -62,5 +65,7 @@ def border(type_text: str) -> Border | None:
         return Border(None, None)
     if _TUPLE.fullmatch(name):
         return Border("integers", None, None if "..." in name else name.count("int"))
+    if (several := _SEVERAL.fullmatch(name)) is not None:
+        return Border("objects", several[1])
     is_class = name == "Shape" or name in _CLASSES or _NUMBERED_CLASS.fullmatch(name)
     return Border(None, name) if is_class else None

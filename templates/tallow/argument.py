@@ -24,6 +24,7 @@ DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
 _MOST: Final = 1 << 256
 
 Integers = TypeVar("Integers", bound=tuple[int, ...])
+Object = TypeVar("Object")
 
 
 def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
@@ -94,6 +95,20 @@ def number(op: str, name: str, value: Any, expected: str = "a Python number") ->
 def real(op: str, name: str, value: Any, expected: str = "a Python number") -> float:
     """Return a number as Python's float."""
     return value if type(value) is float else float(number(op, name, value, expected))
+
+
+def objects(
+    op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str
+) -> tuple[Object, ...]:
+    """Return a sequence of objects of a class as a tuple."""
+    if not isinstance(values, Iterable):
+        raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}")
+    found = tuple(values)
+    for value in found:
+        if not isinstance(value, kind):
+            reason = f"each of {name} must be of type {expected}, not {type(value).__name__}"
+            raise InvalidArgument(op, reason)
+    return found
 
 
 def boolean(op: str, name: str, value: Any) -> bool:

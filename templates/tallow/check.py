@@ -75,6 +75,28 @@ def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) 
             raise EmptyTensor(reduce.value)
 
 
+def several_layouts(op: str, storages: Sequence[Sized], layouts: Sequence[Layout]) -> None:
+    """Check that there is a layout for each storage, and that it stays inside of it."""
+    if len(storages) != len(layouts):
+        raise InvalidArgument(op, f"there are {len(storages)} storages and {len(layouts)} layouts; give each its own")
+    for storage, layout in zip(storages, layouts, strict=True):
+        layout.check(op, storage.length)
+
+
+def cat_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], dim: int) -> None:
+    """Check that `dim` exists, and that the others have the same sizes in every dim but this one."""
+    dim_in_range(op, layout, dim)
+    for other in other_layouts:
+        require_alike_but(op, dim, layout.shape, other.shape)
+
+
+def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
+    """Raise `ShapeMismatch` unless two shapes are equal in every dim but one."""
+    if len(other) != len(shape) or other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
+        reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
+        raise ShapeMismatch(op, (shape, other), reason)
+
+
 def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:
     """Check that the indexes have the rank of the tensor and, in every dim but `dim`, at most its size."""
     shape, indexes = layout.shape, indexes_layout.shape

@@ -99,6 +99,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return getattr(x, cell.method)(vector, make("u32", 4), vector, y, vector, 0)
         case "copy_strided_src":
             return x.copy_strided_src(y, 0, vector)
+        case "cat":
+            return x.cat(vector, (y, x), (vector, vector), 0)
         case "copy2d":
             return x.copy2d(y, 2, 2, 2, 2, 0, 0)
         case _:

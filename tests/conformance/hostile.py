@@ -279,6 +279,7 @@ BASES = {
     "Storage.upsample_nearest2d": (_COUNT, "at(1, 2, 4, 4); 6; 7"),
     "Storage.upsample_bilinear2d": (_COUNT, "at(1, 2, 4, 4); 6; 7; False; None; 1.5"),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
+    "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
     "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
     "Tensor.conv1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 1; 1; 2"),
     "Tensor.conv2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 1; 1; 2"),

@@ -258,19 +258,22 @@ def test_long_sums_are_split_and_joined(device):
     reduce.reduce(ReduceOp.SUM, at(device.empty(DType.F32, 1 << 22), (1 << 22,)), (0,))
     (_, first, blocks, packed), (_, last, _, finish) = device.launches
     assert (first, last) == ("sum_f32_rows", "sum_f32_finish")
-    _, _, outputs, length, splits, chunk, team, dense, *_ = arguments.REDUCE_ROWS.unpack(packed)
+    _, _, count, outputs, length, splits, chunk, team, dense, *_ = arguments.REDUCE_ROWS.unpack(packed)
+    assert count == length
     assert (outputs, length, team, dense, blocks) == (1, 1 << 22, 256, 1, splits)
     assert splits == -(-length // chunk) > 1
-    assert arguments.REDUCE_FINISH.unpack(finish)[1:4] == (arguments.REDUCE_ROWS.unpack(packed)[0], 1, splits)
+    assert arguments.REDUCE_FINISH.unpack(finish)[1:5] == (arguments.REDUCE_ROWS.unpack(packed)[0], count, 1, splits)
 
 
 def test_more_elements_than_32_bits_number_become_splits_of_several_launches(device):
     reduce.reduce(ReduceOp.SUM, at(device.empty(DType.F16, 16), (3, LIMIT, 2), (1, 0, 3)), (1,))
     assert device.names == ["sum_f16_rows"] * 2 + ["sum_f16_finish"]
     begins = [arguments.REDUCE_ROWS.unpack(packed) for _, name, _, packed in device.launches if name.endswith("rows")]
-    assert sum(fields[3] for fields in begins) == LIMIT
-    assert begins[1][0] - begins[0][0] == begins[0][4] * 6 * 4
-    assert arguments.REDUCE_FINISH.unpack(device.launches[-1][3])[3] == begins[0][4] + begins[1][4]
+    assert sum(fields[4] for fields in begins) == LIMIT
+    assert begins[1][0] - begins[0][0] == begins[0][5] * 6 * 4
+    # What all launches reduced for an output, and in how many splits.
+    _, _, count, _, splits, _ = arguments.REDUCE_FINISH.unpack(device.launches[-1][3])
+    assert (count, splits) == (LIMIT, begins[0][5] + begins[1][5])
 
 
 def test_positions_are_counted_over_one_dense_row(device):
@@ -278,10 +281,35 @@ def test_positions_are_counted_over_one_dense_row(device):
     reduce.reduce(ReduceOp.ARGMAX, at(x, (LIMIT, 2), (0, 1)), (0,))
     assert device.names[0] == "copy_b8_strided"
     rows = next(packed for _, name, _, packed in device.launches if name == "argmax_u8_rows")
-    assert arguments.REDUCE_ROWS.unpack(rows)[2:4] == (2, LIMIT)
-    assert arguments.REDUCE_ROWS.unpack(rows)[7] == 1
+    assert arguments.REDUCE_ROWS.unpack(rows)[3:5] == (2, LIMIT)
+    assert arguments.REDUCE_ROWS.unpack(rows)[8] == 1
     with pytest.raises(InvalidArgument):
         reduce.reduce(ReduceOp.ARGMAX, at(x, (2 * LIMIT,), (0,)), (0,))
+
+
+def test_rows_are_joined_in_the_widest_elements_that_divide_all(device):
+    def joined(*widths, dtype=DType.F16, rows=6, offset=0, dim=1):
+        shapes = [(rows, width) if dim else (width, rows) for width in widths]
+        sources = [
+            at(device.empty(dtype, offset + rows * width), shape, None, offset)
+            for width, shape in zip(widths, shapes, strict=True)
+        ]
+        device.launches.clear()
+        copy.cat(sources[0], sources[1:], dim)
+        return device.names
+
+    assert joined(8, 16, 8) == ["join_b128"]
+    assert joined(8, 12, 8) == ["join_b64"]
+    assert joined(8, 16, offset=1) == ["join_b16"]
+    assert joined(3, 5) == ["join_b16"]
+    assert joined(3, 5, dim=0, rows=8) == ["join_b128"]
+    assert joined(*[8] * 17) == ["join_b128"] * 2
+    # What is one piece each, and long, the driver copies.
+    device.copies.clear()
+    assert joined(1 << 20, 3, 1 << 20, dim=0, rows=16) == ["join_b128"]
+    assert len(device.copies) == 2
+    assert joined(8, 0, 8) == ["join_b128"]
+    assert joined(0, 0) == []
 
 
 def test_no_elements_launch_nothing(device):
@@ -301,7 +329,7 @@ def test_no_elements_launch_nothing(device):
     sums.scatter_add(empty, indexes, empty, 0)
     assert reduce.reduce(ReduceOp.SUM, empty, (0,)).length == 3
     # The sums of nothing are what a sum begins with.
-    assert device.names == ["fill_b32_contiguous"]
+    assert device.names == ["sum_f32_rows"]
     assert not device.copies
     assert not device.zeroed
 

@@ -116,7 +116,8 @@ def method_doc(spec: Spec, method: Method) -> str:
 def storage_method(spec: Spec, method: Method) -> MethodView:
     """A storage method as the template of its family sees it."""
     is_property = not method.signature.parameters
-    stored = ["self", *(operand.name for operand in _in_order(method) if operand.name != "self")]
+    single = [operand.name for operand in _in_order(method) if not _is_several(method, operand)]
+    stored = ["self", *(name for name in single if name != "self")]
     first = method.operands[0].name
     plan = _plan(spec, method, stored) if has_plans(method) else None
     subject = ", ".join(f"{name}.inner" if plan is None else _inner(name) for name in stored)
@@ -136,8 +137,13 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
 
 
 def has_plans(method: Method) -> bool:
-    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
-    return bool(method.operands) and bool(method.signature.parameters) and custom_class(method) is None
+    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's.
+
+    Any number of storages would make a plan for each number.
+    """
+    has_several = any(_is_several(method, operand) for operand in method.operands)
+    is_own = custom_class(method) is None and not has_several
+    return bool(method.operands) and bool(method.signature.parameters) and is_own
 
 
 def _numbers(method: Method) -> list[str]:
@@ -252,6 +258,11 @@ def _label(method: Method) -> str:
     return "op.name" if "op" in method.signature.arguments else quoted(method.name)
 
 
+def _is_several(method: Method, operand: Operand) -> bool:
+    """Whether an operand is any number of storages."""
+    return any(p.name == operand.name and p.type.startswith("tuple") for p in method.signature.parameters)
+
+
 def _inner(name: str) -> str:
     return "inner" if name == "self" else f"{name}_inner"
 
@@ -267,20 +278,23 @@ def _borders(method: Method, label: str) -> Iterable[str]:
         if made is None:
             continue
         arguments = ", ".join([quoted(method.name) if name == "op" else label, quoted(name), name])
-        if made.converter is not None:
+        kind = "StorageBase" if made.kind == "Storage" else made.kind
+        if made.converter is not None and kind is not None:
+            yield f"{name} = argument.{made.converter}({arguments}, {kind}, {quoted(made.kind or '')})"
+        elif made.converter is not None:
             count = "" if made.count is None else f", {made.count}"
             kept = f"None if {name} is None else " if made.is_optional else ""
             yield f"{name} = {kept}argument.{made.converter}({arguments}{count})"
         elif made.kind == "Shape":
             yield f"{name} = Shape({name})"
         elif made.kind is not None:
-            kind = "StorageBase" if made.kind == "Storage" else made.kind
             error = f"argument.wrong_type({arguments}, {quoted(made.kind)})"
             yield f"if not isinstance({name}, {kind}): raise {error}"
 
 
 def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
-    others = [operand.name for operand in method.operands if operand.name != "self"]
+    spread = {operand.name: "*" if _is_several(method, operand) else "" for operand in method.operands}
+    others = [f"{spread[operand.name]}{operand.name}" for operand in method.operands if operand.name != "self"]
     if others:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
     for operand in method.operands:
@@ -289,14 +303,16 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
             if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
                 yield f"require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
-            yield f"require_same_dtype({label}, {method.operands[0].name}, {operand.name})"
+            yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
         elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
             yield f"require_dtype({', '.join(arguments)})"
     for item in method.checks:
         yield f"check.{item.call.name}({', '.join([label, *item.call.arguments])})"
     for operand in method.operands:
-        if operand.layout is not None:
+        if operand.layout is not None and spread[operand.name]:
+            yield f"check.several_layouts({label}, {operand.name}, {operand.layout})"
+        elif operand.layout is not None:
             yield f"{operand.layout}.check({label}, {operand.name}.inner.length)"
 
 
@@ -308,6 +324,9 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
     if method.kind is not None and method.functor is None:
         arguments.append("op")
     for operand in _in_order(method):
+        if _is_several(method, operand):
+            arguments.append(f"{backend}.Operand.each({operand.name}, {operand.layout})")
+            continue
         inner = _inner(operand.name)
         arguments.append(inner if operand.layout is None else f"{backend}.Operand({inner}, {operand.layout})")
     if not method.operands:

@@ -86,4 +86,31 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_strided(const 
     }
 }
 
+// Every block has elements of one source, which follow each other there and stand in rows of the result. The launcher
+// takes the widest element that all sides allow.
+template <typename T, typename Arguments> TALLOW_INLINE void join(const Arguments& arguments) {
+    uint32_t k = 0;
+#pragma unroll
+    for (uint32_t s = 1; s < join_sources; ++s)
+        k += block_index() >= arguments.first_blocks[s] ? 1 : 0;
+    T* const result = pointer_to<T>(arguments.result) + arguments.offsets[k];
+    const T* const source = pointer_to<const T>(arguments.sources[k]);
+    const uint32_t count = arguments.counts[k];
+    const uint32_t width = arguments.widths[k];
+    const uint32_t first = (block_index() - arguments.first_blocks[k]) * block_size * copy_elements + thread_index();
+    Pack<T, 1> values[copy_elements];
+#pragma unroll
+    for (uint32_t i = 0; i < copy_elements; ++i) {
+        const uint32_t index = first + i * block_size;
+        values[i] = load_whole<1>(source + (index < count ? index : count - 1));
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < copy_elements; ++i) {
+        const uint32_t index = first + i * block_size;
+        const uint32_t line = divide(index, arguments.multipliers[k], arguments.shifts[k]);
+        if (index < count)
+            store_whole(result + (line * arguments.row + index - line * width), values[i]);
+    }
+}
+
 } // namespace tallow

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import Self
 
+from ..check import require_alike_but
 from ..error import ShapeMismatch
 from ..op import BinaryOp
 from ..storage import Storage
 from .arithmetic import OPERANDS
-from .base import TensorBase, require_alike_but, require_tensors
+from .base import TensorBase, require_tensors
 from .indexing import Index, IndexMethods, indexed
 
 

@@ -12,7 +12,7 @@ from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument, ShapeMismatch, shown
+from ..error import InvalidArgument, shown
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
@@ -197,13 +197,6 @@ def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
     for name in unknown:
         mend = f"write {_NAMES_HERE[name]}= instead" if name in _NAMES_HERE else "leave it out"
         raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
-
-
-def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
-    """Raise `ShapeMismatch` unless two shapes are equal in every dim but one."""
-    if len(other) != len(shape) or other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
-        reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
-        raise ShapeMismatch(op, (shape, other), reason)
 
 
 def require_tensors(op: str, **operands: object) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Never, TypeVar
 
+from ..check import require_alike_but
 from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
 from ..layout import Layout
 from ..shape import Shape
-from .base import refuse_keywords, require_alike_but, require_tensors
+from .base import refuse_keywords, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -28,21 +28,10 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     dim = shape.dim("cat", dim)
     for tensor in tensors:
         require_alike_but("cat", dim, shape, tensor.shape)
-    total = sum(tensor.shape[dim] for tensor in tensors)
-    joined = Shape((*shape[:dim], total, *shape[dim + 1 :]))
-    rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
-    storage = first.device.alloc_uninit(joined, first.dtype)
-    offset = 0
-    for tensor in tensors:
-        width = tensor.shape[dim] * inner
-        if rows == 1:
-            tensor.storage.copy_strided_src(storage, offset, tensor.layout)
-        else:
-            source = tensor.contiguous()
-            start = source.layout.start_offset
-            source.storage.copy2d(storage, rows, width, width, total * inner, start, offset)
-        offset += width
-    return first._new(storage, Layout.contiguous(joined))
+    joined = Shape((*shape[:dim], sum(tensor.shape[dim] for tensor in tensors), *shape[dim + 1 :]))
+    others = tensors[1:]
+    storages, layouts = tuple([tensor.storage for tensor in others]), tuple([tensor.layout for tensor in others])
+    return first._new(first.storage.cat(first.layout, storages, layouts, dim), Layout.contiguous(joined))
 
 
 def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:

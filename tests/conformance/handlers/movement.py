@@ -1,6 +1,8 @@
-"""const_set, assign, copy_strided_src, copy2d."""
+"""const_set, assign, copy_strided_src, cat, copy2d."""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from tallow import Layout, Shape
@@ -92,6 +94,41 @@ def copy_strided_src(bench: Bench) -> None:
             bench.assert_untouched(source, where)
 
 
+# The shape of the first, the sizes of all along the dim, and the dim.
+JOINED = (
+    ((3,), (3,), 0),
+    ((2, 5), (5, 3), 1),
+    ((2, 5), (2, 2), 0),
+    ((4, 16, 8), (16, 32, 16), 1),
+    ((4, 16, 8), (8, 0, 8), 2),
+    ((3, 0, 2), (0, 4), 1),
+    ((5, 1, 7), tuple(range(1, 20)), 1),
+    ((65, 3), (3, 3000), 1),
+    ((1, 700), (700, 41, 5), 1),
+    ((2, 2, 1, 3, 2), (1, 1), 2),
+)
+
+
+def cat(bench: Bench) -> None:
+    placements = ("contiguous", "offset", "transposed", "narrowed columns", "broadcast all")
+    for (shape, sizes, dim), start in itertools.product(JOINED, range(len(placements))):
+        where = bench.where(f"{sizes} along {dim} of {shape}, from {placements[start]} on")
+        operands = []
+        for number, size in enumerate(sizes):
+            placement = placements[(start + number) % len(placements)] if start else "contiguous"
+            sized = (*shape[:dim], size, *shape[dim + 1 :])
+            if len(shape) < 2 and placement in ("transposed", "narrowed columns"):
+                placement = "offset"
+            operands.append(bench.place(values.mixed(bench.generator, bench.name, sized), placement))
+        first, *others = operands
+        storages, layouts = tuple(other.storage for other in others), tuple(other.layout for other in others)
+        expected = oracle.cat([operand.values for operand in operands], dim)
+        made = first.storage.cat(first.layout, storages, layouts, dim)
+        assert_same(bench.read(made, bench.name, expected.shape, where), expected, where)
+        for operand in operands:
+            bench.assert_untouched(operand, where)
+
+
 def copy2d(bench: Bench) -> None:
     for copy in COPIES:
         rows, columns, *strides_and_offsets = copy
@@ -109,4 +146,10 @@ def copy2d(bench: Bench) -> None:
         bench.assert_untouched(source, where)
 
 
-HANDLERS = {"const_set": const_set, "assign": assign, "copy_strided_src": copy_strided_src, "copy2d": copy2d}
+HANDLERS = {
+    "const_set": const_set,
+    "assign": assign,
+    "copy_strided_src": copy_strided_src,
+    "cat": cat,
+    "copy2d": copy2d,
+}

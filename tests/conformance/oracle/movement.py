@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .formats import Array, convert, from_number
@@ -35,6 +37,18 @@ def copy_strided_src(values: Array, destination: Array, offset: int) -> Array:
     """`destination` with the elements of `values` in row-major order from `offset` on."""
     result = destination.copy()
     result[offset : offset + values.size] = values.ravel()
+    return result
+
+
+def cat(arrays: Sequence[Array], dim: int) -> Array:
+    """One array behind the other along `dim`."""
+    total = sum(array.shape[dim] for array in arrays)
+    result = np.empty((*arrays[0].shape[:dim], total, *arrays[0].shape[dim + 1 :]), arrays[0].dtype)
+    place = 0
+    for array in arrays:
+        for position in range(array.shape[dim]):
+            result[(*(slice(None),) * dim, place)] = array.take(position, dim)
+            place += 1
     return result
 
 

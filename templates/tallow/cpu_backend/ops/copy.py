@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
@@ -36,6 +39,21 @@ def assign(target: Operand, source: Operand) -> None:
 def copy_to(source: Operand, target: CpuStorage, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     array.copy(target.view(Layout.contiguous(source.layout.shape, offset)), source.array)
+
+
+@tells_lack_of_memory
+def cat(first: Operand, others: Sequence[Operand], dim: int) -> CpuStorage:
+    """The elements of several operands, one behind the other along `dim`."""
+    operands = [first, *others]
+    shape = first.layout.shape
+    total = sum(operand.layout.shape[dim] for operand in operands)
+    result = np.empty((*shape[:dim], total, *shape[dim + 1 :]), first.dtype.numpy)
+    place = 0
+    for operand in operands:
+        size = operand.layout.shape[dim]
+        array.copy(result[(*(slice(None),) * dim, slice(place, place + size))], operand.array)
+        place += size
+    return first.result(result)
 
 
 @tells_lack_of_memory

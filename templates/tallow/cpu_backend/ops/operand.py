@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtype import Array, DType
 from ...layout import Layout
@@ -17,6 +18,11 @@ class Operand(NamedTuple):
 
     storage: CpuStorage
     layout: Layout
+
+    @classmethod
+    def each(cls, storages: Sequence[Any], layouts: Sequence[Layout]) -> list[Operand]:
+        """Those of the dispatch's storages, all of which are this backend's."""
+        return [cls(storage.inner, layout) for storage, layout in zip(storages, layouts, strict=True)]
 
     @property
     def array(self) -> Array:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_SOURCES
 from ...layout import Layout
 from ...shape import Shape
 from ..utils import ceil_divide
-from .geometry import Dims, Part, merged, parts, tiled
+from .geometry import LIMIT, Dims, Part, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
 from .scalar import element_bits
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
 
+# Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
+# as quickly. Kernels number less than 2**31 elements.
+_LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
@@ -151,6 +157,64 @@ def clone(source: Operand) -> GpuStorage:
 def copy_to(source: Operand, target: GpuStorage, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     copy(source, Operand(target, Layout.contiguous(source.shape, offset)))
+
+
+class _Join(NamedTuple):
+    """One launch that joins up to JOIN_SOURCES sources."""
+
+    kernel: str
+    blocks: int
+    fields: Dims
+
+
+def cat(first: Operand, others: Sequence[Operand], dim: int) -> GpuStorage:
+    """The elements of several operands, one behind the other along `dim`."""
+    operands = [first, *others]
+    shape, itemsize = first.shape, first.itemsize
+    total = sum([operand.shape[dim] for operand in operands])
+    joined = Shape._trusted((*shape[:dim], total, *shape[dim + 1 :]))
+    result = first.device.empty(first.dtype, joined.elem_count)
+    rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
+    # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
+    together: list[tuple[int, int, int]] = []
+    for operand in operands:
+        width, offset = operand.shape[dim] * inner, place * inner
+        place += operand.shape[dim]
+        if operand.layout.is_contiguous and rows * width * itemsize < _LONG_ROWS[rows == 1]:
+            together += [(operand.address, width, offset)] if rows * width else []
+        else:
+            # What the driver copies as one piece, and what does not lie in rows.
+            copy(operand, Operand(result, Layout(operand.shape, joined.contiguous_strides(), offset)))
+    for begin in range(0, len(together), JOIN_SOURCES):
+        addresses, widths, offsets = zip(*together[begin : begin + JOIN_SOURCES], strict=True)
+        alignment = alignment_of(functools.reduce(operator.or_, addresses))
+        join = _join(rows, widths, offsets, total * inner, itemsize, alignment)
+        packed = arguments.JOIN.pack(result.memory.address, *_filled(addresses), *join.fields)
+        first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, alignment: int) -> _Join:
+    width = itemsize
+    while 2 * width <= alignment and all(size * itemsize % (2 * width) == 0 for size in (*widths, *offsets, row)):
+        width *= 2
+    together = width // itemsize
+    widths, offsets, row = tuple(size // together for size in widths), tuple(o // together for o in offsets), row // together
+    counts = tuple(rows * size for size in widths)
+    blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
+    first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
+    multipliers, shifts = zip(*map(divisor, widths), strict=True)
+    fields = (
+        *_filled(first_blocks, (1 << 32) - 1),
+        *(number for numbers in (counts, widths, multipliers, shifts, offsets) for number in _filled(numbers)),
+        row,
+    )
+    return _Join(f"join_b{8 * width}", sum(blocks), fields)
+
+
+def _filled(numbers: Dims, rest: int = 0) -> Dims:
+    return (*numbers, *(rest,) * (JOIN_SOURCES - len(numbers)))
 
 
 def copy_rows(
