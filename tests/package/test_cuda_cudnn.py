@@ -142,6 +142,15 @@ def test_a_convolution_is_planned_once_and_run_each_time(opened, library, alloca
     assert allocator.statistics() == (0, 512, 512)
 
 
+def test_the_frontend_is_given_integers_of_python_itself(opened, library):
+    class Address(int):
+        pass
+
+    assert opened.conv2d(DType.F16, PARAMS, Address(100), Address(200), Address(300))
+    ((addresses, *_),) = library.named("execute")
+    assert {type(address) for address in addresses.values()} == {int}
+
+
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(opened, library, dtype):
     assert opened.conv2d(dtype, PARAMS, 100, 200, 300)

@@ -84,7 +84,8 @@ class CuDnn(Library):
                 workspace = Slice(self._allocator, plan.nbytes)
             except OutOfMemory:
                 return False
-            addresses = {_SOURCE: source, _KERNEL: kernel, _RESULT: result}
+            # The frontend takes no other integers for addresses.
+            addresses = {_SOURCE: int(source), _KERNEL: int(kernel), _RESULT: int(result)}
             execute = partial(self._call, "execute", plan.graph.execute, addresses, workspace.address, self._handle)
             if attention.needed:
                 with capture.followed(self._queue, self._set_stream):
