@@ -514,6 +514,32 @@ def test_graphs_of_two_devices(device: Device, other_device: Device) -> None:
         pass
 
 
+def test_captures_of_two_devices_go_on_side_by_side(device: Device, other_device: Device) -> None:
+    """The end of one changes nothing for the other."""
+    wrong: list[int] = []
+
+    def work(each: Device) -> None:
+        x = Tensor.zeros(4, device=each)
+        for turn in range(40):
+            with Graph(each) as graph:
+                with graph.capture():
+                    for _ in range(turn % 4 + 1):
+                        x += 1
+                before = x.tolist()
+                graph.replay()
+                if x.tolist() != [number + turn % 4 + 1 for number in before]:
+                    wrong.append(turn)
+        if x.tolist() != [100] * 4:
+            wrong.append(-1)
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in (device, other_device)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
 # ---- The end of graphs
 
 

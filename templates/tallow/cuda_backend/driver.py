@@ -43,6 +43,7 @@ class Driver(GpuDriver[Module]):
     legacy default stream and 2 is the default stream of the calling thread.
     """
 
+    opens_in_captures = True
     device: Context
     queue: CudaStream
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..error import CaptureError
@@ -60,8 +60,9 @@ class Capture:
     def under_way(self) -> Iterator[None]:
         """Let what this thread gives the device go into the capture."""
         thread = get_ident()
-        _under_way.append(self)
-        attention.needed = True
+        with _changing:
+            _under_way.append(self)
+            attention.needed = True
         for key in self._keys:
             _captures[thread, key] = self
         try:
@@ -72,6 +73,8 @@ class Capture:
 
 
 _under_way: list[Capture] = []
+# Held while that and `attention.needed` change together.
+_changing = Lock()
 # By a thread and a driver, or the address of its stream.
 _captures: dict[tuple[int, object], Capture] = {}
 _postponed: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -117,8 +120,9 @@ def followed(queue: Stream[Any], set_stream: Callable[[Any], None]) -> Iterator[
 
 def end(captured: Capture) -> None:
     """Note that the vendor captures no more."""
-    _under_way.remove(captured)
-    attention.needed = fork.lost or bool(_under_way)
+    with _changing:
+        _under_way.remove(captured)
+        attention.needed = fork.lost or len(_under_way) > 0
 
 
 def postpone(release: Callable[..., None], arguments: tuple[Any, ...]) -> bool:

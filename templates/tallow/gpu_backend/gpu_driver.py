@@ -6,7 +6,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from ..dtype import Array
 from ..error import OutOfMemory
@@ -48,6 +48,8 @@ class GpuDriver(ABC, Generic[LoadedModule]):
     multiprocessors: int
     queue: Stream[Any]
     """The stream."""
+    opens_in_captures: ClassVar[bool]
+    """Whether libraries can be opened while a thread captures: what that calls may wait for the device."""
     compiler: RunTimeCompiler
     """What compiles kernels that no code object of the package has."""
 

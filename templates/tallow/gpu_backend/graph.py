@@ -58,9 +58,9 @@ class GpuGraph(Resource, BackendGraph):
             raise InvalidArgument("Graph.capture", "the graph has captured something already; make another one")
         capture.refuse(device.driver, "another capture", "leave the with block of the first one before")
         let_go()
-        # What a library does when it is opened may wait for the device, which a capture forbids.
-        for open_library in device.libraries:
-            device.library(open_library)
+        if not device.driver.opens_in_captures:
+            for open_library in device.libraries:
+                device.library(open_library)
         with device.driver.captured(self._pool) as (recording, finish):
             yield
             if recording.state is not None:

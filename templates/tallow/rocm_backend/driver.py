@@ -32,6 +32,8 @@ def runtime_version() -> str:
 class Driver(GpuDriver[Module]):
     """A device over HIP. What HIP refuses raises HipError."""
 
+    # Nobody has tried it on AMD hardware.
+    opens_in_captures = False
     device: HipDevice
     queue: HipStream
 
