@@ -18,7 +18,6 @@ from tallow.cuda_backend.cudnn import CuDnn
 from tallow.gpu_backend import attention
 from tallow.gpu_backend.allocator import CachingAllocator
 from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.variable import Address
 
 from .test_gpu_allocator import Memory
 
@@ -143,7 +142,6 @@ def test_a_convolution_is_planned_once_and_run_each_time(opened, library, alloca
     assert allocator.statistics() == (0, 512, 512)
 
 
-<<<<<<< HEAD
 def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     class Address(int):
         pass
@@ -151,13 +149,6 @@ def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     assert opened.conv2d(DType.F16, PARAMS, Address(100), Address(200), Address(300))
     ((addresses, *_),) = library.named("execute")
     assert {type(address) for address in addresses.values()} == {int}
-=======
-def test_addresses_of_a_plan_are_given_as_plain_integers(opened, library):
-    places = [Address.of(100 * number, f"x{number}") for number in (1, 2, 3)]
-    assert opened.conv2d(DType.BF16, PARAMS, *places)
-    ((addresses, *_),) = library.named("execute")
-    assert [type(address) for address in addresses.values()] == [int] * 3
->>>>>>> 9de3e52 (Libraries are opened in a capture where that is known to be allowed, and cuDNN is given plain addresses)
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])

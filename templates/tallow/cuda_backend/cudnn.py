@@ -84,11 +84,7 @@ class CuDnn(Library):
                 workspace = Slice(self._allocator, plan.nbytes)
             except OutOfMemory:
                 return False
-<<<<<<< HEAD
             # The frontend takes no other integers for addresses.
-=======
-            # The frontend takes an integer of another class, as those of a plan are, for a tensor.
->>>>>>> 9de3e52 (Libraries are opened in a capture where that is known to be allowed, and cuDNN is given plain addresses)
             addresses = {_SOURCE: int(source), _KERNEL: int(kernel), _RESULT: int(result)}
             execute = partial(self._call, "execute", plan.graph.execute, addresses, workspace.address, self._handle)
             if attention.needed:
