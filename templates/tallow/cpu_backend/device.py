@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
-from ..backend import BackendDevice, Part
+from ..backend import BackendDevice, Part, Result
 from ..dtype import Array
 from ..error import InvalidArgument
 from ..layout import Layout
 from ..random import RandomState
-from .ops import memory
+from .ops import elementwise, memory
 from .storage import CpuStorage
 
 
@@ -29,6 +29,21 @@ class CpuDevice(BackendDevice):
         if ordinal != 0:
             raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
         return super().open(ordinal)
+
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        result = super().planned(key, numbers, function, arguments, options)
+        if function is elementwise.elementwise:
+            plan = elementwise.plan(arguments, **options)
+            if plan is not None:
+                self.keep(key, plan)
+        return result
 
     @classmethod
     def is_available(cls) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
@@ -100,7 +100,15 @@ class GemmLibrary(Library, ABC):
         self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        arguments = self._gemm.arguments(dtype, bmnk, lhs, rhs, result)
+        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result))
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        if name == "multiply":
+            return self.enqueue, (self._gemm.arguments(*arguments),)
+        return super().step(name, arguments)
+
+    def enqueue(self, arguments: tuple[Any, ...]) -> None:
+        """Enqueue the products that `StridedBatchedGemm.arguments` say."""
         with self._lock, self._device.activated():
             if attention.needed:
                 with capture.followed(self._queue, self._set_stream):

@@ -1,6 +1,7 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
@@ -9,6 +10,10 @@ from .matrices import Matrices
 
 class Library:
     """A library at work on a device. While a plan is recorded, something that notes the calls stands for it."""
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What a call comes down to: a function, and arguments that were worked out as far as they can be."""
+        return getattr(self, name), arguments
 
 
 class Blas(Protocol):

@@ -170,7 +170,8 @@ class Recorder:
         if isinstance(value, PackedArguments):
             return self._packed(value)
         if isinstance(value, tuple) and any(isinstance(part, Variable) for part in value):
-            return f"{self.constant(type(value))}({', '.join(map(self.text, value))})"
+            made = "" if type(value) is tuple else self.constant(type(value))
+            return f"{made}({', '.join(map(self.text, value))})"
         return self.constant(value)
 
     def _packed(self, packed: PackedArguments) -> str:
@@ -225,6 +226,16 @@ class Recorder:
         return FunctionType(_code(f"def run({', '.join(self._parameters)}):{body}"), self._names)
 
 
+def _plain(value: Any) -> Any:
+    """A value without variables, which not everything takes for numbers."""
+    if isinstance(value, Variable):
+        return int(value)
+    if isinstance(value, tuple) and any(isinstance(part, Variable) for part in value):
+        parts = [_plain(part) for part in value]
+        return tuple(parts) if type(value) is tuple else type(value)(*parts)
+    return value
+
+
 class _Recorded:
     """A driver or a library, whose calls are recorded."""
 
@@ -238,9 +249,10 @@ class _Recorded:
             return value
 
         def record(*arguments: object) -> Any:
-            recorder = self._recorder
-            result = value(*arguments)
-            call = f"{recorder.constant(value)}({', '.join(map(recorder.text, arguments))})"
+            recorder, real = self._recorder, self._real
+            function, known = real.step(name, arguments) if isinstance(real, Library) else (value, arguments)
+            result = function(*map(_plain, known))
+            call = f"{recorder.constant(function)}({', '.join(map(recorder.text, known))})"
             if result is False:
                 recorder.changed()
             elif result is True:

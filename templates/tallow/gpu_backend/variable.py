@@ -90,10 +90,15 @@ class Parameter:
         self._value = value
         self._name = name
 
-    def bits(self, find: Callable[[float, DType], int], dtype: DType) -> Number:
-        """What `find` makes of the number and a dtype, in each run."""
-        expression = f"{self._recorder.constant(find)}({self._name}, {self._recorder.constant(dtype)})"
-        return self._recorder.variable(find(self._value, dtype), f"{self._name}_{dtype.value}", expression)
+    def bits(self, find: Callable[[float, DType, int], int], dtype: DType, times: int) -> Number:
+        """What `find` makes of the number, a dtype, and how many elements there are of it, in each run."""
+        constants = ", ".join(map(self._recorder.constant, (dtype, times)))
+        expression = f"{self._recorder.constant(find)}({self._name}, {constants})"
+        name = f"{self._name}_{dtype.value}_{times}"
+        return self._recorder.variable(find(self._value, dtype, times), name, expression)
+
+
+_VARIABLES: Final = frozenset((Address, Number))
 
 
 class PackedArguments(bytes):
@@ -108,9 +113,9 @@ class ArgumentStruct(struct.Struct):
     def pack(self, *fields: Any) -> bytes:
         """The bytes of the fields, which know what of them is a variable."""
         packed = super().pack(*fields)
-        variables = [(place, field) for place, field in enumerate(fields) if isinstance(field, Variable)]
-        if not variables:
+        if _VARIABLES.isdisjoint(map(type, fields)):
             return packed
+        variables = [(place, field) for place, field in enumerate(fields) if isinstance(field, Variable)]
         noted = PackedArguments(packed)
         noted.variables = tuple((self._places[place], field) for place, field in variables)
         return noted

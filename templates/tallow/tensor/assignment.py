@@ -63,7 +63,8 @@ class AssignmentMethods(IndexMethods):
     def copy_(self, source: Self) -> Self:
         """Set the elements to those of a tensor, which may be on any device."""
         require_tensors("copy_", source=source)
-        return self._assigned("copy_", source.to(self.device))
+        is_here = source._storage.inner.device is self._storage.inner.device
+        return self._assigned("copy_", source if is_here else source.to(self.device))
 
     def slice_set(self, source: Self, dim: int, start: int) -> Self:
         """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""

@@ -134,12 +134,14 @@ class TensorBase:
     def _reduce(
         self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
     ) -> Self:
-        refuse_keywords(op.value, unknown)
-        keepdim = argument.boolean(op.value, "keepdim", keepdim)
-        if dim is not None:
-            if not isinstance(dim, Sequence):
-                dim = (argument.integer(op.value, "dim", dim),)
-            dim = argument.integers(op.value, "dim", dim)
+        if unknown:
+            refuse_keywords(op.value, unknown)
+        if type(keepdim) is not bool:
+            keepdim = argument.boolean(op.value, "keepdim", keepdim)
+        if type(dim) is int:
+            dim = (dim,)
+        elif dim is not None:
+            dim = argument.integers(op.value, "dim", dim if isinstance(dim, Sequence) else (dim,))
         dims, layout = _reduction(op.value, self._layout.shape, dim, keepdim)
         return self._new(self._storage.reduce_op(op, self._layout, dims), layout)
 

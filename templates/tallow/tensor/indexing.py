@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from types import EllipsisType
-from typing import Self, SupportsIndex
+from typing import Final, Self, SupportsIndex
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class IndexMethods(CreationMethods):
         Slices with negative steps, and a tensor of indexes in the place of one dim, make a copy instead.
         """
         items = index if isinstance(index, tuple) else (index,)
+        key = _key(self._layout, items)
+        if key in _views:
+            return self._view(_views[key])
         for position, item in enumerate(items):
             if isinstance(item, TensorBase):
                 return self._rows(items, position, item)
@@ -142,9 +145,44 @@ class IndexMethods(CreationMethods):
         return self._like(self._storage.index_add(self._layout, *operands, dim))
 
 
+# A program repeats its views.
+_views: dict[tuple[object, ...], Layout] = {}
+_MOST_VIEWS: Final = 1 << 14
+
+
+def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:
+    """By what the view is kept that an index of Python's own integers chooses; None for any other index."""
+    key: list[object] = [layout.number]
+    for item in items:
+        kind = type(item)
+        if kind is slice:
+            parts = item.start, item.stop, item.step  # type: ignore[attr-defined]
+            for part in parts:
+                if part is not None and type(part) is not int:
+                    return None
+            key.append(parts)
+        elif kind is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
 def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     """Return the part of a layout that a basic index chooses."""
     items = index if isinstance(index, tuple) else (index,)
+    key = _key(layout, items)
+    view = None if key is None else _views.get(key)
+    if view is None:
+        view = _indexed(layout, items)
+        if key is not None:
+            if len(_views) >= _MOST_VIEWS:
+                _views.clear()
+            _views[key] = view
+    return view
+
+
+def _indexed(layout: Layout, items: tuple[Index, ...]) -> Layout:
     dim = 0
     for item in _without_ellipsis(items, layout.rank):
         if item is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self, TypeAlias
 
 from ..error import ShapeMismatch
 from ..layout import Layout
@@ -23,26 +23,43 @@ class LinearMethods(TensorBase):
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
         require_tensors("matmul", other=other)
-        shapes = self.shape, other.shape
-        if not shapes[0] or not shapes[1]:
-            raise ShapeMismatch("matmul", shapes, "an operand has rank 0; multiply with * instead")
-        lhs = self._layout if self.rank > 1 else self._layout.unsqueeze(0)
-        rhs = other._layout if other.rank > 1 else other._layout.unsqueeze(1)
-        (m, k), (k_of_rhs, n) = lhs.shape[-2:], rhs.shape[-2:]
-        if k != k_of_rhs:
-            reason = f"the rows of the first have {k} elements, the columns of the second {k_of_rhs}; transpose one"
-            raise ShapeMismatch("matmul", shapes, reason)
-        batch = Shape.broadcast("matmul", Shape._trusted(lhs.shape[:-2]), Shape._trusted(rhs.shape[:-2]))
-        rows = batch.elem_count * m
-        # Many matrices times one are the rows of one taller matrix.
-        tall = lhs.reshape((rows, k)) if rhs.rank == 2 and lhs.rank > 2 else None
-        if tall is not None:
-            storage = self._storage.matmul(other._storage, (1, rows, n, k), tall, rhs)
-        else:
-            lhs, rhs = lhs.broadcast_as((*batch, m, k)), rhs.broadcast_as((*batch, k, n))
-            storage = self._storage.matmul(other._storage, (batch.elem_count, m, n, k), lhs, rhs)
-        sizes = (*batch, *((m,) if self.rank > 1 else ()), *((n,) if other.rank > 1 else ()))
-        return self._new(storage, Layout.contiguous(sizes))
+        key = self._layout.number, other._layout.number
+        product = _products.get(key)
+        if product is None:
+            if len(_products) >= _MOST_PRODUCTS:
+                _products.clear()
+            product = _products[key] = _product(self._layout, other._layout)
+        bmnk, lhs, rhs, layout = product
+        return self._new(self._storage.matmul(other._storage, bmnk, lhs, rhs), layout)
 
     def __matmul__(self, other: Self) -> Self:
         return self.matmul(other) if isinstance(other, TensorBase) else NotImplemented
+
+
+_Product: TypeAlias = tuple[tuple[int, int, int, int], Layout, Layout, Layout]
+
+# A program repeats its products: by the numbers of the layouts, how they are multiplied.
+_products: dict[tuple[int, int], _Product] = {}
+_MOST_PRODUCTS: Final = 1 << 12
+
+
+def _product(left: Layout, right: Layout) -> _Product:
+    """What a storage is told of a product: b, m, n and k, the operands with dims of matrices, and the result."""
+    shapes = left.shape, right.shape
+    if not shapes[0] or not shapes[1]:
+        raise ShapeMismatch("matmul", shapes, "an operand has rank 0; multiply with * instead")
+    lhs = left if left.rank > 1 else left.unsqueeze(0)
+    rhs = right if right.rank > 1 else right.unsqueeze(1)
+    (m, k), (k_of_rhs, n) = lhs.shape[-2:], rhs.shape[-2:]
+    if k != k_of_rhs:
+        reason = f"the rows of the first have {k} elements, the columns of the second {k_of_rhs}; transpose one"
+        raise ShapeMismatch("matmul", shapes, reason)
+    batch = Shape.broadcast("matmul", Shape._trusted(lhs.shape[:-2]), Shape._trusted(rhs.shape[:-2]))
+    result = Layout.contiguous((*batch, *((m,) if left.rank > 1 else ()), *((n,) if right.rank > 1 else ())))
+    rows = batch.elem_count * m
+    # Many matrices times one are the rows of one taller matrix.
+    tall = lhs.reshape((rows, k)) if rhs.rank == 2 and lhs.rank > 2 else None
+    if tall is not None:
+        return (1, rows, n, k), tall, rhs, result
+    operands = lhs.broadcast_as((*batch, m, k)), rhs.broadcast_as((*batch, k, n))
+    return (batch.elem_count, m, n, k), *operands, result

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Never, Self
+from typing import Any, Final, Never, Self
 
 from ..argument import integers
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
 from .base import TensorBase, refuse_keywords
+
+# A program repeats its shapes.
+_reshaped: dict[tuple[object, ...], Layout] = {}
+_MOST_RESHAPED: Final = 1 << 14
 
 
 class ViewMethods(TensorBase):
@@ -25,9 +29,22 @@ class ViewMethods(TensorBase):
 
         A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
         """
+        key: tuple[object, ...] | None = (self._layout.number, *shape)
+        for size in shape:
+            if type(size) is not int:
+                key = None
+                break
+        if key in _reshaped:
+            return self._view(_reshaped[key])
         target = self._completed(_integers("reshape", "shape", shape))
         layout = self._layout.reshape(target)
-        return self._view(layout) if layout is not None else self._new(self.copy()._storage, Layout.contiguous(target))
+        if layout is None:
+            return self._new(self.copy()._storage, Layout.contiguous(target))
+        if key is not None:
+            if len(_reshaped) >= _MOST_RESHAPED:
+                _reshaped.clear()
+            _reshaped[key] = layout
+        return self._view(layout)
 
     def _completed(self, sizes: tuple[int, ...]) -> Shape:
         if -1 not in sizes:
@@ -106,9 +123,7 @@ class ViewMethods(TensorBase):
 
     def copy(self) -> Self:
         """Copy the elements to a storage of their own, in row-major order."""
-        storage = self.device.alloc_uninit(self.shape, self.dtype)
-        self._storage.copy_strided_src(storage, 0, self._layout)
-        return self._like(storage)
+        return self._like(self._storage.to_dtype(self._layout, self._storage.inner.dtype))
 
 
 def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:

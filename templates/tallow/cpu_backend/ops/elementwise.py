@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...backend import kind_of
 from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from . import cast
-from .array import bits, contiguous, copy, distinct, in_parts
+from .array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
 from .functors import ELEMENTWISE
 from .operand import Operand
 
@@ -28,6 +31,10 @@ def elementwise(
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
     where that is given.
     """
+    if op is MethodOp.TO_DTYPE and result is x.dtype:
+        same = np.empty(x.layout.shape or (1,), result.numpy)
+        copy(same, x.array)
+        return x.result(same)
     function = ELEMENTWISE[op]
     compute = function.compute
     operands = [x, *(other for other in others if isinstance(other, Operand))]
@@ -54,6 +61,42 @@ def elementwise(
             # What is left behind on a long way stays in the cache.
             found = in_parts(rounded, target.numpy, *values)
     return x.result(_repeated(found, arrays[0]), target)
+
+
+def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
+    """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
+
+    That is contiguous elements from the first of each storage on, or one element for all of them.
+    """
+    op, *operands = arguments
+    if not all(isinstance(operand, Operand) for operand in operands):
+        return None
+    function, source = ELEMENTWISE[op], operands[-1].dtype
+    compute, target, count = function.compute, result or op.result or source, operands[0].layout.elem_count
+    is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
+    is_short = function.is_one_step or count <= LEAST_PART
+    is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
+    is_one = [layout.repeated is layout for _, layout in operands]
+    if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
+        return None
+    first = operands[0].storage
+    storage_class, device, kind = type(first), first.device, kind_of(target, count)
+    parts = [slice(None) if whole else slice(1) for whole in is_whole]
+
+    @tells_lack_of_memory
+    def run(*storages: CpuStorage) -> CpuStorage:
+        arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
+        with np.errstate(all="ignore"):
+            found = compute(*arrays)
+        made: CpuStorage = object.__new__(storage_class)
+        made.device = device
+        made.dtype = target
+        made.length = count
+        made.kind = kind
+        made.data = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
+        return made
+
+    return run
 
 
 @tells_lack_of_memory

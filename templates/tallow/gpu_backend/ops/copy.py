@@ -7,8 +7,8 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...kernels import arguments
@@ -18,7 +18,7 @@ from ...shape import Shape
 from ..utils import ceil_divide
 from .geometry import LIMIT, Dims, Part, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
-from .scalar import element_bits
+from .scalar import element_bits, repeated_bits
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -238,20 +238,25 @@ def copy_rows(
 def fill(target: Operand, value: float) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
-        fill_with(target, element_bits(value, target.dtype))
+        _fill(target, partial(element_bits, value, target.dtype))
 
 
 def fill_with(target: Operand, bits: int) -> None:
     """Set every element, of which there is one at least, to one of these bits."""
+    _fill(target, lambda times: bits if times == 1 else repeated_bits(bits, target.itemsize, times))
+
+
+def _fill(target: Operand, bits_of: Callable[[int], int]) -> None:
+    """Set every element, to what `bits_of` gives for one element or several of them."""
     count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
     launch = target.device.kernels.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
-        packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits)
+        packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits_of(1))
         launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
-    repeated = int.from_bytes(bits.to_bytes(itemsize, "little") * (plan.width // itemsize), "little")
+    repeated = bits_of(plan.width // itemsize)
     for blocks, _, (offset,), fields in plan.parts:
         launch("fill", plan.kernel, blocks, plan.packer.pack(address + offset * plan.width, repeated, *fields))
 

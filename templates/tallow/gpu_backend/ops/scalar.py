@@ -8,14 +8,21 @@ from ...dtype import DType
 from ..variable import Parameter
 
 
-def element_bits(value: float | Parameter, dtype: DType) -> int:
-    """The bits of `value` as an element of `dtype`, converted as to_dtype does."""
+def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
+    """The bits of `value` as an element of `dtype`, converted as to_dtype does, or of so many such elements."""
     if isinstance(value, Parameter):
-        return value.bits(element_bits, dtype)
+        return value.bits(element_bits, dtype, times)
     if value == 0:
         # A cache would take 0.0 and -0.0 for one number.
-        return int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
-    return _bits(value, dtype)
+        bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
+    else:
+        bits = _bits(value, dtype)
+    return bits if times == 1 else repeated_bits(bits, dtype.itemsize, times)
+
+
+def repeated_bits(bits: int, itemsize: int, times: int) -> int:
+    """The bits of so many elements of `itemsize` bytes, each of which has these bits."""
+    return int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
 
 
 # Typed, because a large int and the float that it equals may differ in what they are converted from.
