@@ -141,7 +141,9 @@ class TensorBase:
         if type(dim) is int:
             dim = (dim,)
         elif dim is not None:
-            dim = argument.integers(op.value, "dim", dim if isinstance(dim, Sequence) else (dim,))
+            if not isinstance(dim, Sequence):
+                dim = (argument.integer(op.value, "dim", dim),)
+            dim = argument.integers(op.value, "dim", dim)
         dims, layout = _reduction(op.value, self._layout.shape, dim, keepdim)
         return self._new(self._storage.reduce_op(op, self._layout, dims), layout)
 
