@@ -7,7 +7,7 @@ HIP_HOST := $(CURDIR)/build/hip_host
 ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
 # Work runs as late as HIP allows, and blocks and threads in another order, as they may on a GPU.
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
-TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,objects loader peers user_kernels)
+TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.

@@ -62,6 +62,7 @@ class Kit:
         self.rocm = rocm
         forget_kernels(rocm)
         self.kept: list[hip.DeviceTensor] = []
+        self.graphs: list[hip.HipGraph] = []
         self.label = f"rocm:{rocm.ordinal}"
         self.code = image(rocm)
         with ExitStack() as made:
@@ -89,7 +90,7 @@ class Kit:
     def close(self) -> None:
         """Give all of it back, and what other work has left behind."""
         self.made.close()
-        del self.tensor, self.matrix, self.row, self.kept
+        del self.tensor, self.matrix, self.row, self.kept, self.graphs
         self.device.synchronize()
         _under_way.clear()
         forget_kernels(self.rocm)
@@ -263,9 +264,11 @@ def recorded(kit: Kit) -> hip.HipGraph:
 
 
 def replay(kit: Kit) -> list[float]:
-    with recorded(kit) as graph:
-        graph.launch(kit.stream)
-        return kit.numbers()
+    graph = recorded(kit)
+    # It ends with the kit, behind its launches.
+    kit.graphs.append(graph)
+    graph.launch(kit.stream)
+    return kit.numbers()
 
 
 def abandon(kit: Kit) -> None:
