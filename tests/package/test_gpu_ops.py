@@ -295,7 +295,7 @@ def test_rows_are_joined_in_the_widest_elements_that_divide_all(device):
             for width, shape in zip(widths, shapes, strict=True)
         ]
         device.launches.clear()
-        copy.cat(sources[0], sources[1:], dim)
+        copy.cat(sources[0], dim, *sources[1:])
         return device.names
 
     assert joined(8, 16, 8) == ["join_b128"]

@@ -53,6 +53,19 @@ def test_numbers_are_those_of_each_call(gpu, plans):
     assert not np.signbit((x * 0.0).numpy()).any()
 
 
+def test_joins_of_any_number_of_tensors_have_plans_of_their_own(gpu, plans):
+    for start in range(4):
+        arrays = [np.arange(start + size, start + size + 6, dtype="i4").reshape(2, 3) for size in range(20)]
+        tensors = [on(gpu, array) for array in arrays]
+        for count in (1, 2, 3, 20):
+            assert np.array_equal(tl.cat(tensors[:count], 1).numpy(), np.concatenate(arrays[:count], 1))
+        assert np.array_equal(
+            tl.cat([tensors[0][:, 1:], tensors[1]], 1).numpy(), np.concatenate([arrays[0][:, 1:], arrays[1]], 1)
+        )
+        assert np.array_equal(tl.cat([tensors[0]] * 2).numpy(), np.concatenate([arrays[0]] * 2))
+    assert "run" in {getattr(plan, "__name__", "") for key, plan in plans.items() if key[0] == "cat"}
+
+
 def test_a_number_that_is_worked_with_is_that_of_each_call(gpu, plans):
     """A strided fill repeats the bits of its number, which a plan cannot."""
     for number in (1.0, 2.0, 3.0, 4.0):

@@ -137,13 +137,8 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
 
 
 def has_plans(method: Method) -> bool:
-    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's.
-
-    Any number of storages would make a plan for each number.
-    """
-    has_several = any(_is_several(method, operand) for operand in method.operands)
-    is_own = custom_class(method) is None and not has_several
-    return bool(method.operands) and bool(method.signature.parameters) and is_own
+    """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
+    return bool(method.operands) and bool(method.signature.parameters) and custom_class(method) is None
 
 
 def _numbers(method: Method) -> list[str]:
@@ -151,17 +146,23 @@ def _numbers(method: Method) -> list[str]:
     return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
 
 
+# An attribute of each of several.
+_EACH = "tuple([each.{} for each in {}])"
+
+
 def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
     inners = [_inner(name) for name in stored]
+    several = [operand.name for operand in method.operands if _is_several(method, operand)]
     types = {parameter.name: parameter.type for parameter in method.signature.parameters}
     numbers = _numbers(method)
+    numbered = {"Layout": "{}.number", "tuple[Layout, ...]": _EACH.format("number", "{}")}
     values = [
-        f"{name}.number" if type_text == "Layout" else name
+        numbered.get(type_text, "{}").format(name)
         for name, type_text in types.items()
-        if name not in numbers and name not in stored
+        if name not in numbers and name not in stored and name not in several
     ]
-    kinds = [f"{inner}.kind" for inner in inners]
+    kinds = [f"{inner}.kind" for inner in inners] + [_EACH.format("kind", _inner(name)) for name in several]
     # What is written may be read through another operand.
     shared = [f"{inner} is inner" for inner in inners[1:]] if method.signature.returns == "None" else []
     any_order = any(
@@ -172,11 +173,14 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
         for call in lowering.calls
         if name == method.name
     )
+    found = [f"{name}.inner" for name in stored] + [_EACH.format("inner", name) for name in several]
+    alike = [f"{inner}.device is inner.device" for inner in inners[1:]]
+    alike += [f"all(each.device is inner.device for each in {_inner(name)})" for name in several]
     return PlanView(
-        storages=f"{', '.join(inners)} = {', '.join(f'{name}.inner' for name in stored)}",
+        storages=f"{', '.join([*inners, *map(_inner, several)])} = {', '.join(found)}",
         key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
-        condition=" and ".join(["plan is not None", *(f"{inner}.device is inner.device" for inner in inners[1:])]),
-        call=f"plan({', '.join([*inners, *numbers])})",
+        condition=" and ".join(["plan is not None", *alike]),
+        call=f"plan({', '.join([*inners, *(f'*{_inner(name)}' for name in several), *numbers])})",
     )
 
 
@@ -317,7 +321,7 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
 
 
 def call_arguments(method: Method, backend: str = "{}") -> list[str]:
-    """What a call of a branch is given: the op where there is one, the operands, and the other arguments."""
+    """What a call of a branch is given: the op where there is one, the operands, the others, and each of several."""
     layouts = {operand.layout for operand in method.operands}
     stored = {operand.name for operand in method.operands}
     arguments = [f"{METHOD_OP}.{method.functor.upper()}"] if method.functor is not None else []
@@ -325,7 +329,6 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
         arguments.append("op")
     for operand in _in_order(method):
         if _is_several(method, operand):
-            arguments.append(f"{backend}.Operand.each({operand.name}, {operand.layout})")
             continue
         inner = _inner(operand.name)
         arguments.append(inner if operand.layout is None else f"{backend}.Operand({inner}, {operand.layout})")
@@ -334,7 +337,9 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
     # The dtype that a functor is given is that of its result, whatever its other arguments are.
     spelled = {"dtype": "result=dtype"} if method.functor is not None else {}
     others = [name for name in method.signature.arguments if name not in {*layouts, *stored, "op"}]
-    return arguments + sorted((spelled.get(name, name) for name in others), key=lambda text: "=" in text)
+    arguments += sorted((spelled.get(name, name) for name in others), key=lambda text: "=" in text)
+    several = [operand for operand in method.operands if _is_several(method, operand)]
+    return arguments + [f"*{backend}.Operand.each({operand.name}, {operand.layout})" for operand in several]
 
 
 def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +41,7 @@ def copy_to(source: Operand, target: CpuStorage, offset: int) -> None:
 
 
 @tells_lack_of_memory
-def cat(first: Operand, others: Sequence[Operand], dim: int) -> CpuStorage:
+def cat(first: Operand, dim: int, *others: Operand) -> CpuStorage:
     """The elements of several operands, one behind the other along `dim`."""
     operands = [first, *others]
     shape = first.layout.shape

@@ -167,7 +167,7 @@ class _Join(NamedTuple):
     fields: Dims
 
 
-def cat(first: Operand, others: Sequence[Operand], dim: int) -> GpuStorage:
+def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
     """The elements of several operands, one behind the other along `dim`."""
     operands = [first, *others]
     shape, itemsize = first.shape, first.itemsize
