@@ -428,6 +428,20 @@ def test_libraries_are_opened_in_a_capture(run_python: Callable[..., str]) -> No
     )
 
 
+def test_a_library_that_does_not_open_is_missed_only_where_it_is_needed(rocm: Any, host: Any, monkeypatch: Any) -> None:
+    device = Device(rocm)
+    x = ramp(device, 4, 4)
+    monkeypatch.setattr(rocm._runtime, "_libraries", {})
+    host.fail("hipblasCreate", -1)
+    with Graph(device) as graph:
+        with graph.capture():
+            y = x + 1
+        graph.replay()
+        assert y.tolist() == (x + 1).tolist()
+    with pytest.raises(TallowError, match="hipblasCreate"), Graph(device).capture():
+        x.matmul(x)
+
+
 # ---- Threads
 
 
