@@ -22,6 +22,8 @@ DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
 
 # Beyond this nothing is counted in integers, and an error could not even print them.
 _MOST: Final = 1 << 256
+# Below this floats have all integers.
+_EXACT: Final = 1 << 53
 
 Integers = TypeVar("Integers", bound=tuple[int, ...])
 Object = TypeVar("Object")
@@ -76,7 +78,7 @@ def integers(
 
 def number(op: str, name: str, value: Any, expected: str = "a Python number") -> int | float:
     """Return a number as Python's int or float; an int is one that floats reach."""
-    if type(value) is float:
+    if type(value) is float or (type(value) is int and -_EXACT < value < _EXACT):
         return value
     if isinstance(value, np.generic):
         value = value.item()

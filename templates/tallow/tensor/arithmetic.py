@@ -126,6 +126,7 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self._filled("zero_", 0)
 
     def _filled(self, op: str, value: float, mend: str = CONVERT) -> Self:
-        value = argument.number(op, "value", value)
-        self._storage.const_set(as_number(op, value, self.dtype, mend), self._layout)
+        if type(value) is not float or not self._storage.inner.dtype.is_float:
+            value = as_number(op, argument.number(op, "value", value), self.dtype, mend)
+        self._storage.const_set(value, self._layout)
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Never, Self
 
 import numpy as np
@@ -181,6 +182,7 @@ def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Sha
         raise
 
 
+@lru_cache(maxsize=256, typed=True)
 def _count_integers(first: int, end: int, step: int, dtype: DType) -> int:
     count = -((first - end) // step)
     if count <= 0:
@@ -190,6 +192,7 @@ def _count_integers(first: int, end: int, step: int, dtype: DType) -> int:
     return count
 
 
+@lru_cache(maxsize=256, typed=True)
 def _count_floats(first: float, end: float, step: float, dtype: DType) -> int:
     length = (end - first) / step
     if not all(map(math.isfinite, (first, end, step, length))):

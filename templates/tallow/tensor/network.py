@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Self, TypeVar
 
 from ..argument import integer, integers
 from ..conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ..error import InvalidArgument, ShapeMismatch
 from ..layout import Layout
+from ..shape import Shape
 from ..storage import Storage
 from .base import require_tensors
 from .joining import cat
@@ -121,19 +123,14 @@ class NetworkMethods(ViewMethods):
         window = _pair("avg_pool2d", "kernel_size", kernel_size)
         step = window if stride is None else _pair("avg_pool2d", "stride", stride)
         storage = self._storage.avg_pool2d(self._layout, window, step)
-        return self._new(storage, self._pooled(window, step))
+        return self._new(storage, _pooled(self._layout.shape, window, step))
 
     def max_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
         """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`."""
         window = _pair("max_pool2d", "kernel_size", kernel_size)
         step = window if stride is None else _pair("max_pool2d", "stride", stride)
         storage = self._storage.max_pool2d(self._layout, window, step)
-        return self._new(storage, self._pooled(window, step))
-
-    def _pooled(self, window: tuple[int, int], step: tuple[int, int]) -> Layout:
-        b, c, *sizes = self.shape
-        counts = [(size - width) // stride + 1 for size, width, stride in zip(sizes, window, step, strict=True)]
-        return Layout.contiguous((b, c, *counts))
+        return self._new(storage, _pooled(self._layout.shape, window, step))
 
     def upsample_nearest1d(self, size: int) -> Self:
         """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
@@ -162,8 +159,17 @@ class NetworkMethods(ViewMethods):
         return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
 
 
+@lru_cache(maxsize=1024)
+def _pooled(shape: Shape, window: tuple[int, int], step: tuple[int, int]) -> Layout:
+    b, c, *sizes = shape
+    counts = [(size - width) // stride + 1 for size, width, stride in zip(sizes, window, step, strict=True)]
+    return Layout.contiguous((b, c, *counts))
+
+
 def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
     """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
+    if type(size) is int:
+        return size, size
     given = size if isinstance(size, Iterable) else (size, size)
     height, width = integers(op, name, given, 2, "an integer or a pair of integers")
     return height, width
