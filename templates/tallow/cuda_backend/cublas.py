@@ -51,6 +51,7 @@ class CuBlas(GemmLibrary):
         )
         super().__init__(context, stream, gemm)
         self._library = library
+        self._multiply = library.gemm_strided_batched_ex
         # Of a workspace of cuBLAS's own, graphs would allocate each time that they are replayed.
         self._workspace = Slice(allocator, _WORKSPACE_BYTES)
         with context.activated():
@@ -69,13 +70,20 @@ class CuBlas(GemmLibrary):
         self._call("set_workspace", self._handle, self._workspace.address, self._workspace.nbytes)
 
     def _enqueue(self, arguments: tuple[Any, ...]) -> None:
-        self._call("gemm_strided_batched_ex", self._handle, *arguments)
+        try:
+            self._multiply(self._handle, *arguments)
+        except self._library.cuBLASError as error:
+            raise _refusal("gemm_strided_batched_ex", error) from error
 
     def _call(self, name: str, *arguments: Any) -> Any:
         try:
             return getattr(self._library, name)(*arguments)
         except self._library.cuBLASError as error:
-            raise LibraryError(f"cublas {name}", str(error), _ADVICE) from error
+            raise _refusal(name, error) from error
+
+
+def _refusal(name: str, error: Exception) -> LibraryError:
+    return LibraryError(f"cublas {name}", str(error), _ADVICE)
 
 
 def _destroy(library: Any, context: Context, handle: int) -> None:
