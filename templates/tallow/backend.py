@@ -11,28 +11,24 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from .dtype import Array, DType
+from .kept import Kept
 from .layout import Layout
 
 Result = TypeVar("Result")
 
-# A program repeats its calls; one that never does keeps no more than this.
-_MOST_PLANS: Final = 1 << 14
+MOST_PLANS: Final = 1 << 14
+_MOST_NUMBERS: Final = 256
 
-_kinds: dict[tuple[DType, int, int], int] = {}
+_kinds: Kept[tuple[DType, int, int], int] = Kept(1 << 16)
 _next_kind: Final = itertools.count()
-_MOST_KINDS: Final = 1 << 16
 
 
 def kind_of(dtype: DType, length: int, form: int = 0) -> int:
     """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
     key = dtype, length, form
     kind = _kinds.get(key)
-    if kind is None:
-        # Numbers are never given again: an equal kind that comes after this has another one, and is planned again.
-        if len(_kinds) >= _MOST_KINDS:
-            _kinds.clear()
-        kind = _kinds[key] = next(_next_kind)
-    return kind
+    # Numbers are never given again: a kind that is met after the others are forgotten has another one, and new plans.
+    return _kinds.keep(key, next(_next_kind)) if kind is None else kind
 
 
 class Part(NamedTuple):
@@ -145,9 +141,9 @@ class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
     ordinal: int
-    plans: dict[object, Callable[..., Any]]
+    plans: Kept[object, Callable[..., Any]]
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
-    numbers: dict[object, Any]
+    numbers: Kept[object, Any]
     """Storages of numbers that tensors met."""
 
     @classmethod
@@ -166,8 +162,8 @@ class BackendDevice:
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
-        self.plans = {}
-        self.numbers = {}
+        self.plans = Kept(MOST_PLANS)
+        self.numbers = Kept(_MOST_NUMBERS)
 
     def planned(
         self,
@@ -181,14 +177,8 @@ class BackendDevice:
 
         How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers.
         """
-        self.keep(key, Repetition(numbers, function, arguments, options))
+        self.plans.keep(key, Repetition(numbers, function, arguments, options))
         return function(*arguments, **options)
-
-    def keep(self, key: object, plan: Callable[..., Any]) -> None:
-        """Have calls with a key do what `plan` does."""
-        if len(self.plans) >= _MOST_PLANS:
-            self.plans.clear()
-        self.plans[key] = plan
 
     @abstractmethod
     def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:

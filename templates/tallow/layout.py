@@ -14,6 +14,7 @@ from typing import Final
 
 from .argument import integer, integers
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
+from .kept import Kept
 from .shape import MOST_ELEMENTS, Shape
 
 
@@ -251,19 +252,14 @@ def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
     return f"stay below {size}"
 
 
-_numbers: dict[tuple[Shape, tuple[int, ...], int], int] = {}
+_numbers: Kept[tuple[Shape, tuple[int, ...], int], int] = Kept(1 << 16)
 _next_number: Final = itertools.count()
-_MOST_NUMBERS: Final = 1 << 16
 
 
 def _number(*layout: *tuple[Shape, tuple[int, ...], int]) -> int:
     number = _numbers.get(layout)
-    if number is None:
-        # Numbers are never given again: an equal layout that comes after this has another one, and is planned again.
-        if len(_numbers) >= _MOST_NUMBERS:
-            _numbers.clear()
-        number = _numbers[layout] = next(_next_number)
-    return number
+    # Numbers are never given again: a layout that is met after the others are forgotten has another one, and new plans.
+    return _numbers.keep(layout, next(_next_number)) if number is None else number
 
 
 @lru_cache(maxsize=4096)

@@ -42,7 +42,7 @@ class CpuDevice(BackendDevice):
         if function is elementwise.elementwise:
             plan = elementwise.plan(arguments, **options)
             if plan is not None:
-                self.keep(key, plan)
+                self.plans.keep(key, plan)
         return result
 
     @classmethod

@@ -113,7 +113,7 @@ class GpuDevice(BackendDevice):
     ) -> Result:
         from .recorder import FirstPlan
 
-        self.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
+        self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
         return function(*arguments, **options)
 
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:

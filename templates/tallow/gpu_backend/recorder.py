@@ -42,7 +42,7 @@ class FirstPlan:
         result = self._call.made_of(parts, map(recorder.stand_in, given))
         plan = recorder.plan(result)
         # What is not the same each time is worked out each time.
-        self._device.keep(self._key, self._call if plan is None else plan)
+        self._device.plans.keep(self._key, self._call if plan is None else plan)
         return recorder.real(result)
 
 

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..backend import MOST_PLANS
+from ..kept import Kept
 from ..random import RandomState
 from . import capture, fork
 from .allocator import CachingAllocator
@@ -31,7 +33,7 @@ class Runtime:
         self.user_kernels = UserKernels(driver)
         self.index_errors = IndexErrors(driver)
         self.random = RandomState()
-        self.plans: dict[object, Callable[..., Any]] = {}
+        self.plans: Kept[object, Callable[..., Any]] = Kept(MOST_PLANS)
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None

@@ -163,18 +163,12 @@ class TensorBase:
         # The two zeros are equal, and so are an int and a float.
         key = other or repr(other), kind, inner.dtype
         numbers = inner.device.numbers
-        storage = numbers.get(key)
+        storage: Storage | None = numbers.get(key)
         if storage is None:
-            if len(numbers) >= _MOST_NUMBERS:
-                numbers.clear()
             number = as_number(op, other, inner.dtype, name=name)
-            storage = numbers[key] = Device(inner.device).storage_from_slice([number], inner.dtype)
+            storage = numbers.keep(key, Device(inner.device).storage_from_slice([number], inner.dtype))
             storage.inner.share()
         return storage
-
-
-# A program repeats its numbers; one that never does keeps no more than this.
-_MOST_NUMBERS: Final = 256
 
 
 @lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ import numpy as np
 from ..argument import integer
 from ..dtype import DType
 from ..error import InvalidArgument, InvalidIndex, TallowError
+from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
@@ -145,9 +146,7 @@ class IndexMethods(CreationMethods):
         return self._like(self._storage.index_add(self._layout, *operands, dim))
 
 
-# A program repeats its views.
-_views: dict[tuple[object, ...], Layout] = {}
-_MOST_VIEWS: Final = 1 << 14
+_views: Kept[tuple[object, ...] | None, Layout] = Kept(1 << 14)
 
 
 def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:
@@ -176,9 +175,7 @@ def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
     if view is None:
         view = _indexed(layout, items)
         if key is not None:
-            if len(_views) >= _MOST_VIEWS:
-                _views.clear()
-            _views[key] = view
+            _views.keep(key, view)
     return view
 
 

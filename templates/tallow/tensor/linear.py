@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Self, TypeAlias
 
 from ..error import ShapeMismatch
+from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
 from .base import TensorBase, require_tensors
@@ -26,9 +27,7 @@ class LinearMethods(TensorBase):
         key = self._layout.number, other._layout.number
         product = _products.get(key)
         if product is None:
-            if len(_products) >= _MOST_PRODUCTS:
-                _products.clear()
-            product = _products[key] = _product(self._layout, other._layout)
+            product = _products.keep(key, _product(self._layout, other._layout))
         bmnk, lhs, rhs, layout = product
         return self._new(self._storage.matmul(other._storage, bmnk, lhs, rhs), layout)
 
@@ -38,9 +37,8 @@ class LinearMethods(TensorBase):
 
 _Product: TypeAlias = tuple[tuple[int, int, int, int], Layout, Layout, Layout]
 
-# A program repeats its products: by the numbers of the layouts, how they are multiplied.
-_products: dict[tuple[int, int], _Product] = {}
-_MOST_PRODUCTS: Final = 1 << 12
+# By the numbers of the layouts.
+_products: Kept[tuple[int, int], _Product] = Kept(1 << 12)
 
 
 def _product(left: Layout, right: Layout) -> _Product:

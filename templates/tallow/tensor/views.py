@@ -7,13 +7,12 @@ from typing import Any, Final, Never, Self
 
 from ..argument import integers
 from ..error import InvalidArgument, ShapeMismatch
+from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
 from .base import TensorBase, refuse_keywords
 
-# A program repeats its shapes.
-_reshaped: dict[tuple[object, ...], Layout] = {}
-_MOST_RESHAPED: Final = 1 << 14
+_reshaped: Kept[tuple[object, ...] | None, Layout] = Kept(1 << 14)
 
 
 class ViewMethods(TensorBase):
@@ -41,9 +40,7 @@ class ViewMethods(TensorBase):
         if layout is None:
             return self._new(self.copy()._storage, Layout.contiguous(target))
         if key is not None:
-            if len(_reshaped) >= _MOST_RESHAPED:
-                _reshaped.clear()
-            _reshaped[key] = layout
+            _reshaped.keep(key, layout)
         return self._view(layout)
 
     def _completed(self, sizes: tuple[int, ...]) -> Shape:
