@@ -22,7 +22,7 @@ from tallow.gpu_backend.error import LibraryError
 from .test_gpu_allocator import Memory
 
 SIZES = {"b_size": 2, "i_h": 8, "i_w": 9, "k_h": 3, "k_w": 2, "c_out": 5, "c_in": 4}
-PARAMS = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
+PARAMS = ParamsConv2D(**SIZES, padding=1, stride=1, dilation=1)
 
 
 class Context:
@@ -51,9 +51,15 @@ class Recorder:
         self.library = library
 
     def __getattr__(self, name):
+        if name == "_plan_index":
+            return self.library.chosen
+
         def call(*arguments, **options):
             self.library.note(name, *arguments, **options)
-            return 64 if name == "get_workspace_size" else self
+            names = self.library.names
+            if name == "get_plan_name_at_index":
+                return names[arguments[0]]
+            return {"get_workspace_size": 64, "get_execution_plan_count": len(names)}.get(name, self)
 
         return call
 
@@ -73,6 +79,9 @@ class Library(ModuleType):
         self.context = context
         self.calls: list[tuple] = []
         self.failing: dict[str, Exception] = {}
+        # The plans that cuDNN proposes, and the one that it builds.
+        self.names = ["eng2_k2=1", "eng62_k2=5_k13=1"]
+        self.chosen = 1
 
     def note(self, name, /, *arguments, **options):
         assert self.context.depth or name == "backend_version"
@@ -134,10 +143,10 @@ def test_a_convolution_is_planned_once_and_run_each_time(opened, library, alloca
     for result in (300, 301):
         assert opened.conv2d(DType.BF16, PARAMS, 100, 200, result)
     assert len(library.named("build_plans")) == 1
-    assert library.named("conv_fprop")[0][2:] == (("padding", [1, 1]), ("stride", [2, 2]), ("dilation", [1, 1]))
+    assert library.named("conv_fprop")[0][2:] == (("padding", [1, 1]), ("stride", [1, 1]), ("dilation", [1, 1]))
     assert [dict(options)["dim"] for options in library.named("tensor")] == [[2, 4, 8, 9], [5, 4, 3, 2]]
-    assert library.named("set_dim") == [([2, 5, 4, 5],)]
-    assert library.named("set_stride") == [([100, 20, 5, 1],)]
+    assert library.named("set_dim") == [([2, 5, 8, 10],)]
+    assert library.named("set_stride") == [([400, 80, 10, 1],)]
     assert library.named("execute") == [({1: 100, 2: 200, 3: result}, 256, 77) for result in (300, 301)]
     assert allocator.statistics() == (0, 512, 512)
 
@@ -196,6 +205,22 @@ def test_a_failure_names_the_library_and_leaves_it_usable(opened, library, call)
         opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
     library.failing.clear()
     assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+
+
+def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
+    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert library.named("deselect_engines") == [(["eng2_"],)]
+    # What was deselected all the same is not run.
+    library.chosen = 0
+    assert not opened.conv2d(DType.BF16, PARAMS, 100, 200, 300)
+    library.names = ["eng2_k2=1"]
+    assert not opened.conv2d(DType.F32, PARAMS, 100, 200, 300)
+    strided = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
+    library.names, library.chosen = ["eng62_k2=5"], 0
+    assert not opened.conv2d(DType.F32, strided, 100, 200, 300)
+    # Without padding any engine is right.
+    library.names = ["eng2_k2=1"]
+    assert opened.conv2d(DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1), 100, 200, 300)
 
 
 def test_plans_do_not_pile_up(opened, monkeypatch):

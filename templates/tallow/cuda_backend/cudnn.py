@@ -31,6 +31,9 @@ _NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
 _REFUSED: Final = ("NONDETERMINISTIC", "WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
 # Tensor cores multiply an f32 as a TF32.
 _REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
+# The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
+# NaN. Others leave them out.
+_PADDED: Final = ("eng22", "eng62", "eng70")
 # The tensors of a plan.
 _SOURCE, _KERNEL, _RESULT = 1, 2, 3
 # A plan takes milliseconds to make, and memory to keep.
@@ -125,10 +128,15 @@ class CuDnn(Library):
             graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
             refused = _REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED
             graph.deselect_numeric_notes([getattr(library.numerical_note, name) for name in refused])
+            if params.padding and not _leave_padded(graph, params):
+                return None
             graph.check_support()
             graph.build_plans()
+            if params.padding and _engine(graph.get_plan_name_at_index(graph._plan_index)) not in _PADDED:
+                return None
             return _Plan(graph, graph.get_workspace_size())
-        except library.cudnnGraphNotSupportedError:
+        # A frontend that lacks one of these calls is of another kind than this one.
+        except (library.cudnnGraphNotSupportedError, AttributeError):
             return None
 
     def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
@@ -140,6 +148,20 @@ class CuDnn(Library):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _leave_padded(graph: Any, params: ParamsConv2D) -> bool:
+    """Whether engines are left that multiply the zeros of the padding; the others are deselected."""
+    if (params.stride, params.dilation) != (1, 1):
+        return False
+    names = [graph.get_plan_name_at_index(index) for index in range(graph.get_execution_plan_count())]
+    # Engines are known by a part of a plan's name: eng2 would be eng22 too.
+    graph.deselect_engines(sorted({f"{_engine(name)}_" for name in names if _engine(name) not in _PADDED}))
+    return any(_engine(name) in _PADDED for name in names)
+
+
+def _engine(name: str) -> str:
+    return name.partition("_")[0]
 
 
 def _strides(dims: tuple[int, ...]) -> list[int]:
