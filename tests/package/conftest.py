@@ -24,7 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test compiles what it asks for, so that nobody else meets the failures that it asks for."""
-    monkeypatch.setattr(ahead, "_cores", lambda: 1)
+    monkeypatch.setattr(ahead, "_idle_cores", lambda: 1)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from tallow.gpu_backend.ahead import CompiledAhead, usual_kernels
 from tallow.gpu_backend.kernels import one_kernel
 
 # Before a fixture takes its place.
-CORES = ahead._cores
+IDLE_CORES = ahead._idle_cores
 FLOATS = [dtype for dtype in DType if dtype.is_float]
 
 
 @pytest.fixture
 def many_cores(monkeypatch):
-    monkeypatch.setattr(ahead, "_cores", lambda: 6)
+    monkeypatch.setattr(ahead, "_idle_cores", lambda: 6)
 
 
 def finished() -> None:
@@ -57,7 +57,7 @@ def test_a_kernel_without_a_float_dtype_begins_nothing(many_cores, name):
 
 
 def test_few_cores_are_left_to_the_program(monkeypatch):
-    monkeypatch.setattr(ahead, "_cores", lambda: 2)
+    monkeypatch.setattr(ahead, "_idle_cores", lambda: 2)
     compiled = []
     CompiledAhead(lambda family, name: compiled.append(name)).begin("add_f32_contiguous")
     finished()
@@ -81,7 +81,7 @@ def test_a_program_ends_without_what_is_still_to_be_compiled(run_python):
         """
         import time
         from tallow.gpu_backend import ahead
-        ahead._cores = lambda: 4
+        ahead._idle_cores = lambda: 4
         def compile_kernel(family, name):
             print("compiled")
             time.sleep(0.5)
@@ -91,13 +91,22 @@ def test_a_program_ends_without_what_is_still_to_be_compiled(run_python):
     assert printed.count("compiled") == 2
 
 
-@pytest.mark.parametrize(
-    ("quota", "most"), [("max 100000\n", 1 << 20), ("150000 100000\n", 1), ("", 1 << 20), (None, 1 << 20)]
-)
-def test_a_container_has_as_many_cores_as_it_may_use(quota, most, monkeypatch, tmp_path):
-    file = tmp_path / "cpu.max"
+@pytest.fixture
+def eight_cores(monkeypatch, tmp_path):
+    """A machine with 8 cores that do nothing, and the file in which a container's quota is."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.2, 5.0, 5.0), raising=False)
+    monkeypatch.setattr(ahead, "_QUOTA", tmp_path / "cpu.max")
+    return tmp_path / "cpu.max"
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("max 100000\n", 8), ("350000 100000\n", 3), ("", 8), (None, 8)])
+def test_a_container_has_as_many_cores_as_it_may_use(eight_cores, quota, cores):
     if quota is not None:
-        file.write_text(quota)
-    monkeypatch.setattr(ahead, "_QUOTA", file)
-    seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert CORES() == min(seen, most)
+        eight_cores.write_text(quota)
+    assert IDLE_CORES() == cores
+
+
+def test_cores_that_are_busy_are_left_alone(eight_cores, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (5.2, 0.0, 0.0), raising=False)
+    assert IDLE_CORES() == 3

@@ -54,7 +54,7 @@ class CompiledAhead:
             return
         self._begun.add(dtype)
         waiting = deque(usual_kernels(dtype))
-        for _ in range(min(_cores() - _LEFT, _MOST_THREADS)):
+        for _ in range(min(_idle_cores() - _LEFT, _MOST_THREADS)):
             threading.Thread(target=self._work, args=(waiting,), name=f"tallow compiles {dtype.value}").start()
 
     def _work(self, waiting: deque[tuple[str, str]]) -> None:
@@ -69,11 +69,12 @@ class CompiledAhead:
                 self._compile(*kernel)
 
 
-def _cores() -> int:
-    """How many cores this process may use."""
+def _idle_cores() -> int:
+    """How many cores this process may use beside what the machine does already."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
+    with suppress(OSError, ValueError):
         quota, period = map(int, _QUOTA.read_text().split())
-    except (OSError, ValueError):
-        return count
-    return min(count, quota // period)
+        count = min(count, quota // period)
+    with suppress(OSError, AttributeError):  # Windows has no such average
+        count -= round(os.getloadavg()[0])
+    return count
