@@ -108,9 +108,7 @@ def _missing(machine: Machine, way: str) -> str:
     """Why a way is not there; empty where it is."""
     if way in TORCH_WAYS:
         return machine.without_torch
-    if way == TALLOW_GRAPH and machine.device.backend == "cpu":
-        return "a graph is a GPU's"
-    return "this tallow has no graphs" if way == TALLOW_GRAPH and not hasattr(tl, "Graph") else ""
+    return "a graph is a GPU's" if way == TALLOW_GRAPH and machine.device.backend == "cpu" else ""
 
 
 def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:

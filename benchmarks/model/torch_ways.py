@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,8 @@ def trace(call: Call) -> tuple[float, int]:
     CUPTI tells PyTorch's profiler of everything that the process runs there, tallow's kernels and those of a graph too.
     """
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    # The profiler tells at each use how it would be used in a loop.
+    with warnings.catch_warnings(action="ignore"), profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for _ in range(_TRACED_CALLS):
             call()
         torch.cuda.synchronize()

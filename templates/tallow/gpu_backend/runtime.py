@@ -14,11 +14,11 @@ from .allocator import CachingAllocator
 from .gpu_driver import GpuDriver
 from .index_errors import IndexErrors
 from .kernels import Kernels
-from .user_kernels import UserKernels
 
 if TYPE_CHECKING:
     from .device import GpuDevice
     from .loader import Loader
+    from .user_kernels import UserKernels
 
 Library = TypeVar("Library")
 
@@ -30,13 +30,13 @@ class Runtime:
         self.driver = driver
         self.allocator = CachingAllocator(driver)
         self.kernels = Kernels(driver)
-        self.user_kernels = UserKernels(driver)
         self.index_errors = IndexErrors(driver)
         self.random = RandomState()
         self.plans: Kept[object, Callable[..., Any]] = Kept(MOST_PLANS)
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None
+        self._user_kernels: UserKernels | None = None
 
     def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
         """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
@@ -49,6 +49,16 @@ class Runtime:
                     self._libraries[open_library] = open_library(self.driver, self.allocator)
                 library = self._libraries[open_library]
         return library
+
+    @property
+    def user_kernels(self) -> UserKernels:
+        """The kernels that users wrote; most programs have none."""
+        if self._user_kernels is None:
+            from .user_kernels import UserKernels
+
+            with self._lock:
+                self._user_kernels = self._user_kernels or UserKernels(self.driver)
+        return self._user_kernels
 
     @property
     def loader(self) -> Loader[Any, Any]:
