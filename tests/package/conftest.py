@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from hip_runtime import Host
 from tallow.error import BackendUnavailable
-from tallow.gpu_backend import ahead
 from tallow.gpu_backend.stream import let_go
 
 from . import backend
@@ -19,12 +18,6 @@ from . import backend
 
 def pytest_configure(config: pytest.Config) -> None:
     backend.choose(config.getoption("--device"))
-
-
-@pytest.fixture(autouse=True)
-def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test compiles what it asks for, so that nobody else meets the failures that it asks for."""
-    monkeypatch.setattr(ahead, "_idle_cores", lambda: 1)
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 from tallow.error import CompilationFailed
-from tallow.gpu_backend import code_cache
 from tallow.gpu_backend import kernels as kernels_module
 from tallow.gpu_backend import progress as progress_module
-from tallow.gpu_backend.ahead import CompiledAhead
 from tallow.gpu_backend.error import InvalidKernel
 from tallow.gpu_backend.kernels import Kernels, one_kernel
 from tallow.gpu_backend.progress import CompileProgress
@@ -219,28 +217,6 @@ def test_what_was_shipped_without_a_good_record_is_not_used(package, record):
     driver = RecordingDriver()
     Kernels(driver).launch("doubling", "double_f32", 1, b"")
     assert driver.compiled == ["double_f32"]
-
-
-def test_the_first_kernel_that_is_missing_is_told_to_those_who_compile_ahead(package, monkeypatch):
-    begun = []
-    monkeypatch.setattr(CompiledAhead, "begin", lambda self, name: begun.append(name))
-    driver = RecordingDriver()
-    kernels = Kernels(driver)
-    kernels.launch("doubling", "double_f32", 1, b"")
-    kernels._compile_ahead("doubling", "double_f64")
-    kernels.launch("doubling", "double_f64", 1, b"")
-    assert begun == ["double_f32"]
-    assert driver.compiled == ["double_f32", "double_f64"]
-
-
-def test_nothing_is_compiled_ahead_where_nothing_is_kept(package, monkeypatch):
-    begun = []
-    monkeypatch.setattr(CompiledAhead, "begin", lambda self, name: begun.append(name))
-    monkeypatch.setattr(kernels_module, "cache_folder", lambda: None)
-    monkeypatch.setattr(code_cache, "_told", set())
-    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
-        Kernels(RecordingDriver()).launch("doubling", "double_f32", 1, b"")
-    assert not begun
 
 
 def test_threads_find_a_kernel_once(package):

@@ -50,13 +50,10 @@ class CodeCache:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    def get(
-        self, made_of: Sequence[str], compile_code: Callable[[], bytes], missing: Callable[[], object] | None = None
-    ) -> bytes:
+    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes]) -> bytes:
         """The code object made of these texts (source, flags, target, compiler version); compiled where it is missing.
 
-        An entry that is cut short, changed, of another key or of another user is compiled again. `missing` is called
-        before a compilation whose result is kept.
+        An entry that is cut short, changed, of another key or of another user is compiled again.
         """
         lengths = " ".join(str(len(text)) for text in made_of)
         key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
@@ -69,8 +66,6 @@ class CodeCache:
             with self._alone(folder):
                 code = _read(entry, key)
                 if code is None:
-                    if missing is not None:
-                        missing()
                     code = compile_code()
                     self._write(entry, _head(key, code) + code)
         return code

@@ -4,14 +4,13 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from ..kernels.constants import BLOCK_SIZE
 from . import fork
-from .ahead import CompiledAhead
 from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .gpu_driver import Function, GpuDriver
@@ -31,7 +30,6 @@ class Kernels:
         self._cache = CodeCache(cache_folder())
         self._functions: dict[str, Function] = {}
         self._prebuilt: dict[str, Any] = {}
-        self._ahead = CompiledAhead(self._compile_ahead)
         self._lock = threading.Lock()
 
     def launch(self, family: str, name: str, blocks: int, arguments: bytes) -> None:
@@ -70,36 +68,20 @@ class Kernels:
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str) -> bytes:
-        source = one_kernel(family, name)
-        return compiled(self._cache, self._driver, source, name, missing=lambda: self._ahead.begin(name))
-
-    def _compile_ahead(self, family: str, name: str) -> None:
-        source = one_kernel(family, name)
-        self._cache.get(_made_of(self._driver, source), lambda: self._driver.compile(source, name, headers()))
+        return compiled(self._cache, self._driver, one_kernel(family, name), name)
 
 
 def compiled(
-    code_cache: CodeCache,
-    driver: GpuDriver[Any],
-    source: str,
-    name: str,
-    options: Sequence[str] = (),
-    missing: Callable[[], object] | None = None,
+    code_cache: CodeCache, driver: GpuDriver[Any], source: str, name: str, options: Sequence[str] = ()
 ) -> bytes:
-    """The code object of a source, which may include the kernels' headers: from the cache where that has it.
-
-    `missing` is called before it is compiled to be kept.
-    """
+    """The code object of a source, which may include the kernels' headers: from the cache where that has it."""
+    made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version)
 
     def compile_code() -> bytes:
         with progress.compiling(name, driver.target):
             return driver.compile(source, name, headers(), options)
 
-    return code_cache.get(_made_of(driver, source, options), compile_code, missing)
-
-
-def _made_of(driver: GpuDriver[Any], source: str, options: Sequence[str] = ()) -> tuple[str, ...]:
-    return source, *headers().values(), *driver.compile_options(options), driver.compiler_version
+    return code_cache.get(made_of, compile_code)
 
 
 def _current_code(path: Path) -> bytes | None:
