@@ -195,7 +195,8 @@ def _starts(starts: Sequence[Start]) -> list[str]:
         return []
     return [
         "## First results",
-        "A program of eight kernels, in a process of its own: from its start to its end, and the phases between.",
+        "A program of eight kernels, in a process of its own: from its start to its end, and the phases between. With"
+        " the code objects that `opgen compile` builds, which a wheel then has, no kernel is compiled.",
         markdown(*start_table(starts)),
     ]
 
