@@ -36,13 +36,18 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if not request.config.getoption("--replay"):
         return
     from tallow.backend import Repetition
+    from tallow.gpu_backend import attention
     from tallow.gpu_backend.device import GpuDevice
     from tallow.gpu_backend.recorder import FirstPlan
     from tallow.gpu_backend.storage import GpuStorage
 
+    made_at_once = GpuDevice.planned
+
     def planned(
         device: GpuDevice, key: object, numbers: int, function: Any, arguments: tuple[Any, ...], options: Any
     ) -> Any:
+        if attention.needed:  # a capture, which takes no copies
+            return made_at_once(device, key, numbers, function, arguments, options)
         operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
         given = [operand for operand in operands if isinstance(operand, GpuStorage)]
         given += arguments[len(arguments) - numbers :]

@@ -140,14 +140,14 @@ def test_a_handle_is_given_the_stream_and_given_back(library, context, allocator
 
 
 def test_a_convolution_is_planned_once_and_run_each_time(opened, library, allocator):
-    for result in (300, 301):
-        assert opened.conv2d(DType.BF16, PARAMS, 100, 200, result)
+    for result in (480, 496):
+        assert opened.conv2d(DType.BF16, PARAMS, 160, 320, result)
     assert len(library.named("build_plans")) == 1
     assert library.named("conv_fprop")[0][2:] == (("padding", [1, 1]), ("stride", [1, 1]), ("dilation", [1, 1]))
     assert [dict(options)["dim"] for options in library.named("tensor")] == [[2, 4, 8, 9], [5, 4, 3, 2]]
     assert library.named("set_dim") == [([2, 5, 8, 10],)]
     assert library.named("set_stride") == [([400, 80, 10, 1],)]
-    assert library.named("execute") == [({1: 100, 2: 200, 3: result}, 256, 77) for result in (300, 301)]
+    assert library.named("execute") == [({1: 160, 2: 320, 3: result}, 256, 77) for result in (480, 496)]
     assert allocator.statistics() == (0, 512, 512)
 
 
@@ -155,14 +155,14 @@ def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     class Address(int):
         pass
 
-    assert opened.conv2d(DType.F16, PARAMS, Address(100), Address(200), Address(300))
+    assert opened.conv2d(DType.F16, PARAMS, Address(160), Address(320), Address(480))
     ((addresses, *_),) = library.named("execute")
     assert {type(address) for address in addresses.values()} == {int}
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
 def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(opened, library, dtype):
-    assert opened.conv2d(dtype, PARAMS, 100, 200, 300)
+    assert opened.conv2d(dtype, PARAMS, 160, 320, 480)
     options = dict(library.named("pygraph")[0])
     assert options["compute_data_type"] == options["intermediate_data_type"] == "float"
     (refused,) = library.named("deselect_numeric_notes")[0]
@@ -174,11 +174,11 @@ def test_sums_are_of_f32_and_repeat_and_no_algorithm_rounds_what_it_is_given(ope
 @pytest.mark.parametrize("call", ["build_operation_graph", "create_execution_plans", "check_support", "build_plans"])
 def test_what_cudnn_does_not_take_is_handed_on_and_not_asked_again(opened, library, call):
     library.failing[call] = NotSupported("no engine")
-    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
-    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert not opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
+    assert not opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
     assert len(library.named("pygraph")) == 1
     library.failing.clear()
-    assert opened.conv2d(DType.F32, PARAMS, 100, 200, 300)
+    assert opened.conv2d(DType.F32, PARAMS, 160, 320, 480)
 
 
 def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkeypatch):
@@ -186,7 +186,7 @@ def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkey
     monkeypatch.setattr(attention, "needed", True)
     monkeypatch.setattr(opened._allocator, "attended", lambda: opened._allocator)
     library.calls.clear()
-    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
     streams = [(("handle", 77), ("stream", stream)) for stream in (5678, 1234)]
     assert library.named("set_stream") == streams
     assert [call[0] for call in library.calls[-3:]] == ["set_stream", "execute", "set_stream"]
@@ -194,7 +194,7 @@ def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkey
 
 def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, memory):
     memory.total = 1
-    assert not opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert not opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
     assert not library.named("execute")
 
 
@@ -202,32 +202,32 @@ def test_without_memory_for_the_workspace_it_is_handed_on(opened, library, memor
 def test_a_failure_names_the_library_and_leaves_it_usable(opened, library, call):
     library.failing[call] = RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
     with pytest.raises(LibraryError, match=r"^cudnn \w+: CUDNN_STATUS_EXECUTION_FAILED; tallow needs cuDNN 9"):
-        opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+        opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
     library.failing.clear()
-    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
 
 
 def test_padding_is_left_to_engines_that_multiply_its_zeros(opened, library):
-    assert opened.conv2d(DType.F16, PARAMS, 100, 200, 300)
+    assert opened.conv2d(DType.F16, PARAMS, 160, 320, 480)
     assert library.named("deselect_engines") == [(["eng2_"],)]
     # What was deselected all the same is not run.
     library.chosen = 0
-    assert not opened.conv2d(DType.BF16, PARAMS, 100, 200, 300)
+    assert not opened.conv2d(DType.BF16, PARAMS, 160, 320, 480)
     library.names = ["eng2_k2=1"]
-    assert not opened.conv2d(DType.F32, PARAMS, 100, 200, 300)
+    assert not opened.conv2d(DType.F32, PARAMS, 160, 320, 480)
     strided = ParamsConv2D(**SIZES, padding=1, stride=2, dilation=1)
     library.names, library.chosen = ["eng62_k2=5"], 0
-    assert not opened.conv2d(DType.F32, strided, 100, 200, 300)
+    assert not opened.conv2d(DType.F32, strided, 160, 320, 480)
     # Without padding any engine is right.
     library.names = ["eng2_k2=1"]
-    assert opened.conv2d(DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1), 100, 200, 300)
+    assert opened.conv2d(DType.F32, ParamsConv2D(**SIZES, padding=0, stride=2, dilation=1), 160, 320, 480)
 
 
 def test_plans_do_not_pile_up(opened, monkeypatch):
     monkeypatch.setattr(cudnn, "_MOST_PLANS", 2)
     for size in range(3, 8):
         assert opened.conv2d(
-            DType.F16, ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1), 1, 2, 3
+            DType.F16, ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1), 16, 32, 48
         )
     assert [params.i_h for _, params in opened._plans] == [6, 7]
 
@@ -238,3 +238,9 @@ def test_without_the_library_there_is_none(library, context, allocator, monkeypa
     assert CuDnn.open(driver, allocator) is None
     monkeypatch.setitem(sys.modules, "cudnn", None)
     assert CuDnn.open(driver, allocator) is None
+
+
+@pytest.mark.parametrize("addresses", [(168, 320, 480), (160, 321, 480), (160, 320, 484)])
+def test_what_is_no_whole_access_is_handed_on(opened, library, addresses):
+    assert not opened.conv2d(DType.F32, PARAMS, *addresses)
+    assert not library.named("execute")

@@ -721,7 +721,7 @@ class Library:
 def device_with(library):
     """A device whose storages the dispatch takes for those of the backend, which has that BLAS alone."""
     backend.require_package()
-    return Recorder(backend.own("Storage"), hipblas=library, cublas=library, miopen=None)
+    return Recorder(backend.own("Storage"), hipblas=library, cublas=library, cudnn=None, miopen=None)
 
 
 def test_products_go_to_the_library_where_it_takes_them():

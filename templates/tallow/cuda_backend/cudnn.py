@@ -14,6 +14,7 @@ from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage.slice import Slice
+from ..kernels.constants import ACCESS_BYTES
 from ..shape import Shape
 from .context import Context
 
@@ -78,6 +79,8 @@ class CuDnn(Library):
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
+        if (source | kernel | result) % ACCESS_BYTES:
+            return False
         with self._lock, self._context.activated():
             plan = self._plan(dtype, params)
             if plan is None:
