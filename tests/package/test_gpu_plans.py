@@ -130,6 +130,25 @@ def test_memory_of_others_has_plans_by_how_it_is_aligned(gpu, plans):
         assert base.numpy()[-1] == 8 - step - 1
 
 
+def test_writing_to_memory_of_others_has_plans_that_ask_whether_it_is_shared(gpu, plans):
+    gpu = type(gpu).open(0)
+    base, source = on(gpu, np.zeros(8, "f4")), on(gpu, np.arange(8, dtype="f4"))
+    lent = tl.Tensor.from_dlpack(base)
+    for _ in range(3):
+        lent.copy_(source)
+        lent.add_(source)
+    assert base.tolist() == (2 * np.arange(8)).tolist()
+    assert {plan.__name__ for plan in plans.values() if hasattr(plan, "__name__")} == {"run"}
+    # The same call, on memory that both have.
+    plan = next(plan for key, plan in plans.items() if key[0] == "assign")
+    assert hasattr(plan, "__name__")
+    ahead, behind = tl.Tensor.from_dlpack(base[:4]), tl.Tensor.from_dlpack(base[2:6])
+    for _ in range(3):
+        expected = behind.numpy()
+        ahead.copy_(behind)
+        assert np.array_equal(ahead.numpy(), expected)
+
+
 def test_a_number_that_turns_into_memory_has_another_plan(gpu, plans):
     x = on(gpu, np.ones(4, "f4"))
     number = tl.Device(gpu).storage_from_slice([2.0], tl.DType.F32)

@@ -12,6 +12,7 @@ import itertools
 import struct
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import combinations
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -40,7 +41,7 @@ class FirstPlan:
         recorder = Recorder(self._device)
         parts = [_Recorded(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
         result = self._call.made_of(parts, map(recorder.stand_in, given))
-        plan = recorder.plan(result)
+        plan = recorder.plan(result, self._call)
         # What is not the same each time is worked out each time.
         self._device.plans.keep(self._key, self._call if plan is None else plan)
         return recorder.real(result)
@@ -95,6 +96,7 @@ class Recorder:
         self._is_done = False
         self._is_foreign = False
         self._parameters: list[str] = []
+        self._operands: list[tuple[str, Any]] = []
         # What a run begins with, what it does then, and what names mean in it.
         self._first: dict[str, None] = {}
         self._lines: list[str] = []
@@ -124,6 +126,7 @@ class Recorder:
         if argument.number is not None:
             return _Number(self, argument, self.variable(argument.number, f"{name}_number", f"{name}.number"))
         self._is_foreign |= not isinstance(argument.memory, Slice)
+        self._operands.append((f"{name}_memory", argument.memory))
         self._first[f"{name}_memory = {name}.memory.address"] = None
         return self._storage(argument.dtype, argument.length, _Memory(self, argument.memory, f"{name}_memory"))
 
@@ -197,8 +200,8 @@ class Recorder:
             memory = memory.real
         return self._device.storage_class(self._device, result.dtype, result.length, memory)
 
-    def plan(self, result: GpuStorage | None) -> Callable[..., GpuStorage | None] | None:
-        """A function that does all this again; None where it would not be the same."""
+    def plan(self, result: GpuStorage | None, call: Repetition) -> Callable[..., GpuStorage | None] | None:
+        """A function that does all this again; None where it would not be the same. It may leave it to the `call`."""
         if result is not None:
             name = getattr(result.memory, "name", "")
             if f"{name} = {name}_memory.address" not in self._lines:
@@ -217,13 +220,24 @@ class Recorder:
             self.note(f"result.memory = {name}_memory")
             self.note("return result")
         elif self._is_foreign:
-            # What is written may be memory that an operand has too, and next time not, or the other way round.
-            self.changed()
+            self._leave_shared_memory_to(call)
         self._is_done = True
         if not self._is_lasting:
             return None
         body = "".join(f"\n    {line}" for line in (*self._first, *self._lines) or ("pass",))
         return FunctionType(_code(f"def run({', '.join(self._parameters)}):{body}"), self._names)
+
+    def _leave_shared_memory_to(self, call: Repetition) -> None:
+        """Have a run ask whether operands share memory, where that is not known of memory of other libraries."""
+        for (one, memory), (other, other_memory) in combinations(self._operands, 2):
+            if memory.address < other_memory.address + other_memory.nbytes and (
+                other_memory.address < memory.address + memory.nbytes
+            ):
+                self.changed()
+            meets = f"{one} < {other} + {self.constant(other_memory.nbytes)}"
+            met = f"{other} < {one} + {self.constant(memory.nbytes)}"
+            done = f"{self.constant(call)}({', '.join(self._parameters)})"
+            self._first[f"if {meets} and {met}: return {done}"] = None
 
 
 def _plain(value: Any) -> Any:
