@@ -50,7 +50,7 @@ def image(rocm: RocmDevice) -> bytes:
 
 def forget_kernels(rocm: RocmDevice) -> None:
     """Users' kernels stay for as long as their device, and what was compiled for as long as its folder."""
-    rocm._runtime.user_kernels = UserKernels(rocm.driver)
+    rocm._runtime._user_kernels = UserKernels(rocm.driver)
 
 
 class Kit:
