@@ -159,6 +159,18 @@ def test_a_number_that_turns_into_memory_has_another_plan(gpu, plans):
         assert (x * two).tolist() == [value] * 4
 
 
+def test_a_plan_for_a_number_takes_one_that_was_just_written_to_memory(gpu, plans):
+    """As another thread may do between the look for a plan and its run."""
+    x = on(gpu, np.ones(4, "f4"))
+    for _ in range(3):
+        x * 2.5
+    (plan,) = (plan for key, plan in plans.items() if key[0] == "binary_impl")
+    number = tl.Device(gpu).storage_from_slice([4.0], tl.DType.F32).inner
+    assert number.memory.nbytes == 4
+    assert number.number is None
+    assert tl.Storage(plan(x.storage.inner, number)).to_numpy().tolist() == [4.0] * 4
+
+
 def test_a_struct_knows_where_its_variables_are():
     struct = ArgumentStruct("=QI2IxxxxQ")
     packed = struct.pack(Address.of(64, "x") + 8, 1, 2, 3, 4)

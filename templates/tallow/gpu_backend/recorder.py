@@ -124,7 +124,7 @@ class Recorder:
         if not isinstance(argument, GpuStorage):
             return Parameter(self, argument, name)
         if argument.number is not None:
-            return _Number(self, argument, self.variable(argument.number, f"{name}_number", f"{name}.number"))
+            return _Number(self, argument, self.variable(argument.number, f"{name}_number", f"{name}.bits"))
         self._is_foreign |= not isinstance(argument.memory, Slice)
         self._operands.append((f"{name}_memory", argument.memory))
         self._first[f"{name}_memory = {name}.memory.address"] = None

@@ -40,6 +40,8 @@ class GpuStorage(BackendStorage):
     device: GpuDevice
     number: int | None = None
     """The bits of the one element of a storage that has no memory so far: kernels can take it along."""
+    bits: int
+    """What the number was, also when it is in memory: another thread may just be running a plan for numbers."""
     _captured: Capture | None = None
     """The capture that a number was made in."""
     _is_shared = False
@@ -61,7 +63,7 @@ class GpuStorage(BackendStorage):
         storage.device = device
         storage.dtype = dtype
         storage.length = 1
-        storage.number = number
+        storage.number = storage.bits = number
         storage.kind = kind_of(dtype, 1, _NUMBER)
         if attention.needed:
             storage._captured = capture.of(device.driver)
