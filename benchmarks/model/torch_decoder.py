@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -15,7 +16,7 @@ from .weights import Config
 Cache = list[tuple[Tensor, Tensor]]
 
 
-class TorchDecoder:
+class TorchDecoder(ABC):
     """What both ways share: all but the norm and the attention. See `decoder.Decoder` for the methods."""
 
     def __init__(self, config: Config, weights: Mapping[str, Tensor]) -> None:
@@ -65,13 +66,13 @@ class TorchDecoder:
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return x @ self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
+    @abstractmethod
     def norm(self, x: Tensor, name: str) -> Tensor:
         """Normalise the last dim, then scale and shift it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def attention(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
         """Attention of (batch, heads, n, depth); `hidden` says where a query does not look."""
-        raise NotImplementedError
 
 
 def _kept(cache: Tensor, new: Tensor, place: slice | Tensor) -> Tensor:

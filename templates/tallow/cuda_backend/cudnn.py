@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
-from ..gpu_backend import attention, capture
+from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with
@@ -92,12 +91,8 @@ class CuDnn(Library):
                 return False
             # The frontend takes no other integers for addresses.
             addresses = {_SOURCE: int(source), _KERNEL: int(kernel), _RESULT: int(result)}
-            execute = partial(self._call, "execute", plan.graph.execute, addresses, workspace.address, self._handle)
-            if attention.needed:
-                with capture.followed(self._queue, self._set_stream):
-                    execute()
-            else:
-                execute()
+            given = "execute", plan.graph.execute, addresses, workspace.address, self._handle
+            capture.enqueue(self._queue, self._set_stream, self._call, *given)
         return True
 
     def _set_stream(self, stream: Any) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from typing import Final, NamedTuple, Protocol
 
 from ..error import InvalidArgument, OutOfMemory
+from ..kept import Kept
 from . import capture, fork
 from .error import DriverError
 
@@ -70,7 +72,7 @@ class Blocks:
         self.free: list[int] = []
 
 
-class Pool:
+class Pool(ABC):
     """Blocks for slices: see `storage.Slice`, which takes one and puts it back without a lock.
 
     Taking from a list and putting into it are single steps, and so are sums without a call in them: CPython switches
@@ -78,7 +80,7 @@ class Pool:
     """
 
     def __init__(self) -> None:
-        self.by_request: dict[int, Blocks] = {}
+        self.by_request: Kept[int, Blocks] = Kept(_MOST_KNOWN)
         """By the bytes that are asked for, as many as were met lately."""
         self.allocated = 0
         """The bytes of blocks that slices have."""
@@ -102,10 +104,7 @@ class Pool:
     def more(self, nbytes: int) -> tuple[Blocks, int]:
         """The blocks that serve a request, and one of them, new where none is free."""
         size = self._size(nbytes)
-        blocks = self.blocks_of(size)
-        if len(self.by_request) >= _MOST_KNOWN:
-            self.by_request.clear()
-        self.by_request[nbytes] = blocks
+        blocks = self.by_request.keep(nbytes, self.blocks_of(size))
         if size == 0:
             return blocks, 0
         with self._lock:
@@ -121,8 +120,9 @@ class Pool:
     def _size(self, nbytes: int) -> int:
         return rounded_size(nbytes)
 
+    @abstractmethod
     def _new_block(self, size: int) -> int:
-        raise NotImplementedError
+        """The address of a new block."""
 
 
 class CachingAllocator(Pool):

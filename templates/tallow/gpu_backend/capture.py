@@ -104,16 +104,17 @@ def suspended() -> Iterator[None]:
         _captures.update(own)
 
 
-@contextlib.contextmanager
-def followed(queue: Stream[Any], set_stream: Callable[[Any], None]) -> Iterator[None]:
-    """Let a library enqueue where the work of this thread goes: into its capture, where it has one."""
-    handle = queue.handle
-    if handle is queue.own_handle:
-        yield
+def enqueue(
+    queue: Stream[Any], set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
+) -> None:
+    """Have a library enqueue where the work of this thread goes: into its capture, where it has one."""
+    handle = queue.handle if attention.needed else None
+    if handle is None or handle is queue.own_handle:
+        call(*arguments)
         return
     set_stream(handle)
     try:
-        yield
+        call(*arguments)
     finally:
         set_stream(queue.own_handle)
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from ..dtype import DType
-from . import attention, capture
+from . import capture
 from .libraries import Library
 from .matrices import LARGEST_COUNT, Matrices
 from .stream import Stream
@@ -110,11 +110,7 @@ class GemmLibrary(Library, ABC):
     def enqueue(self, arguments: tuple[Any, ...]) -> None:
         """Enqueue the products that `StridedBatchedGemm.arguments` say."""
         with self._lock, self._device.activated():
-            if attention.needed:
-                with capture.followed(self._queue, self._set_stream):
-                    self._enqueue(arguments)
-            else:
-                self._enqueue(arguments)
+            capture.enqueue(self._queue, self._set_stream, self._enqueue, arguments)
 
     @abstractmethod
     def _set_stream(self, stream: Any) -> None:

@@ -45,9 +45,9 @@ class Kernels:
             function = self._find(family, name, len(arguments))
         function(blocks if blocks < MOST_BLOCKS else MOST_BLOCKS, arguments)
 
-    def launcher(self, name: str) -> tuple[Function, int]:
-        """What enqueues a kernel that was launched before, and on how many blocks at most."""
-        return self._functions[name], MOST_BLOCKS
+    def function(self, name: str) -> Function:
+        """What enqueues a kernel that was launched before, on at most MOST_BLOCKS blocks."""
+        return self._functions[name]
 
     def _find(self, family: str, name: str, argument_size: int) -> Function:
         fork.require_own()

@@ -21,6 +21,7 @@ from ..dtype import DType
 from .error import LibraryError
 from .libraries import Library
 from .storage import GpuStorage, Slice
+from .utils import MOST_BLOCKS
 from .variable import Address, Number, PackedArguments, Parameter, Variable
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Recorder:
         self._is_foreign = False
         self._parameters: list[str] = []
         self._operands: list[tuple[str, Any]] = []
+        self._allocated: set[str] = set()
         # What a run begins with, what it does then, and what names mean in it.
         self._first: dict[str, None] = {}
         self._lines: list[str] = []
@@ -113,6 +115,7 @@ class Recorder:
     def allocate(self, nbytes: int) -> _Memory:
         """Memory, not initialised, in each run."""
         name = self.new_name("m")
+        self._allocated.add(name)
         self.note(f"{name}_memory = Slice(allocator, {self.constant(nbytes)})")
         self.note(f"{name} = {name}_memory.address")
         return _Memory(self, self._device.allocate(nbytes), name)
@@ -151,7 +154,7 @@ class Recorder:
 
     def forget(self, name: str) -> None:
         """Write down that memory is given back, if it is that of a run: what is given back early is used again."""
-        if f"{name} = {name}_memory.address" in self._lines:
+        if name in self._allocated:
             self.note(f"del {name}_memory")
 
     def constant(self, value: object) -> str:
@@ -204,7 +207,7 @@ class Recorder:
         """A function that does all this again; None where it would not be the same. It may leave it to the `call`."""
         if result is not None:
             name = getattr(result.memory, "name", "")
-            if f"{name} = {name}_memory.address" not in self._lines:
+            if name not in self._allocated:
                 self.changed()
             self._names |= {
                 "new": object.__new__,
@@ -289,10 +292,8 @@ class _Kernels:
         kernels = recorder._device.kernels
         kernels.launch(family, name, blocks, arguments)
         if blocks:
-            launch, most = kernels.launcher(name)
-            recorder.note(
-                f"{recorder.constant(launch)}({recorder.constant(min(blocks, most))}, {recorder.text(arguments)})"
-            )
+            launch, most = map(recorder.constant, (kernels.function(name), min(blocks, MOST_BLOCKS)))
+            recorder.note(f"{launch}({most}, {recorder.text(arguments)})")
 
 
 class _IndexErrors:

@@ -15,7 +15,7 @@ from rocm.bindings.util.paths import get_library_path
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
-from ..gpu_backend import attention, capture
+from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from .hip import HipDevice, HipStream
@@ -227,11 +227,7 @@ class Miopen(Library, HipResource):
 
     def _enqueue(self, name: str, *arguments: Any) -> None:
         """Call what can be captured, as finding an algorithm cannot."""
-        if attention.needed:
-            with capture.followed(self._queue, self._set_stream):
-                self._call(name, *arguments)
-        else:
-            self._call(name, *arguments)
+        capture.enqueue(self._queue, self._set_stream, self._call, name, *arguments)
 
     def _set_stream(self, stream: Any) -> None:
         self._call("miopenSetStream", self._handle, int(stream))

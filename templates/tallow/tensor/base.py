@@ -166,8 +166,9 @@ class TensorBase:
         storage: Storage | None = numbers.get(key)
         if storage is None:
             number = as_number(op, other, inner.dtype, name=name)
-            storage = numbers.keep(key, Device(inner.device).storage_from_slice([number], inner.dtype))
+            storage = Device(inner.device).storage_from_slice([number], inner.dtype)
             storage.inner.share()
+            numbers.keep(key, storage)
         return storage
 
 

@@ -51,8 +51,9 @@ class IndexMethods(CreationMethods):
         """
         items = index if isinstance(index, tuple) else (index,)
         key = _key(self._layout, items)
-        if key in _views:
-            return self._view(_views[key])
+        view = None if key is None else _views.get(key)
+        if view is not None:
+            return self._view(view)
         for position, item in enumerate(items):
             if isinstance(item, TensorBase):
                 return self._rows(items, position, item)
@@ -146,7 +147,7 @@ class IndexMethods(CreationMethods):
         return self._like(self._storage.index_add(self._layout, *operands, dim))
 
 
-_views: Kept[tuple[object, ...] | None, Layout] = Kept(1 << 14)
+_views: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
 
 
 def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:

@@ -12,7 +12,7 @@ from ..layout import Layout
 from ..shape import Shape
 from .base import TensorBase, refuse_keywords
 
-_reshaped: Kept[tuple[object, ...] | None, Layout] = Kept(1 << 14)
+_reshaped: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
 
 
 class ViewMethods(TensorBase):
@@ -33,8 +33,9 @@ class ViewMethods(TensorBase):
             if type(size) is not int:
                 key = None
                 break
-        if key in _reshaped:
-            return self._view(_reshaped[key])
+        layout = None if key is None else _reshaped.get(key)
+        if layout is not None:
+            return self._view(layout)
         target = self._completed(_integers("reshape", "shape", shape))
         layout = self._layout.reshape(target)
         if layout is None:

@@ -243,7 +243,7 @@ def fill(target: Operand, value: float) -> None:
 
 def fill_with(target: Operand, bits: int) -> None:
     """Set every element, of which there is one at least, to one of these bits."""
-    _fill(target, lambda times: bits if times == 1 else repeated_bits(bits, target.itemsize, times))
+    _fill(target, partial(repeated_bits, bits, target.itemsize))
 
 
 def _fill(target: Operand, bits_of: Callable[[int], int]) -> None:

@@ -17,12 +17,12 @@ def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
         bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
     else:
         bits = _bits(value, dtype)
-    return bits if times == 1 else repeated_bits(bits, dtype.itemsize, times)
+    return repeated_bits(bits, dtype.itemsize, times)
 
 
 def repeated_bits(bits: int, itemsize: int, times: int) -> int:
     """The bits of so many elements of `itemsize` bytes, each of which has these bits."""
-    return int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
+    return bits if times == 1 else int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
 
 
 # Typed, because a large int and the float that it equals may differ in what they are converted from.
