@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from opgen.model import CHOSEN_KINDS
+from opgen.signature import OPTIONAL
 
-_OPTIONAL: Final = " | None"
 # The function of the emitted package's `argument` module that converts to a type.
 _CONVERTERS: Final = {
     "Array": "array",
@@ -27,6 +27,7 @@ _ACCEPTED: Final = {"DType": "DTypeLike"}
 _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
 # Any number of storages, or of their layouts.
 _SEVERAL: Final = re.compile(r"tuple\[(Layout|Storage), \.\.\.\]")
+_OPERAND: Final = ("Layout", "Storage")
 _CLASSES: Final = ("Layout", "Storage", *(f"{kind.capitalize()}Op" for kind in CHOSEN_KINDS))
 _NUMBERED_CLASS: Final = re.compile(r"(?:Custom|Inplace)Op\d|Params\w+")
 # Numbers in a list have no type of their own before there is an array of them, which the method makes.
@@ -49,18 +50,18 @@ class Border:
 
 def accepted(type_text: str) -> str:
     """The type that the dispatch takes for an argument of a type."""
-    name = type_text.removesuffix(_OPTIONAL)
+    name = type_text.removesuffix(OPTIONAL)
     return _ACCEPTED.get(name, name) + type_text.removeprefix(name)
 
 
 def border(type_text: str) -> Border | None:
     """What is done with an argument of a type; None for a type that no parameter has."""
-    name = type_text.removesuffix(_OPTIONAL)
+    name = type_text.removesuffix(OPTIONAL)
     is_optional = name != type_text
     if name in _CONVERTERS:
         return Border(_CONVERTERS[name], None, is_optional=is_optional)
     if is_optional:
-        return None
+        return Border(None, name, is_optional=True) if name in _OPERAND else None
     if name in _UNCHANGED:
         return Border(None, None)
     if _TUPLE.fullmatch(name):

@@ -38,7 +38,7 @@ from opgen.model import (
     sentence,
 )
 from opgen.problem import Location, Problem, did_you_mean
-from opgen.signature import Call, Parameter, Signature
+from opgen.signature import Call, Parameter, Signature, is_optional
 from opgen.toolchains import build_code_objects
 
 Parsed = TypeVar("Parsed", Signature, Call)
@@ -498,6 +498,10 @@ def _are_parameters(operands: tuple[Operand, ...], signature: Signature, problem
             if name is not None and name not in known:
                 message = f"{what} '{name}' is no parameter of '{signature.name}'{did_you_mean(name, known)}"
                 problems.append(Problem(operand.location, message))
+        types = [signature.type_of(name) for name in (operand.name, operand.layout) if name is not None]
+        if len(set(map(is_optional, types))) > 1:
+            message = f"only one of '{operand.name}' and its layout '{operand.layout}' may be None; let both or neither"
+            problems.append(Problem(operand.location, message))
     return len(problems) == before
 
 

@@ -3,7 +3,15 @@
 import ast
 from dataclasses import dataclass
 
+OPTIONAL = " | None"
+"""How the type of an argument ends that may be None."""
+
 _SIGNATURE_FORM = "'name(parameter: type, ...) -> type'"
+
+
+def is_optional(type_text: str) -> bool:
+    """Whether an argument of a type may be None."""
+    return type_text.endswith(OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,10 @@ class Signature:
     def arguments(self) -> tuple[str, ...]:
         """The names of the parameters."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    def type_of(self, name: str) -> str:
+        """The type of the argument `name`; none where there is no such argument, as for `self`."""
+        return next((parameter.type for parameter in self.parameters if parameter.name == name), "")
 
     @staticmethod
     def parse(text: str) -> "Signature":

@@ -34,6 +34,13 @@ def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgum
     return InvalidArgument(op, f"{name} must be of type {expected}, not {type(value).__name__}")
 
 
+def both_or_neither(op: str, name: str, layout_name: str, storage: object, layout: object) -> None:
+    """Check that there is a layout where there is an optional storage, and nowhere else."""
+    if (storage is None) is not (layout is None):
+        given, lacking = (name, layout_name) if layout is None else (layout_name, name)
+        raise InvalidArgument(op, f"{given} is given without {lacking}; give both or neither")
+
+
 def integer(op: str, name: str, value: Any) -> int:
     """Return an integer as Python's int."""
     try:
@@ -99,9 +106,7 @@ def real(op: str, name: str, value: Any, expected: str = "a Python number") -> f
     return value if type(value) is float else float(number(op, name, value, expected))
 
 
-def objects(
-    op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str
-) -> tuple[Object, ...]:
+def objects(op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str) -> tuple[Object, ...]:
     """Return a sequence of objects of a class as a tuple."""
     if not isinstance(values, Iterable):
         raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}")

@@ -54,7 +54,9 @@ def no_repeats(op: str, layout: Layout) -> None:
 def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
     """Check that an op gives the dtype that it is given, so that its result fits where its operand was."""
     if binary.result not in (None, dtype):
-        raise InvalidArgument(op, f"it gives {binary.result.value}, which {dtype.value} has no room for; make a new tensor")
+        raise InvalidArgument(
+            op, f"it gives {binary.result.value}, which {dtype.value} has no room for; make a new tensor"
+        )
 
 
 def dim_in_range(op: str, layout: Layout, dim: int) -> None:

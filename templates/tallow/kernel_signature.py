@@ -100,7 +100,9 @@ def _parameter(op: str, text: str) -> Parameter:
         name = " ".join(sorted(words[:-1] if is_pointer else words))
         if name in _types() or (is_pointer and name == "void"):
             return Parameter(text, _types().get(name), is_pointer)
-    reason = f"signature: {shown(text)} is no parameter that tallow knows; write {_KNOWN}, or a pointer to one or to void"
+    reason = (
+        f"signature: {shown(text)} is no parameter that tallow knows; write {_KNOWN}, or a pointer to one or to void"
+    )
     raise InvalidArgument(op, f"{reason}, or leave the signature out and pack the parameters as one struct")
 
 

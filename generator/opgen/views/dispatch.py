@@ -8,6 +8,7 @@ from opgen.arguments import accepted, border
 from opgen.fields import Names
 from opgen.matrix import op_reason
 from opgen.model import Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
+from opgen.signature import Signature, is_optional
 from opgen.views.python import quoted
 
 
@@ -146,25 +147,30 @@ def _numbers(method: Method) -> list[str]:
     return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
 
 
-# An attribute of each of several.
-_EACH = "tuple([each.{} for each in {}])"
+def _attribute(signature: Signature, name: str, attribute: str, holder: str | None = None) -> str:
+    """The attribute of a storage or a layout: None where that is None, and all of them where there are several."""
+    kind, holder = signature.type_of(name), holder or name
+    if kind.startswith("tuple"):
+        return f"tuple([each.{attribute} for each in {holder}])"
+    return f"None if {holder} is None else {holder}.{attribute}" if is_optional(kind) else f"{holder}.{attribute}"
 
 
 def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
-    inners = [_inner(name) for name in stored]
+    signature = method.signature
     several = [operand.name for operand in method.operands if _is_several(method, operand)]
-    types = {parameter.name: parameter.type for parameter in method.signature.parameters}
+    optional = [name for name in stored if _is_optional(method, name)]
+    operands = [*stored, *several]
+    inners = [_inner(name) for name in operands]
     numbers = _numbers(method)
-    numbered = {"Layout": "{}.number", "tuple[Layout, ...]": _EACH.format("number", "{}")}
     values = [
-        numbered.get(type_text, "{}").format(name)
-        for name, type_text in types.items()
-        if name not in numbers and name not in stored and name not in several
+        _attribute(signature, item.name, "number") if "Layout" in item.type else item.name
+        for item in signature.parameters
+        if item.name not in (*numbers, *operands)
     ]
-    kinds = [f"{inner}.kind" for inner in inners] + [_EACH.format("kind", _inner(name)) for name in several]
+    kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(operands, inners, strict=True)]
     # What is written may be read through another operand.
-    shared = [f"{inner} is inner" for inner in inners[1:]] if method.signature.returns == "None" else []
+    shared = [f"{inner} is inner" for inner in inners[1 : len(stored)]] if signature.returns == "None" else []
     any_order = any(
         call.any_order
         for lowered in spec.lowerings.values()
@@ -173,15 +179,24 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
         for call in lowering.calls
         if name == method.name
     )
-    found = [f"{name}.inner" for name in stored] + [_EACH.format("inner", name) for name in several]
-    alike = [f"{inner}.device is inner.device" for inner in inners[1:]]
-    alike += [f"all(each.device is inner.device for each in {_inner(name)})" for name in several]
+    given = [inner for name, inner in zip(stored, inners, strict=False) if name not in optional]
+    if optional:
+        given.append(f"*[each for each in {_tuple(map(_inner, optional))} if each is not None]")
     return PlanView(
-        storages=f"{', '.join([*inners, *map(_inner, several)])} = {', '.join(found)}",
+        storages=f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in operands)}",
         key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
-        condition=" and ".join(["plan is not None", *alike]),
-        call=f"plan({', '.join([*inners, *(f'*{_inner(name)}' for name in several), *numbers])})",
+        condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in operands[1:])]),
+        call=f"plan({', '.join([*given, *(f'*{_inner(name)}' for name in several), *numbers])})",
     )
+
+
+def _is_near(signature: Signature, name: str) -> str:
+    """The condition that an operand is on the device of the first one."""
+    kind, inner = signature.type_of(name), _inner(name)
+    if kind.startswith("tuple"):
+        return f"all(each.device is inner.device for each in {inner})"
+    near = f"{inner}.device is inner.device"
+    return f"({inner} is None or {near})" if is_optional(kind) else near
 
 
 def device_method(spec: Spec, method: Method) -> MethodView:
@@ -217,7 +232,7 @@ def _method(
     is_storage = suffix == "Storage"
     own = _own if is_storage else str
     parameters = ["self", *(f"{p.name}: {own(accepted(p.type))}" for p in signature.parameters)]
-    results = {"None": "nothing", "Storage": "storage", "Device": "device"}
+    results = {"None": "nothing", "Storage": "storage", "tuple[Storage, ...]": "storages", "Device": "device"}
     if custom_class(method) is not None:
         results = {"None": "changed", "tuple[Storage, Shape]": "applied"}
     return MethodView(
@@ -264,7 +279,12 @@ def _label(method: Method) -> str:
 
 def _is_several(method: Method, operand: Operand) -> bool:
     """Whether an operand is any number of storages."""
-    return any(p.name == operand.name and p.type.startswith("tuple") for p in method.signature.parameters)
+    return method.signature.type_of(operand.name).startswith("tuple")
+
+
+def _is_optional(method: Method, name: str) -> bool:
+    """Whether an operand may be None."""
+    return is_optional(method.signature.type_of(name))
 
 
 def _inner(name: str) -> str:
@@ -293,7 +313,12 @@ def _borders(method: Method, label: str) -> Iterable[str]:
             yield f"{name} = Shape({name})"
         elif made.kind is not None:
             error = f"argument.wrong_type({arguments}, {quoted(made.kind)})"
-            yield f"if not isinstance({name}, {kind}): raise {error}"
+            given = f"{name} is not None and " if made.is_optional else ""
+            yield f"if {given}not isinstance({name}, {kind}): raise {error}"
+    for operand in method.operands:
+        if operand.layout is not None and _is_optional(method, operand.name):
+            names = ", ".join(map(quoted, (operand.name, operand.layout)))
+            yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
 
 
 def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
@@ -303,21 +328,24 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
     for operand in method.operands:
         texts = operand.dtypes.texts
+        given = f"if {operand.name} is not None: " if _is_optional(method, operand.name) else ""
         if texts == ("op",):
             if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
-                yield f"require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
+                yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
         elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
-            yield f"require_dtype({', '.join(arguments)})"
+            yield f"{given}require_dtype({', '.join(arguments)})"
     for item in method.checks:
         yield f"check.{item.call.name}({', '.join([label, *item.call.arguments])})"
     for operand in method.operands:
         if operand.layout is not None and spread[operand.name]:
             yield f"check.several_layouts({label}, {operand.name}, {operand.layout})"
         elif operand.layout is not None:
-            yield f"{operand.layout}.check({label}, {operand.name}.inner.length)"
+            name, layout = operand.name, operand.layout
+            given = f"if {name} is not None and {layout} is not None: " if _is_optional(method, name) else ""
+            yield f"{given}{layout}.check({label}, {name}.inner.length)"
 
 
 def call_arguments(method: Method, backend: str = "{}") -> list[str]:
@@ -331,7 +359,8 @@ def call_arguments(method: Method, backend: str = "{}") -> list[str]:
         if _is_several(method, operand):
             continue
         inner = _inner(operand.name)
-        arguments.append(inner if operand.layout is None else f"{backend}.Operand({inner}, {operand.layout})")
+        made = ".optional" if _is_optional(method, operand.name) else ""
+        arguments.append(inner if operand.layout is None else f"{backend}.Operand{made}({inner}, {operand.layout})")
     if not method.operands:
         arguments.append("inner")
     # The dtype that a functor is given is that of its result, whatever its other arguments are.
@@ -398,7 +427,8 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
     ]
     uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
     name = f"{backend.class_prefix}{suffix}"
-    patterns = [f"{name}() as {_inner(operand)}" if uses_inner else f"{name}()" for operand in stored]
+    classes = {n: f"({name}() | None)" if _is_optional(method, n) else f"{name}()" for n in stored}
+    patterns = [f"{made} as {_inner(operand)}" if uses_inner else made for operand, made in classes.items()]
     return Branch(
         backend=backend.name,
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .driver import Driver
     from .stream import CudaStream
 
-_ADVICE: Final = "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
+_ADVICE: Final = (
+    "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
+)
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}

@@ -16,6 +16,7 @@ cuda: Final[Any] = _binding
 
 _INSTALL: Final = "install NVIDIA's driver, 570 or later, and check that nvidia-smi lists a GPU"
 
+
 def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
     """Turn cuda-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
 

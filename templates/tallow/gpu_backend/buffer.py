@@ -227,9 +227,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
             self._allocation.close()
         self._allocation = None
 
-    def copy_from_host(
-        self, source: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True
-    ) -> Any:
+    def copy_from_host(self, source: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True) -> Any:
         """Copy all bytes of a C-contiguous buffer, NumPy array or `HostBuffer` to `offset`.
 
         Returns when they are there. With `wait=False` the copy is enqueued and the event behind it returned; until that
@@ -242,9 +240,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         target = self.address + offset
         return self._exchange(operation, target, host, host, Direction.TO_DEVICE, stream, wait)
 
-    def copy_to_host(
-        self, destination: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True
-    ) -> Any:
+    def copy_to_host(self, destination: Any, *, offset: int = 0, stream: Queue | None = None, wait: bool = True) -> Any:
         """Fill a writable C-contiguous buffer, NumPy array or `HostBuffer` with what is at `offset`.
 
         Returns when it is full. With `wait=False` the copy is enqueued and the event behind it returned; until that has

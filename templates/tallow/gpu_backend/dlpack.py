@@ -89,7 +89,9 @@ def export(storage: GpuStorage, layout: Layout, stream: int | None, copy: bool) 
         storage, layout = fresh(Operand(storage, layout)), Layout.contiguous(layout.shape)
     facts = storage.dtype.dlpack
     if facts is None:
-        raise UnsupportedDType("dlpack", storage.dtype, storage.device.backend, "DLPack has no such type; convert with to_dtype first")
+        raise UnsupportedDType(
+            "dlpack", storage.dtype, storage.device.backend, "DLPack has no such type; convert with to_dtype first"
+        )
     driver = storage.device.driver
     if stream != -1:
         driver.let_wait(stream or 0)

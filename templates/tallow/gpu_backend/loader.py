@@ -230,9 +230,7 @@ class Loader(ABC, Generic[Device, Queue]):
                 counts[slot.stream] += slot.nbytes
         return counts
 
-    def _stage(
-        self, chunks: list[list[_Piece]], streams: Sequence[int], tell: Callable[[int], object] | None
-    ) -> None:
+    def _stage(self, chunks: list[list[_Piece]], streams: Sequence[int], tell: Callable[[int], object] | None) -> None:
         """Read all chunks, and enqueue their copies in the streams in turn."""
         left = deque((chunk, streams[number % len(streams)]) for number, chunk in enumerate(chunks))
         if len(chunks) < 2:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ..backend import Repetition, kind_of
 from ..dtype import DType
@@ -27,6 +27,9 @@ from .variable import Address, Number, PackedArguments, Parameter, Variable
 if TYPE_CHECKING:
     from .device import GpuDevice
 
+Result: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | None
+"""What a function of `ops` makes."""
+
 _VARIABLE_BYTES: Final = 8
 
 
@@ -38,7 +41,7 @@ class FirstPlan:
         self._key = key
         self._call = call
 
-    def __call__(self, *given: Any) -> GpuStorage | None:
+    def __call__(self, *given: Any) -> Result:
         recorder = Recorder(self._device)
         parts = [_Recorded(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
         result = self._call.made_of(parts, map(recorder.stand_in, given))
@@ -194,34 +197,24 @@ class Recorder:
             values.append(self.constant(bytes(packed[end:])))
         return f"{self.constant(_packer('=' + ''.join(parts)))}({', '.join(values)})"
 
-    def real(self, result: GpuStorage | None) -> GpuStorage | None:
+    def real(self, result: Result) -> Result:
         """The result of the call that was recorded."""
         if result is None:
             return None
+        return tuple(map(self._real, result)) if isinstance(result, tuple) else self._real(result)
+
+    def _real(self, result: GpuStorage) -> GpuStorage:
         memory = result.memory
         if isinstance(memory, _Memory):
             memory = memory.real
         return self._device.storage_class(self._device, result.dtype, result.length, memory)
 
-    def plan(self, result: GpuStorage | None, call: Repetition) -> Callable[..., GpuStorage | None] | None:
+    def plan(self, result: Result, call: Repetition) -> Callable[..., Result] | None:
         """A function that does all this again; None where it would not be the same. It may leave it to the `call`."""
-        if result is not None:
-            name = getattr(result.memory, "name", "")
-            if name not in self._allocated:
-                self.changed()
-            self._names |= {
-                "new": object.__new__,
-                "Storage": self._device.storage_class,
-                "device": self._device,
-                "dtype": result.dtype,
-                "length": result.length,
-                "kind": kind_of(result.dtype, result.length),
-            }
-            self.note("result = new(Storage)")
-            for field in ("device", "dtype", "length", "kind"):
-                self.note(f"result.{field} = {field}")
-            self.note(f"result.memory = {name}_memory")
-            self.note("return result")
+        if isinstance(result, tuple):
+            self.note(f"return {', '.join(map(self._made, result))},")
+        elif result is not None:
+            self.note(f"return {self._made(result)}")
         elif self._is_foreign:
             self._leave_shared_memory_to(call)
         self._is_done = True
@@ -229,6 +222,25 @@ class Recorder:
             return None
         body = "".join(f"\n    {line}" for line in (*self._first, *self._lines) or ("pass",))
         return FunctionType(_code(f"def run({', '.join(self._parameters)}):{body}"), self._names)
+
+    def _made(self, result: GpuStorage) -> str:
+        """The name of a result, which each run makes."""
+        memory = getattr(result.memory, "name", "")
+        if memory not in self._allocated:
+            self.changed()
+        fields = {
+            "device": self._device,
+            "dtype": result.dtype,
+            "length": result.length,
+            "kind": kind_of(result.dtype, result.length),
+        }
+        name = self.new_name("r")
+        self._names |= {"new": object.__new__, "Storage": self._device.storage_class}
+        self.note(f"{name} = new(Storage)")
+        for field, value in fields.items():
+            self.note(f"{name}.{field} = {self.constant(value)}")
+        self.note(f"{name}.memory = {memory}_memory")
+        return name
 
     def _leave_shared_memory_to(self, call: Repetition) -> None:
         """Have a run ask whether operands share memory, where that is not known of memory of other libraries."""

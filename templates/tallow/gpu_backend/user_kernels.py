@@ -138,7 +138,18 @@ class GpuKernel(Kernel):
     """A kernel on a GPU: see `Kernel`."""
 
     __slots__ = (
-        *("_call", "_conversions", "_count", "_declared", "_driver", "_extra", "_free", "_function", "_launcher", "_limits"),
+        *(
+            "_call",
+            "_conversions",
+            "_count",
+            "_declared",
+            "_driver",
+            "_extra",
+            "_free",
+            "_function",
+            "_launcher",
+            "_limits",
+        ),
         *("_most_blocks", "_most_shared", "_most_threads", "_offsets", "_op", "_pack", "_packer", "_storage_class"),
         "_stream",
     )
@@ -250,7 +261,9 @@ class GpuKernel(Kernel):
                 lines.append(_CONVERT_FLOAT.format(place=place))
             elif convert is not None:
                 lines.append(_CONVERT.format(place=place))
-        exec(_PACK.format(arguments="".join(f"a{place}, " for place in range(self._count)), lines="".join(lines)), names)
+        exec(
+            _PACK.format(arguments="".join(f"a{place}, " for place in range(self._count)), lines="".join(lines)), names
+        )
         packing: Callable[[Any, Any], None] = names["pack"]
         return packing
 
@@ -295,7 +308,9 @@ class GpuKernel(Kernel):
                 raise DeviceMismatch(op, (self.device, Device(storage.device).label))
             dtype: DType = storage.dtype
             if dtype is not own and not parameter.points_to(dtype):
-                raise InvalidArgument(op, f"{name} points to {parameter.takes}, not {dtype.value}; convert with to_dtype first")
+                raise InvalidArgument(
+                    op, f"{name} points to {parameter.takes}, not {dtype.value}; convert with to_dtype first"
+                )
             start: int = storage.memory.address
             return start + offset * dtype.itemsize
 
@@ -307,7 +322,9 @@ class GpuKernel(Kernel):
                 reason = f"the struct must be bytes, not {shown(value)}; a kernel of other parameters needs a signature"
                 raise InvalidArgument(self._op, reason)
             if len(value) > size or (is_exact and len(value) != size):
-                raise InvalidArgument(self._op, f"the struct has {'' if is_exact else 'at most '}{size} bytes, not {len(value)}")
+                raise InvalidArgument(
+                    self._op, f"the struct has {'' if is_exact else 'at most '}{size} bytes, not {len(value)}"
+                )
             return bytes(value)
 
         return packed

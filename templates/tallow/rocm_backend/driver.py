@@ -16,6 +16,7 @@ from .hip import runtime_version as hip_runtime_version
 
 Module: TypeAlias = HipModule
 
+
 def device_count() -> int:
     """How many devices there are; 0 where the runtime or devices are missing."""
     try:

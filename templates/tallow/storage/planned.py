@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar
 
 from ..backend import BackendDevice, BackendStorage
@@ -28,11 +28,19 @@ class PlannedCalls:
         storage.inner = inner
         return storage
 
+    def _new_each(self, inners: Iterable[Any]) -> tuple[Self, ...]:
+        return tuple(map(self._new, inners))
+
     def _planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
     ) -> Self:
         """What a function of a backend makes: see `BackendDevice.planned`."""
         return self._new(self._plan(key, function, arguments, options))
+
+    def _planned_each(
+        self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Self, ...]:
+        return self._new_each(self._plan(key, function, arguments, options))
 
     def _attempt_planned(
         self, key: Key, function: Callable[P, BackendStorage | None], *arguments: P.args, **options: P.kwargs
@@ -40,9 +48,7 @@ class PlannedCalls:
         inner = self._plan(key, function, arguments, options)
         return None if inner is None else self._new(inner)
 
-    def _change_planned(
-        self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs
-    ) -> None:
+    def _change_planned(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
         self._plan(key, function, arguments, options)
 
     def _plan(
@@ -50,4 +56,3 @@ class PlannedCalls:
     ) -> Result:
         device: BackendDevice = self.inner.device
         return device.planned(key, self.numbers.get(key[0], 0), function, arguments, options)
-

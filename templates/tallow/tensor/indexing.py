@@ -242,7 +242,9 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
     is_array = isinstance(item, np.ndarray) and item.ndim > 0
     if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
         reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
-        raise InvalidArgument("index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_")
+        raise InvalidArgument(
+            "index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_"
+        )
     position = integer("index", "an index", item)
     if not -size <= position < size:
         raise InvalidIndex("index", position, size)

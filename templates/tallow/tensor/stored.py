@@ -93,7 +93,9 @@ class StoredTensor:
 
     def _part(self, layout: Layout) -> Part:
         begin = self._begin + layout.start_offset * self.dtype.itemsize
-        return Part(self.dtype, layout.elem_count, lambda target, offset: self._content.read_into(target, begin + offset))
+        return Part(
+            self.dtype, layout.elem_count, lambda target, offset: self._content.read_into(target, begin + offset)
+        )
 
     def __repr__(self) -> str:
         return f"<StoredTensor of shape {tuple(self.shape)}, {self.dtype.value}>"

@@ -106,9 +106,7 @@ _READ_BYTES = 1 << 26
 
 
 @tells_lack_of_memory
-def load(
-    device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None
-) -> list[CpuStorage]:
+def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
     """Storages of parts, which are read to their place."""
     storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]
     done = 0

@@ -200,7 +200,11 @@ def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, align
     while 2 * width <= alignment and all(size * itemsize % (2 * width) == 0 for size in (*widths, *offsets, row)):
         width *= 2
     together = width // itemsize
-    widths, offsets, row = tuple(size // together for size in widths), tuple(o // together for o in offsets), row // together
+    widths, offsets, row = (
+        tuple(size // together for size in widths),
+        tuple(o // together for o in offsets),
+        row // together,
+    )
     counts = tuple(rows * size for size in widths)
     blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
     first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))

@@ -21,6 +21,11 @@ class Operand(NamedTuple):
     layout: Layout
 
     @classmethod
+    def optional(cls, storage: GpuStorage | None, layout: Layout | None) -> Operand | None:
+        """That of a storage and its layout; None where there is none."""
+        return None if storage is None or layout is None else cls(storage, layout)
+
+    @classmethod
     def each(cls, storages: Sequence[Any], layouts: Sequence[Layout]) -> list[Operand]:
         """Those of the dispatch's storages, all of which are this backend's."""
         return [cls(storage.inner, layout) for storage, layout in zip(storages, layouts, strict=True)]

@@ -216,7 +216,9 @@ class HipBackend:
         require_device(operation, self.device, x, *factors)
         for factor in factors:
             if factor.shape != x.shape[-1:] or not x.shape:
-                raise ShapeMismatch(operation, (x.shape, factor.shape), "weight and bias have one number for each column")
+                raise ShapeMismatch(
+                    operation, (x.shape, factor.shape), "weight and bias have one number for each column"
+                )
         epsilon = real(operation, "eps", eps)
         rows = x.to_tensor()
         centered = rows.sub(rows.mean(-1, keepdim=True))
@@ -234,10 +236,7 @@ class HipBackend:
         operation = "HipBackend.mlp_swiglu"
         require_device(operation, self.device, x, gate, up, down)
         shapes = x.shape, gate.shape, up.shape, down.shape
-        if not (
-            all(len(shape) == 2 for shape in shapes)
-            and gate.shape == up.shape == (down.shape[1], x.shape[1])
-        ):
+        if not (all(len(shape) == 2 for shape in shapes) and gate.shape == up.shape == (down.shape[1], x.shape[1])):
             raise ShapeMismatch(operation, shapes, "give (rows, cols), twice (inner, cols), and (cols out, inner)")
         rows = x.to_tensor()
         inner = rows.matmul(gate.to_tensor().t()).silu().mul(rows.matmul(up.to_tensor().t()))

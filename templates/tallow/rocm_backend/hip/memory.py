@@ -86,7 +86,9 @@ class HipBuffer(DeviceBuffer[HipDevice, HipStream]):
         if -size < distance < source_size and not take_turns:
             raise InvalidArgument(operation, "rows here and there overlap; copy through a third buffer")
         region = target, pitch, origin, source_pitch, width, height
-        copied = self._queue(operation, stream).call(hip.hipMemcpy2DAsync, *region, hip.hipMemcpyKind.hipMemcpyDeviceToDevice)
+        copied = self._queue(operation, stream).call(
+            hip.hipMemcpy2DAsync, *region, hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+        )
         check("hipMemcpy2DAsync", copied, f"{height} rows of {width} bytes within {self.device.label}")
 
 

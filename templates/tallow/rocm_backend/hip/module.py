@@ -124,9 +124,7 @@ class HipKernel:
             if status:
                 raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
         else:
-            (status,) = _launch(
-                self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA
-            )
+            (status,) = _launch(self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA)
             if status:
                 self._launch_again(stream, status, grid, block, shared_memory, (arguments,))
 
@@ -166,9 +164,7 @@ class HipKernel:
         if status:
             raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
 
-    def _launch_activated(
-        self, stream: HipStream, grid: Dim3, block: Dim3, shared_memory: int, parameters: Any
-    ) -> Any:
+    def _launch_activated(self, stream: HipStream, grid: Dim3, block: Dim3, shared_memory: int, parameters: Any) -> Any:
         with stream.device.activated():
             return _launch(self._function, *grid, *block, shared_memory, stream.handle, parameters, _NO_EXTRA)[0]
 

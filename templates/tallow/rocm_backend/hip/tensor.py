@@ -101,7 +101,9 @@ class DeviceTensor:
 
         inner = tensor.storage.inner if isinstance(tensor, Tensor) else None
         if not (isinstance(inner, RocmStorage) and inner.dtype is DType.F32 and tensor.is_contiguous):
-            reason = "it shares the elements of a contiguous Tensor of f32 on rocm alone; use to(), to_dtype() or copy()"
+            reason = (
+                "it shares the elements of a contiguous Tensor of f32 on rocm alone; use to(), to_dtype() or copy()"
+            )
             raise InvalidArgument("DeviceTensor.from_tensor", reason)
         return cls._sharing(inner.device, inner.memory, tensor.layout.start_offset * _ITEMSIZE, tensor.shape)
 
@@ -195,7 +197,9 @@ def require_device(operation: str, device: HipDevice, *tensors: DeviceTensor) ->
     """Raise `InvalidArgument` for what is no `DeviceTensor`, `DeviceMismatch` for one of another device."""
     for tensor in tensors:
         if not isinstance(tensor, DeviceTensor):
-            raise InvalidArgument(operation, f"{shown(tensor)} is no DeviceTensor; make one with from_tensor or from_host")
+            raise InvalidArgument(
+                operation, f"{shown(tensor)} is no DeviceTensor; make one with from_tensor or from_host"
+            )
         if tensor.device != device:
             raise DeviceMismatch(operation, (device.label, tensor.device.label))
 
@@ -216,7 +220,9 @@ def _nbytes(shape: Shape) -> int:
 def _float32(operation: str, name: str, source: Array) -> Array:
     given = array(operation, name, source)
     if given.dtype != np.float32 or not given.dtype.isnative:
-        raise InvalidArgument(operation, f"{name} must have dtype float32, not {given.dtype}; use astype(numpy.float32)")
+        raise InvalidArgument(
+            operation, f"{name} must have dtype float32, not {given.dtype}; use astype(numpy.float32)"
+        )
     return np.ascontiguousarray(given).reshape(given.shape)
 
 
