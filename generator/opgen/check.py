@@ -57,7 +57,8 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) ->
                 continue
             known = list(spec.functors) if axis == "op" else [*elements, *(spec.groups if len(texts) == 1 else ())]
             for text in texts:
-                if text not in known:
+                # A number is one of how many, such as packs.
+                if text not in known and not (axis != "op" and text.isdecimal()):
                     message = f"kernel '{kernel.name}' ranges over unknown '{text}'{did_you_mean(text, known)}"
                     problems.append(Problem(place, message))
 

@@ -91,6 +91,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.upsample_nearest2d(image, 4, 4)
         case "upsample_bilinear2d":
             return x.upsample_bilinear2d(image, 4, 4, False, None, None)
+        case "softmax" | "log_softmax":
+            return getattr(x, cell.method)(layout(2, 2), 1)
         case "gather":
             return x.gather(vector, make("u32", 4), vector, 0)
         case "index_select":

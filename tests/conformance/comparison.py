@@ -19,6 +19,8 @@ ULPS = {
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
     **dict.fromkeys(["log1p", "expm1", "rsqrt", "softplus", "mish", "hardswish", "pow", "atan2"], FUNCTION),
     "leaky_relu": ROUNDED,
+    # A product may have half the unit of its factor.
+    **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),
 }
 # Beyond this sin and cos only have to be finite and in [-1, 1].
 LARGEST_ANGLE = 1e5

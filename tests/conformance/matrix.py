@@ -28,6 +28,8 @@ FLOAT_METHODS = (
     *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
+# Of these f8e4m3 has too few numbers, and no infinity.
+WIDE_METHODS = ("softmax", "log_softmax")
 
 Key = tuple[str, str | None, str | None]
 
@@ -48,4 +50,4 @@ def needs_float(method: str, op: str | None) -> bool:
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in FLOAT_METHODS or op == "mean"
+    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op == "mean"

@@ -8,9 +8,10 @@ from .assignment import AssignmentMethods
 from .custom import CustomMethods
 from .linear import LinearMethods
 from .network import NetworkMethods
+from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, LinearMethods, NetworkMethods, CustomMethods):
+class Tensor(AssignmentMethods, LinearMethods, NetworkMethods, NetworkOpMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:

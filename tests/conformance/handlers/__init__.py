@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench
-from . import convolution, custom, device, elementwise, indexing, lifecycle, movement, reduction, sampling
+from . import convolution, custom, device, elementwise, indexing, lifecycle, movement, network, reduction, sampling
 
 HANDLERS: dict[str, Callable[[Bench], None]] = {
     **lifecycle.HANDLERS,
@@ -13,6 +13,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **reduction.HANDLERS,
     **indexing.HANDLERS,
     **convolution.HANDLERS,
+    **network.HANDLERS,
     **sampling.HANDLERS,
     **movement.HANDLERS,
     **custom.HANDLERS,

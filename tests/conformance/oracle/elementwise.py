@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from . import functions
-from .formats import EXTENDED, INTEGERS, Array, decode, from_number, wrap
+from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wrap
 
 _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -57,7 +57,7 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
 BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
-BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2")
+BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "silu_mul", "gelu_mul")
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
 CMP_OPS = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -90,6 +90,9 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "pow": np.power,
             "fmod": np.fmod,
             "atan2": np.arctan2,
+            # The function of x is a number of the compute dtype before it is multiplied.
+            "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
+            "gelu_mul": lambda x, y: round_values(compute_name(name), functions.gelu(x)) * y,
         }
         return np.asarray(operations[op](left, right))
 

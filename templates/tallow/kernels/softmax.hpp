@@ -1,0 +1,213 @@
+// Softmax, and its logarithm. The highest number of a row is subtracted first; a row of -inf gives NaN.
+#pragma once
+
+#include "rows.hpp"
+
+namespace tallow {
+
+// e**x of numbers that are not above 0, as exact as an element of type T shows.
+template <typename T> TALLOW_INLINE compute_type<T> row_exponential(compute_type<T> x) {
+    if constexpr (sizeof(T) == 2)
+        return rough_exp2(x * 1.44269504f);
+    else
+        return exp(x);
+}
+
+// What is known of a row, or of a part of it: its highest number, and the sum of e**(element - highest). Finished, the
+// second is what a result is made with: the reciprocal of the sum, or its logarithm.
+template <typename T> struct Exponentials {
+    using Value = compute_type<T>;
+    Value highest;
+    Value sum;
+
+    static TALLOW_INLINE Exponentials none() {
+        return {-infinity(Value{}), Value{0}};
+    }
+    // What is subtracted where all numbers so far may be -inf.
+    static TALLOW_INLINE Value pivot(Value highest) {
+        return highest == -infinity(Value{}) ? Value{0} : highest;
+    }
+    // The sum as one of e**(element - pivot).
+    TALLOW_INLINE Value scaled(Value pivot) const {
+        return sum * row_exponential<T>(highest - pivot);
+    }
+    TALLOW_INLINE void add(const Exponentials& other) {
+        const Value most = JoinHighest::combine(highest, other.highest);
+        *this = {most, scaled(pivot(most)) + other.scaled(pivot(most))};
+    }
+    TALLOW_INLINE void add(Value x) {
+        const Value most = JoinHighest::combine(highest, x);
+        *this = {most, scaled(pivot(most)) + row_exponential<T>(x - pivot(most))};
+    }
+    // What the threads of a team know together.
+    TALLOW_INLINE Exponentials of_team(uint32_t team) const {
+        const Value most = team_highest(highest, team);
+        return {most, team_sum(scaled(pivot(most)), team)};
+    }
+    TALLOW_INLINE Exponentials finished(bool is_log) const {
+        return {highest, is_log ? log(sum) : Value{1} / sum};
+    }
+    TALLOW_INLINE Value result(Value x, bool is_log) const {
+        return is_log ? (x - highest) - sum : row_exponential<T>(x - highest) * sum;
+    }
+};
+
+template <typename T> TALLOW_INLINE T no_number() {
+    return convert<T>(-infinity(compute_type<T>{}));
+}
+
+// Rows that a team holds in registers, each read once.
+template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void softmax_held(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const uint32_t team = arguments.team;
+    visit_rows(arguments, [&](uint32_t number, uint64_t first) {
+        const Row<T> row(pointer_to<const T>(arguments.source) + first, number < arguments.rows ? arguments.length : 0);
+        const HeldRow<T, Packs> held(row, place_in_team(team), team, no_number<T>());
+        const Value highest = team_highest(
+            held.template fold<JoinHighest>(-infinity(Value{}), [](Value x, Value y) { return y > x ? y : x; }), team);
+        const Value sum =
+            team_sum(held.template fold<JoinSums>(
+                         Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }),
+                     team);
+        const bool is_log = arguments.is_log != 0;
+        const Exponentials<T> known = Exponentials<T>{highest, sum}.finished(is_log);
+        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
+                   [=](Value x) { return known.result(x, is_log); });
+    });
+}
+
+// What the thread knows of packs [begin, end) of a row, of which it takes every block_size-th: several at once.
+template <typename T>
+TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t begin, uint32_t end) {
+    using Known = Exponentials<T>;
+    using Value = compute_type<T>;
+    Known known = Known::none();
+    for (uint32_t k = begin + thread_index(); k < end; k += reduce_in_flight * block_size) {
+        Registers<access_bytes> loaded[reduce_in_flight];
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p) {
+            // What is behind the end is read again, and counts for nothing.
+            const uint32_t wanted = k + p * block_size;
+            loaded[p] = row.load(row.place(wanted < end ? wanted : k), no_number<T>());
+        }
+        Value highest = known.highest;
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p)
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                highest = JoinHighest::combine(highest, to_compute(take_element<T>(loaded[p], i)));
+        const Value pivot = Known::pivot(highest);
+        Value sum = known.scaled(pivot);
+#pragma unroll
+        for (uint32_t p = 0; p < reduce_in_flight; ++p) {
+            Value part = 0;
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                part += row_exponential<T>(to_compute(take_element<T>(loaded[p], i)) - pivot);
+            sum += k + p * block_size < end ? part : Value{0};
+        }
+        known = {highest, sum};
+    }
+    return known;
+}
+
+// Long rows, a block for each part. A first kernel tells the second one what is known of each; with one part a row, the
+// second one finds out itself.
+template <typename T, typename Arguments> TALLOW_INLINE void softmax_measure(const Arguments& arguments) {
+    using Known = Exponentials<T>;
+    visit_parts<T>(arguments, [&](uint32_t part, uint32_t, const Row<T>& row, uint32_t begin, uint32_t end) {
+        const Known known = measure_exponentials(row, begin, end).of_team(block_size);
+        if (thread_index() == 0)
+            pointer_to<Known>(arguments.parts)[part] = known;
+    });
+}
+template <typename T, typename Arguments> TALLOW_INLINE void softmax_long(const Arguments& arguments) {
+    using Known = Exponentials<T>;
+    visit_parts<T>(arguments, [&](uint32_t, uint32_t number, const Row<T>& row, uint32_t begin, uint32_t end) {
+        Known known = Known::none();
+        if (arguments.splits == 1) {
+            known = measure_exponentials(row, begin, end);
+        } else {
+            const Known* const parts = pointer_to<const Known>(arguments.parts) + number * arguments.splits;
+            for (uint32_t i = thread_index(); i < arguments.splits; i += block_size)
+                known.add(parts[i]);
+        }
+        const bool is_log = arguments.is_log != 0;
+        known = known.of_team(block_size).finished(is_log);
+        T* const result = pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length;
+        for (uint32_t k = begin + thread_index(); k < end; k += block_size) {
+            const uint32_t place = row.place(k);
+            const Registers<access_bytes> loaded = row.load(place, no_number<T>());
+            Registers<access_bytes> made{};
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                put_element(made, i, convert<T>(known.result(to_compute(take_element<T>(loaded, i)), is_log)));
+            row.store(result, place, made);
+        }
+    });
+}
+
+// Along a dim that is not the innermost one, of a contiguous tensor: threads across the `inner` elements that are side
+// by side, each with a pack of them, and the block's other threads share out the rows.
+template <typename T, typename Arguments> TALLOW_INLINE void softmax_columns(const Arguments& arguments) {
+    using Known = Exponentials<T>;
+    constexpr uint32_t length = column_pack<T>;
+    __shared__ Known shared[length][block_size];
+    const uint32_t team = arguments.team;
+    const uint32_t together = teams_in(block_size, team);
+    const uint32_t down = teams_in(thread_index(), team);
+    for (uint32_t block = block_index(); block < (arguments.packs + team - 1) / team; block += grid_blocks()) {
+        const uint32_t pack = block * team + place_in_team(team);
+        const uint32_t outer = pack / arguments.packs_per_row;
+        const uint32_t column = (pack - outer * arguments.packs_per_row) * length;
+        const uint32_t left = pack < arguments.packs ? arguments.inner - column : 0;
+        const uint64_t first = uint64_t{outer} * arguments.length * arguments.inner + column;
+        const T* const source = pointer_to<const T>(arguments.source) + first;
+        T* const result = pointer_to<T>(arguments.result) + first;
+        const bool whole = left >= length && arguments.inner % length == 0 && is_aligned<length>(source);
+        const auto load = [&](uint32_t row) {
+            const T* const elements = source + uint64_t{row} * arguments.inner;
+            if (whole)
+                return load_whole<length>(elements);
+            return load_guarded<length>(elements, 0, left);
+        };
+        Known known[length];
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            known[i] = Known::none();
+        for (uint32_t row = down; row < arguments.length; row += together) {
+            const Pack<T, length> loaded = load(row);
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                known[i].add(to_compute(loaded.values[i]));
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            shared[i][thread_index()] = known[i];
+        synchronize_block();
+        for (uint32_t half = together / 2; half > 0; half /= 2) {
+            if (down < half)
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    shared[i][thread_index()].add(shared[i][thread_index() + half * team]);
+            synchronize_block();
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i)
+            known[i] = shared[i][place_in_team(team)].finished(arguments.is_log != 0);
+        for (uint32_t row = down; row < arguments.length; row += together) {
+            Pack<T, length> made = load(row);
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                made.values[i] = convert<T>(known[i].result(to_compute(made.values[i]), arguments.is_log != 0));
+            T* const elements = result + uint64_t{row} * arguments.inner;
+            if (whole && is_aligned<length>(elements))
+                store_whole(elements, made);
+            else
+                store_guarded(elements, 0, left, made);
+        }
+        synchronize_block();
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,71 @@
+"""What the layers of networks compute: softmax, norms, rotations and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..bench import Bench
+from ..comparison import assert_close, tolerance
+from ..layouts import Case, Operand
+from ..oracle import network as oracle
+from ..oracle.formats import EXTENDED, Array, encode
+
+# Shapes of rows around the widths of accesses, of waves and of what a block holds; some of them lie in other ways.
+ROWS = (
+    *(Case((3, length)) for length in (1, 2, 7, 8, 15, 16, 17, 63, 64, 65, 128, 129, 257, 1000, 1024, 1025)),
+    *(Case((2, length)) for length in (2047, 2048, 4096, 4100)),
+    *(Case((70, length)) for length in (1, 5, 64)),
+    *(Case((3, 65), placement) for placement in ("offset", "transposed", "broadcast rows", "broadcast columns")),
+    *(Case((3, 68), placement) for placement in ("offset", "narrowed rows", "narrowed columns", "sliding")),
+    Case((4, 3, 40), "rolled"),
+    Case((2, 3, 2, 3, 24), "narrowed rows"),
+    Case((2, 2, 3, 33), "broadcast middle"),
+    Case((9,)),
+    Case((0, 5)),
+    Case((5, 0)),
+)
+# Rows that no block holds, and so few of them that several blocks share one.
+LONG_ROWS = (Case((2, 16384 + 8)), Case((3, 20001), "offset"), Case((1, 100_003)))
+
+
+def draw_rows(bench: Bench, case: Case) -> Operand:
+    """Numbers whose exponentials differ, but not so much that all but one vanish."""
+    numbers = bench.generator.normal(0, 3, case.shape)
+    return bench.place(encode(bench.name, numbers.astype(EXTENDED)), case.placement)
+
+
+def special_rows(bench: Bench) -> Array:
+    """Rows in which one element, or some, decide all: NaN, infinities, ties, and differences that underflow."""
+    rows = bench.generator.normal(0, 1, (8, 40)).astype(EXTENDED)
+    rows[0, 7], rows[1, 9], rows[2, 11] = np.nan, np.inf, -np.inf
+    rows[3], rows[4] = -np.inf, 2.5
+    rows[5, 1:], rows[6, 39], rows[7, :20] = -np.inf, 1e4, -200
+    return encode(bench.name, rows)
+
+
+def _cases(bench: Bench) -> Iterator[tuple[str, Operand, int]]:
+    for case in ROWS + LONG_ROWS:
+        yield str(case), draw_rows(bench, case), len(case.shape) - 1
+    for shape, dim in [
+        *(((4, 5, 6), 0), ((4, 5, 6), 1), ((3, 70, 33), 1), ((2, 300, 8), 1), ((300, 2), 0), ((65, 257), 0)),
+        *(((2, 9, 1), 1), ((2, 1, 9), 1), ((1, 700, 3, 1), 1), ((2, 0, 3), 1), ((2, 3, 0), 1), ((2, 21, 16, 8), 1)),
+    ]:
+        for placement in ("contiguous", "transposed", "offset"):
+            yield f"dim {dim} of shape {shape}, {placement}", draw_rows(bench, Case(shape, placement)), dim
+    for dim in (0, 1):
+        special = special_rows(bench)
+        yield f"special numbers, dim {dim}", bench.place(special if dim else np.ascontiguousarray(special.T)), dim
+
+
+def softmax(bench: Bench) -> None:
+    for fact, x, dim in _cases(bench):
+        where = bench.where(fact)
+        got = bench.read(getattr(x.storage, bench.cell.method)(x.layout, dim), bench.name, x.values.shape, where)
+        expected, slack = getattr(oracle, bench.cell.method)(bench.name, x.values, dim)
+        ulps = tolerance(bench.cell.method, bench.name)
+        assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
+
+
+HANDLERS = {"softmax": softmax, "log_softmax": softmax}

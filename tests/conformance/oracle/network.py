@@ -1,0 +1,54 @@
+"""What the layers of networks compute besides products and convolutions.
+
+Each function gives the extended result and how much a result may be off besides its units in the last place, since
+differences and sums are rounded to the compute dtype on their way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .formats import EXTENDED, FLOATS, Array, compute_name, decode
+
+
+def epsilon(name: str) -> np.longdouble:
+    """The relative error of one step in the compute dtype of `name`."""
+    return EXTENDED(2) ** -FLOATS[compute_name(name)].precision
+
+
+def softmax(name: str, x: Array, dim: int) -> tuple[Array, Array]:
+    """e**(x - m) / sum(e**(x - m)). An error of x - m becomes a relative one."""
+    with np.errstate(all="ignore"):
+        below = _below_highest(name, x, dim)
+        powers = np.exp(below)
+        result = powers / powers.sum(axis=dim, keepdims=True)
+        finite = np.where(np.isfinite(below), np.abs(below), 0)
+        relative = 2 * finite + _weighted(powers, finite, dim) + np.log2(EXTENDED(max(x.shape[dim], 2))) + 4
+        return result, np.nan_to_num(epsilon(name) * relative * result) + 4 * _smallest(name)
+
+
+def log_softmax(name: str, x: Array, dim: int) -> tuple[Array, Array]:
+    """x - m - log(sum(e**(x - m)))."""
+    with np.errstate(all="ignore"):
+        below = _below_highest(name, x, dim)
+        powers = np.exp(below)
+        result = below - np.log(powers.sum(axis=dim, keepdims=True))
+        finite = np.where(np.isfinite(below), np.abs(below), 0)
+        off = 2 * finite + _weighted(powers, finite, dim) + np.log2(EXTENDED(max(x.shape[dim], 2))) + 4
+        return result, np.nan_to_num(epsilon(name) * off)
+
+
+def _below_highest(name: str, x: Array, dim: int) -> Array:
+    value = decode(name, x)
+    return value - value.max(axis=dim, keepdims=True, initial=-np.inf)
+
+
+def _weighted(powers: Array, terms: Array, dim: int) -> Array:
+    """The mean of terms by their share in the sum of powers."""
+    total = np.nan_to_num(powers).sum(axis=dim, keepdims=True)
+    return np.nan_to_num((np.nan_to_num(powers) * terms).sum(axis=dim, keepdims=True) / total)
+
+
+def _smallest(name: str) -> np.longdouble:
+    """The smallest normal number of the compute dtype: exponentials below may be 0."""
+    return EXTENDED(2) ** FLOATS[compute_name(name)].min_exponent
