@@ -71,6 +71,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.cmp(CmpOp(cell.op), y, vector, vector)
         case "reduce_op":
             return x.reduce_op(ReduceOp(cell.op), vector, (0,))
+        case "cumsum":
+            return x.cumsum(vector, 0)
         case "matmul":
             return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
         case "conv1d":

@@ -50,4 +50,4 @@ def needs_float(method: str, op: str | None) -> bool:
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op == "mean"
+    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in ("mean", "norm")

@@ -1,6 +1,7 @@
 """Views of the ops that are functors: their enums, their NumPy functions and their tensor methods."""
 
 import ast
+import re
 from typing import NamedTuple
 
 from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec, sentence
@@ -122,7 +123,10 @@ def _rows(reduction: Monoid | Position, result: str | None) -> str:
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, result))
-    finish = f"lambda x, count: {reduction.finish[0]}" if reduction.finish else "None"
+    finish = reduction.finish[0] if reduction.finish else None
+    if finish is not None:
+        count = "count" if re.search(r"\bcount\b", finish) else "_"
+        finish = f"lambda x, {count}: {finish}"
     return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate}, {kept}, {finish})"
 
 

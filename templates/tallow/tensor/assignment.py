@@ -16,10 +16,11 @@ from ..op import BinaryOp
 from ..storage import Storage
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
-from .indexing import Index, IndexMethods, indexed
+from .composed import ComposedMethods
+from .indexing import Index, indexed
 
 
-class AssignmentMethods(IndexMethods):
+class AssignmentMethods(ComposedMethods):
     """Writing in place."""
 
     __slots__ = ()

@@ -46,7 +46,7 @@ EMPTY_REDUCTIONS = [((0,), (0,)), ((0, 3), (0,)), ((3, 0), (0, 1)), ((2, 0, 3), 
 
 
 def reduce_op(bench: Bench) -> None:
-    is_sum = bench.op in oracle.TERMS or bench.op == "mean"
+    is_sum = bench.op in (*oracle.TERMS, "mean", "norm")
     draws = [values.modest] if is_sum else [values.few_values, values.mixed]
     if bench.op == "prod" and bench.name not in INTEGERS:
         draws = [_powers_of_two, _near_one]
@@ -103,7 +103,7 @@ def check_float_sums(bench: Bench) -> None:
     ones = bench.place(encode(bench.name, np.ones((2, 4096), EXTENDED)))
     total = ones.storage.reduce_op(ReduceOp(bench.op), ones.layout, (1,))
     got = bench.read(total, bench.name, (2, 1), bench.where("4096 ones"))
-    expected = 1 if bench.op == "mean" else 4096
+    expected = {"mean": 1, "norm": 64}.get(bench.op, 4096)
     assert_same(got, encode(bench.name, np.full((2, 1), expected, EXTENDED)), bench.where("4096 ones"))
     count = 2**20 if bench.full else 2**15
     tenths = encode(bench.name, np.full((2, count), 0.1, EXTENDED))
@@ -141,6 +141,9 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
         total, magnitude = oracle.mean_exact(bench.name, operand.values, dims)
         check_sums(bench.name, got, total, magnitude, count, where, ulps=ROUNDED)
         return
+    if bench.op == "norm":
+        check_norms(bench.name, got, oracle.norm_exact(bench.name, operand.values, dims), count, where)
+        return
     total, magnitude = oracle.sum_exact(bench.name, operand.values, dims, bench.op)
     check_sums(bench.name, got, total, magnitude, count, where)
 
@@ -156,6 +159,13 @@ def check_products(name: str, got: Array, total: Array, count: int, where: str) 
         # Of numbers near 1, f32 loses less than a unit of the last place of a short float.
         slack = np.zeros(total.shape, EXTENDED)
     assert_close(name, got, total, ROUNDED, where, slack=slack, zero_sign=False)
+
+
+def check_norms(name: str, got: Array, norms: Array, count: int, where: str) -> None:
+    """A square root halves the relative error of the sum."""
+    with np.errstate(invalid="ignore"):
+        slack = np.where(np.isfinite(norms), sum_bound(name, norms, count), EXTENDED(0)) / 2
+    assert_close(name, got, norms, ROUNDED, where, slack=slack, zero_sign=False)
 
 
 def check_sums(name: str, got: Array, total: Array, magnitude: Array, count: int, where: str, *, ulps: int = 0) -> None:
@@ -249,4 +259,44 @@ def check_product(bench: Bench, lhs: Operand, rhs: Operand, where: str) -> None:
     check_sums(bench.name, got, total, magnitude, k, where)
 
 
-HANDLERS = {"reduce_op": reduce_op, "matmul": matmul}
+# Shape, dim, and how the tensor lies.
+RUNNING_SUMS: list[tuple[tuple[int, ...], int, str]] = [
+    *(((4, 5, 6), dim, placement) for dim in (0, 1, 2) for placement in ("contiguous", "rolled", "broadcast middle")),
+    *(((9, 10), dim, placement) for dim in (0, 1) for placement in ("offset", "transposed", "narrowed columns")),
+    *(((3, width), 1, "contiguous") for width in (1, 2, 7, 16, 31, 33, 64, 129, 257, 1025, 2049)),
+    *(((width, 3), 0, "contiguous") for width in (1, 16, 33, 1000)),
+    # Of so few long lines each goes in splits, of so many short ones not.
+    ((2, 30000), 1, "offset"),
+    ((30000, 2), 0, "contiguous"),
+    ((2, 5000, 3), 1, "contiguous"),
+    ((2000, 5), 1, "contiguous"),
+    ((2, 3, 2, 3, 4), 3, "transposed"),
+    *(((0, 3), dim, "contiguous") for dim in (0, 1)),
+]
+
+
+def cumsum(bench: Bench) -> None:
+    for shape, dim, placement in RUNNING_SUMS:
+        numbers = values.modest(bench.generator, bench.name, shape)
+        check_running_sums(bench, bench.place(numbers, placement), dim, bench.where(f"{shape}, {dim}, {placement}"))
+    if bench.name in INTEGERS:
+        extremes = np.full((3, 500), INTEGERS[bench.name].highest, NUMPY[bench.name])
+        check_running_sums(bench, bench.place(extremes), 1, bench.where("overflow"))
+        return
+    rows = np.ones((6, 2100), EXTENDED)
+    rows[0, 30], rows[1, 50], rows[2, 2070], rows[3, [2, 1500]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
+    rows[4, :], rows[5, 1::2] = -0.0, -1
+    for dim, numbers in enumerate((rows.T, rows)):
+        check_running_sums(bench, bench.place(encode(bench.name, numbers)), dim, bench.where("numbers that are none"))
+
+
+def check_running_sums(bench: Bench, operand: Operand, dim: int, where: str) -> None:
+    result = operand.storage.cumsum(operand.layout, dim)
+    got = bench.read(result, bench.name, operand.values.shape, where)
+    total, magnitude = oracle.running_sums(bench.name, operand.values, dim)
+    check_sums(bench.name, got, total, magnitude, operand.values.shape[dim], where)
+    if bench.name not in INTEGERS:
+        assert not np.signbit(got[got == 0]).any(), f"{where}: a sum starts at 0.0"
+
+
+HANDLERS = {"reduce_op": reduce_op, "cumsum": cumsum, "matmul": matmul}

@@ -37,6 +37,23 @@ def mean_exact(name: str, values: Array, dims: Sequence[int]) -> tuple[Array, Ar
         return total / EXTENDED(count), magnitude / EXTENDED(count)
 
 
+def norm_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
+    """The square root of the sum of squares over `dims`, kept with size 1, extended."""
+    with np.errstate(all="ignore"):
+        squares = np.square(decode(name, values))
+        return np.sqrt(np.asarray(squares.sum(axis=tuple(dims), keepdims=True, dtype=EXTENDED)))
+
+
+def running_sums(name: str, values: Array, dim: int) -> tuple[Array, Array]:
+    """The sums of the elements 0 to i along `dim`, and those of absolute values; extended, or wrapped and zeros."""
+    if name in INTEGERS:
+        total = wrap(name, np.cumsum(values.astype(np.int64), axis=dim))
+        return total, np.zeros(total.shape, EXTENDED)
+    extended = decode(name, values)
+    with np.errstate(all="ignore"):
+        return np.cumsum(extended, axis=dim), np.cumsum(np.abs(extended), axis=dim)
+
+
 def product_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     """The product over `dims`, kept with size 1; extended, or wrapped integers."""
     axes = tuple(dims)

@@ -1,0 +1,144 @@
+// Running sums along a dim. The order in which elements are added depends on the shape alone, so that the bits are the
+// same on every run. Where there are few lines each goes in splits: one launch sums up the splits, another one begins
+// each of them with the sum of those before.
+#pragma once
+
+#include "access.hpp"
+#include "arithmetic.hpp"
+
+namespace tallow {
+
+// The sum of the values of the threads before this one in its team, which are side by side: a power of two up to
+// row_team, or the whole block. `total` is the sum of all of them.
+template <typename State> TALLOW_INLINE State sum_before_in_team(State value, uint32_t team, State& total) {
+    const uint32_t lanes = team < wave_size ? team : wave_size;
+    const uint32_t place = lane_index() & (lanes - 1);
+    State sum = value;
+    for (uint32_t distance = 1; distance < lanes; distance *= 2) {
+        const State earlier = shuffle_from(sum, (lane_index() - distance) % wave_size);
+        sum = place >= distance ? add(earlier, sum) : sum;
+    }
+    State before = shuffle_from(sum, (lane_index() - 1) % wave_size);
+    before = place == 0 ? State{0} : before;
+    total = shuffle_from(sum, lane_index() | (lanes - 1));
+    if (team == block_size) {
+        __shared__ State waves[waves_per_block];
+        if (lane_index() == 0)
+            waves[wave_index()] = total;
+        synchronize_block();
+        State earlier{0};
+        total = State{0};
+#pragma unroll
+        for (uint32_t w = 0; w < waves_per_block; ++w) {
+            earlier = w == wave_index() ? total : earlier;
+            total = add(total, waves[w]);
+        }
+        before = add(earlier, before);
+        synchronize_block();
+    }
+    return before;
+}
+
+// The elements of a split of a contiguous row, and what its first one is added to.
+template <bool Stores, typename T, typename Arguments>
+TALLOW_INLINE compute_type<T> scan_split(const Arguments& arguments, uint64_t row, uint64_t split, uint32_t lane,
+                                         compute_type<T> sum) {
+    constexpr uint32_t length = access_bytes / sizeof(T);
+    using State = compute_type<T>;
+    const uint32_t team = arguments.team;
+    const bool exists = row < arguments.rows;
+    const uint64_t begin = split * arguments.chunk;
+    const uint64_t rest = exists && begin < arguments.length ? arguments.length - begin : 0;
+    const uint64_t count = rest < arguments.chunk ? rest : arguments.chunk;
+    const uint64_t offset = exists ? row * arguments.length + begin : 0;
+    const T* const source = pointer_to<const T>(arguments.source) + offset;
+    // Every thread of the wave takes part in each round.
+    for (uint64_t base = 0; base < arguments.chunk; base += team * length) {
+        const uint64_t first = base + lane * length;
+        const uint32_t left = first >= count           ? 0
+                              : count - first < length ? static_cast<uint32_t>(count - first)
+                                                       : length;
+        Pack<T, length> pack{};
+        if (left > 0)
+            pack = load_some<length>(source + first, 1, left);
+        State sums[length];
+        State own{0};
+#pragma unroll
+        for (uint32_t i = 0; i < length; ++i) {
+            if (i < left)
+                own = add(own, to_compute(pack.values[i]));
+            sums[i] = own;
+        }
+        State total;
+        const State before = add(sum, sum_before_in_team(own, team, total));
+        sum = add(sum, total);
+        if constexpr (Stores) {
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                pack.values[i] = convert<T>(add(before, sums[i]));
+            store_guarded(pointer_to<T>(arguments.result) + offset, first, count, pack);
+        }
+    }
+    return sum;
+}
+
+// A team of threads for each split of a row.
+template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_rows(const Arguments& arguments) {
+    using State = compute_type<T>;
+    const uint32_t team = arguments.team;
+    const uint32_t teams = block_size / team;
+    const uint32_t lane = thread_index() % team;
+    const uint64_t splits = arguments.splits;
+    for (uint64_t base = uint64_t{block_index()} * teams; base < arguments.rows * splits;
+         base += uint64_t{grid_blocks()} * teams) {
+        const uint64_t part = base + thread_index() / team;
+        const uint64_t row = part / splits;
+        const uint64_t split = part - row * splits;
+        State* const totals = pointer_to<State>(arguments.totals) + row * splits;
+        State sum{0};
+        if (Stores && splits > 1) {
+            State own{0};
+            if (row < arguments.rows)
+                for (uint64_t i = lane; i < split; i += team)
+                    own = add(own, totals[i]);
+            sum_before_in_team(own, team, sum);
+        }
+        sum = scan_split<Stores, T>(arguments, row, split, lane, sum);
+        if (!Stores && lane == 0 && row < arguments.rows)
+            totals[split] = sum;
+    }
+}
+
+// A thread for each split of a line, of which `inner` lie side by side.
+template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_columns(const Arguments& arguments) {
+    using State = compute_type<T>;
+    const uint64_t inner = arguments.inner;
+    const uint64_t splits = arguments.splits;
+    const uint64_t parts = arguments.rows * inner * splits;
+    for (uint64_t part = uint64_t{block_index()} * block_size + thread_index(); part < parts;
+         part += uint64_t{grid_blocks()} * block_size) {
+        const uint64_t of_row = part / inner;
+        const uint64_t column = part - of_row * inner;
+        const uint64_t row = of_row / splits;
+        const uint64_t split = of_row - row * splits;
+        State* const totals = pointer_to<State>(arguments.totals) + row * splits * inner + column;
+        State sum{0};
+        if constexpr (Stores)
+            for (uint64_t i = 0; i < split; ++i)
+                sum = add(sum, totals[i * inner]);
+        const uint64_t begin = split * arguments.chunk;
+        const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
+        const uint64_t offset = row * arguments.length * inner + column;
+        const T* const source = pointer_to<const T>(arguments.source) + offset;
+#pragma unroll 4
+        for (uint64_t i = begin; i < end; ++i) {
+            sum = add(sum, to_compute(source[i * inner]));
+            if constexpr (Stores)
+                pointer_to<T>(arguments.result)[offset + i * inner] = convert<T>(sum);
+        }
+        if constexpr (!Stores)
+            totals[split * inner] = sum;
+    }
+}
+
+} // namespace tallow

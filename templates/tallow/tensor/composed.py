@@ -1,0 +1,213 @@
+"""Methods that are made of others, so that every backend has them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Never, ParamSpec, Self, TypeVar
+
+from .. import argument
+from ..argument import DTypeLike
+from ..device import Device
+from ..dtype import DType
+from ..error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
+from ..layout import Layout
+from ..shape import Shape
+from .base import device_of, refuse_keywords
+from .create import _shape
+from .indexing import IndexMethods
+from .joining import cat
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _named(method: Callable[P, R]) -> Callable[P, R]:
+    """Have errors of what a method calls name that method."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except TallowError as error:
+            error.rename(method.__name__)
+            raise
+
+    return call
+
+
+class ComposedMethods(IndexMethods):
+    """Statistics, parts of matrices, repetition and padding."""
+
+    __slots__ = ()
+
+    def cumsum(self, dim: int) -> Self:
+        """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
+
+        bf16, f16 and f8e4m3 are summed in f32, and each sum is rounded once; integers wrap.
+        """
+        return self._like(self._storage.cumsum(self._layout, self.shape.dim("cumsum", dim)))
+
+    @_named
+    def var(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        **unknown: Never,
+    ) -> Self:
+        """Variance along some dims, by default all: the mean square of the distances from the mean.
+
+        The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
+        elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
+        """
+        refuse_keywords("var", unknown)
+        return self._variance(dim, keepdim, correction).to_dtype(self.dtype)
+
+    @_named
+    def std(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        **unknown: Never,
+    ) -> Self:
+        """Standard deviation along some dims: the square root of `var`."""
+        refuse_keywords("std", unknown)
+        return self._variance(dim, keepdim, correction).sqrt().to_dtype(self.dtype)
+
+    def _variance(self, dim: int | Sequence[int] | None, keepdim: bool, correction: float) -> Self:
+        correction = argument.real("var", "correction", correction)
+        wide = self.to_dtype(self.dtype.compute)
+        mean = wide.mean(dim, keepdim=True)
+        total = (wide - mean).sqr().sum(dim, keepdim)
+        count = self.elem_count / max(mean.elem_count, 1)
+        return total / max(count - correction, 0.0)
+
+    @_named
+    def tril(self, diagonal: int = 0) -> Self:
+        """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        return self._triangle(diagonal).where(self, 0)
+
+    @_named
+    def triu(self, diagonal: int = 0) -> Self:
+        """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        below = self._triangle(argument.integer("triu", "diagonal", diagonal) - 1)
+        return below.where(self._operand("triu", 0), self)
+
+    def _triangle(self, diagonal: int) -> Self:
+        """1 on a diagonal of the matrices and below it, and 0 above."""
+        if self.rank < 2:
+            raise ShapeMismatch("tril", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
+        rows, columns = self.shape[-2:]
+        last = argument.integer("tril", "diagonal", diagonal)
+        # Beyond the corners a diagonal is as good as at one.
+        last = min(max(last, -rows), columns)
+        ends = self.arange(last, last + rows, device=self.device).unsqueeze(1)
+        return ends >= self.arange(columns, device=self.device)
+
+    @_named
+    def repeat(self, *times: int | Sequence[int]) -> Self:
+        """Copy the tensor, repeated along each dim; more numbers than dims add dims in front.
+
+        `x.repeat(2, 3)` of a matrix is twice as high and three times as wide.
+        """
+        given = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
+        counts = argument.integers("repeat", "times", given)
+        if len(counts) < self.rank or any(count < 0 for count in counts):
+            reason = f"times has a number of 0 or more for each of {self.rank} dims, not {counts}"
+            raise InvalidArgument("repeat", reason)
+        shape = (*[1] * (len(counts) - self.rank), *self.shape)
+        repeated = Shape([size * count for size, count in zip(shape, counts, strict=True)])
+        result = self
+        for dim, count in enumerate(counts):
+            if count != 1:
+                outer, inner = math.prod(repeated[:dim]), math.prod(shape[dim:])
+                result = result.reshape(outer, 1, inner).broadcast_as(outer, count, inner)
+        return result.copy().reshape(repeated) if result is self else result.reshape(repeated)
+
+    @_named
+    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+        """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
+
+        There are fewer where the dim is shorter; none is empty.
+        """
+        dim = self.shape.dim("chunk", dim)
+        size = self.shape[dim]
+        count = argument.integer("chunk", "chunks", chunks)
+        if count < 1:
+            raise InvalidArgument("chunk", f"there is at least 1 chunk, not {count}")
+        length, longer = divmod(size, min(count, size) or 1)
+        bounds = [part * length + min(part, longer) for part in range(min(count, size) + 1)]
+        return [self.narrow(dim, first, end - first) for first, end in itertools.pairwise(bounds)]
+
+    @_named
+    def flip(self, *dims: int | Sequence[int]) -> Self:
+        """Copy the tensor with the order of some dims reversed."""
+        given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+        chosen = {self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)}
+        result = self
+        for dim in sorted(chosen):
+            size = self.shape[dim]
+            result = result.index_select(self.arange(size - 1, -1, -1, device=self.device), dim)
+        return result if chosen else self.copy()
+
+    @_named
+    def pad_with_zeros(self, dim: int, left: int, right: int) -> Self:
+        """Copy the tensor with so many zeros before and behind it along a dim."""
+        dim = self.shape.dim("pad_with_zeros", dim)
+        sides = [argument.integer("pad_with_zeros", name, n) for name, n in (("left", left), ("right", right))]
+        if min(sides) < 0:
+            raise InvalidArgument("pad_with_zeros", f"left and right are 0 or more, not {sides[0]} and {sides[1]}")
+        before, behind = (
+            [self.zeros((*self.shape[:dim], n, *self.shape[dim + 1 :]), dtype=self.dtype, device=self.device)] * bool(n)
+            for n in sides
+        )
+        return cat([*before, self, *behind], dim) if any(sides) else self.copy()
+
+    @classmethod
+    def eye(
+        cls,
+        rows: int,
+        columns: int | None = None,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise."""
+        height = argument.integer("eye", "rows", rows)
+        width = height if columns is None else argument.integer("eye", "columns", columns)
+        matrix = cls.zeros(_shape("eye", (height, width), ()), dtype=dtype, device=device)
+        diagonal = Layout(Shape((min(height, width),)), (width + 1,), 0)
+        cls._new(matrix.storage, diagonal).fill_(1)
+        return matrix
+
+    @classmethod
+    def linspace(
+        cls,
+        start: float,
+        stop: float,
+        count: int,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a vector of `count` numbers at equal distances, the first of which is `start` and the last `stop`.
+
+        `UnsupportedDType` for integers: round and convert.
+        """
+        first, last = (argument.real("linspace", name, n) for name, n in (("start", start), ("stop", stop)))
+        sizes = _shape("linspace", argument.integer("linspace", "count", count), ())
+        target, chosen = device_of(device), argument.dtype("linspace", "dtype", dtype)
+        if not chosen.is_float:
+            raise UnsupportedDType("linspace", chosen, target.backend, "numbers between two are floating point")
+        if not (math.isfinite(first) and math.isfinite(last) and math.isfinite(last - first)):
+            raise InvalidArgument("linspace", f"start, stop and their distance are finite, not {first} and {last}")
+        step = (last - first) / max(sizes[0] - 1, 1)
+        if chosen is DType.F64:
+            # The step of arange is the distance of its first two numbers, which has their rounding errors.
+            result = cls.arange(0.0, sizes[0], dtype=chosen, device=target).affine(step, first)
+        else:
+            result = cls._new(target.arange(first, step, sizes, chosen), Layout.contiguous(sizes))
+        result[max(sizes[0] - 1, 1) :].fill_(last)
+        return result
