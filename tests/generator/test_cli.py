@@ -125,7 +125,8 @@ def test_matrix_as_markdown(small: Project) -> None:
 
 def test_backends_come_in_order_of_preference(small: Project) -> None:
     preferences, prefixes = (in_spec("backends/*.yaml", key) for key in ("preference", "class_prefix"))
-    methods = (REPOSITORY / "generated/tallow/storage/reduce.py").read_text(encoding="utf-8").split("        match ")[1:]
+    module = (REPOSITORY / "generated/tallow/storage/reduce.py").read_text(encoding="utf-8")
+    methods = module.split("        match ")[1:]
     ordered = sorted(preferences, key=lambda name: -preferences[name])
     assert methods
     for branches in methods:
