@@ -334,19 +334,53 @@ def test_no_elements_launch_nothing(device):
     assert not device.zeroed
 
 
+def test_few_rows_are_reduced_in_one_pass_by_blocks_of_few_columns(device):
+    device.driver.multiprocessors = 132
+    x = device.empty(DType.F16, 1 << 28)
+    reduce.reduce(ReduceOp.SUM, at(x, (256, 256)), (0,))
+    reduce.reduce(ReduceOp.SUM, at(x, (1 << 14, 1 << 14)), (0,))
+    launched = [(name, blocks) for _, name, blocks, _ in device.launches]
+    assert launched == [("sum_f16_columns", 8), ("sum_f16_columns", 512), ("sum_f16_finish", 128)]
+
+
 def test_elementwise_variants(device):
     x, y = device.empty(DType.F32, 1 << 20), device.empty(DType.F32, 1 << 20)
-    plain, turned = at(x, (64, 48), None, 3), at(y, (64, 48), (1, 64))
-    result = elementwise.binary(BinaryOp.ADD, plain, at(y, (64, 48), None, 3))
-    elementwise.binary(BinaryOp.ADD, plain, at(y, (64, 48), (0, 1)))
+    plain, turned = at(x, (128, 48), None, 3), at(y, (128, 48), (1, 128))
+    result = elementwise.binary(BinaryOp.ADD, plain, at(y, (128, 48), None, 3))
+    elementwise.binary(BinaryOp.ADD, plain, at(y, (128, 48), (0, 1)))
     elementwise.binary(BinaryOp.SUB, plain, turned)
-    elementwise.compare(CmpOp.LT, plain, turned)
+    elementwise.compare(CmpOp.LT, plain, at(y, (128, 48), (0, 1)))
     assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_turned", "lt_f32_strided"]
-    assert [blocks for _, _, blocks, _ in device.launches] == [2, 3, 4, 3]
+    assert [blocks for _, _, blocks, _ in device.launches] == [3, 6, 8, 6]
     addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
-    assert addresses[:4] == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 64 * 48)
+    assert addresses[:4] == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 128 * 48)
     turned_fields = arguments.BINARY_TURNED.unpack(device.launches[2][3])
     assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
+
+
+def test_few_elements_get_a_thread_each_as_far_as_one_block_on_each_multiprocessor_goes(device):
+    device.driver.multiprocessors = 132
+    x = device.empty(DType.F16, 1 << 20)
+    for count in (256, 1 << 10, 1 << 16, 1 << 20):
+        elementwise.unary(UnaryOp.EXP, at(x, (count,)))
+    assert [blocks for _, _, blocks, _ in device.launches] == [1, 4, 132, 256]
+
+
+def test_few_turned_elements_are_read_as_they_lie_by_a_thread_each(device):
+    device.driver.multiprocessors = 132
+    x = device.empty(DType.F16, 1 << 16)
+    plain, turned = at(x, (256, 256)), at(x, (256, 256), (1, 256))
+    elementwise.binary(BinaryOp.ADD, plain, turned)
+    elementwise.ternary(MethodOp.WHERE_COND, at(device.empty(DType.U8, 1 << 16), (256, 256)), plain, turned)
+    assert device.names == ["add_f16_strided", "where_cond_b8_b16_strided"]
+    assert [blocks for _, _, blocks, _ in device.launches] == [256, 256]
+
+
+def test_few_turned_elements_are_copied_without_a_tile(device):
+    x = device.empty(DType.F16, 1 << 12)
+    copy.fresh(at(x, (32, 32), (1, 32)))
+    copy.fresh(at(x, (64, 64), (1, 64)))
+    assert device.names == ["copy_b16_strided", "copy_b16_turned"]
 
 
 def test_large_turned_operands_are_turned_by_tiles_first(device):
@@ -429,14 +463,16 @@ PASSES = ["sort_count", "sort_scan", "sort_scatter"]
     ("shape", "dim", "name"),
     [
         # Few lines are walked by waves as long as they are short, and are sorted where they are long.
-        ((1, 100), 1, "waves"),
-        ((16, 1024), 1, "waves"),
+        ((1, 100), 1, "near"),
+        ((16, 1024), 1, "near"),
         ((1, 1 << 20), 1, "sorted"),
         ((2, 1 << 19), 1, "sorted"),
-        # Enough lines are walked by waves, a line in one piece or not.
-        ((1024, 1024), 1, "waves"),
-        ((1024, 1024), 0, "waves"),
-        ((1 << 16, 64), 1, "waves"),
+        # Enough lines are walked by waves, a line in one piece or not, in shared memory where it fits there.
+        ((1024, 1024), 1, "near"),
+        ((1024, 1024), 0, "near"),
+        ((1024, 1025), 1, "waves"),
+        ((1025, 1024), 0, "waves"),
+        ((1 << 16, 64), 1, "near"),
         # More lines than there are waves are walked by threads, as soon as neighbours are neighbours in memory.
         ((64, 1 << 20), 0, "lines"),
         ((1 << 20, 2), 1, "lines"),
@@ -478,26 +514,39 @@ def test_all_indexes_are_looked_at_before_anything_is_written(device):
 
 
 def test_sums_of_short_floats_are_kept_in_long_ones(device):
-    half, indexes = device.empty(DType.F16, 1 << 16), device.empty(DType.U32, 1 << 16)
-    square = layout((256, 256))
-    source = device.empty(DType.F16, 1 << 16)
-    sums.scatter_add(*(Operand(storage, square) for storage in (half, indexes, source)), 1)
+    half, indexes, source = (device.empty(dtype, 1 << 18) for dtype in (DType.F16, DType.U32, DType.F16))
+    long = layout((128, 1025))
+    sums.scatter_add(*(Operand(storage, long) for storage in (half, indexes, source)), 1)
     casts = ["to_dtype_f32_f16_contiguous", "to_dtype_f16_f32_contiguous"]
     assert device.names == ["index_check", casts[0], "scatter_add_f16_waves", casts[1]]
+    device.launches.clear()
+    # Not where they are in shared memory meanwhile.
+    short = layout((128, 1024))
+    sums.scatter_add(*(Operand(storage, short) for storage in (half, indexes, source)), 1)
+    assert device.names == ["index_check", "scatter_add_f16_near"]
 
 
 def test_no_more_waves_than_whose_lines_stay_in_a_cache(device):
     shape, x = (1 << 12, 1 << 14), device.empty(DType.F32, 1 << 26)
     indexes, source = device.empty(DType.I64, 1 << 26), device.empty(DType.F32, 1 << 26)
     sums.scatter_add(at(x, shape), at(indexes, shape), at(source, shape), 1)
-    sums.scatter_add(at(x, (1 << 12, 4)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
+    sums.scatter_add(at(x, (1 << 12, 1025)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
     assert device.names == ["index_check", "scatter_add_f32_waves"] * 2
     # 8 waves a block: of 4 multiprocessors 32 each have room, of which 8 stay near where a line has 64 KiB.
     assert [blocks for _, _, blocks, _ in device.launches[1::2]] == [16, 16]
     device.driver.multiprocessors = 64
     sums.scatter_add(at(x, shape), at(indexes, shape), at(source, shape), 1)
-    sums.scatter_add(at(x, (1 << 12, 4)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
+    sums.scatter_add(at(x, (1 << 12, 1025)), at(indexes, (1 << 12, 64)), at(source, (1 << 12, 64)), 1)
     assert [blocks for _, _, blocks, _ in device.launches[5::2]] == [64, 256]
+
+
+def test_few_indexes_are_looked_for_by_every_element_in_one_launch(device):
+    x, indexes, source = (device.empty(dtype, 1 << 16) for dtype in (DType.F16, DType.I64, DType.F16))
+    sums.index_add(at(x, (256, 256)), at(indexes, (256,), (3,)), at(source, (256, 256)), 0)
+    assert [(name, blocks) for _, name, blocks, _ in device.launches] == [("index_add_f16_few", 256)]
+    assert device.looks == 1
+    fields = arguments.INDEX_ADD_FEW.unpack(device.launches[0][3])
+    assert fields[11:17] == (3, 256, 256, 0, 1 << 16, 2)
 
 
 def test_few_keys_are_sorted_by_one_block(device):

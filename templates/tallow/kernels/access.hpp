@@ -155,16 +155,7 @@ template <uint32_t N, typename T> TALLOW_INLINE void store_whole(T* pointer, con
     store_registers(pointer, registers);
 }
 
-// Elements first .. first + N of a contiguous tensor, those from `count` on left at zero and never touched.
-template <uint32_t N, typename T>
-TALLOW_INLINE Pack<T, N> load_guarded(const T* pointer, uint64_t first, uint64_t count) {
-    Pack<T, N> pack{};
-#pragma unroll
-    for (uint32_t i = 0; i < N; ++i)
-        if (first + i < count)
-            pack.values[i] = pointer[first + i];
-    return pack;
-}
+// Elements first .. first + N of a contiguous tensor, those from `count` on never touched.
 template <uint32_t N, typename T>
 TALLOW_INLINE void store_guarded(T* pointer, uint64_t first, uint64_t count, const Pack<T, N>& pack) {
     if (first + N <= count && is_aligned<N>(pointer)) {

@@ -346,35 +346,63 @@ template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value
 
 // A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are under way while
 // these are added. There are fewer than 2**32 - 1 rows; the destination is in the compute dtype.
+template <typename T, typename Arguments>
+TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets)[3], compute_type<T>* destination,
+                            uint64_t row_stride) {
+    constexpr uint32_t ahead = sizeof(compute_type<T>) < 8 ? 4 : 2;
+    constexpr uint32_t length = ahead * wave_size;
+    Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
+    for (uint32_t base = 0; base < arguments.length; base += length) {
+        const Stretch<T, ahead> stretch = next;
+        if (base + length < arguments.length)
+            next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
+        uint32_t rows[ahead];
+        LaneMask alike[ahead];
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; ++i) {
+            rows[i] = static_cast<uint32_t>(no_row);
+            if (base + i * wave_size + lane_index() < arguments.length)
+                rows[i] = static_cast<uint32_t>(loaded_row(arguments, stretch.indexes[i]));
+            alike[i] = lanes_alike(rows[i], arguments.size);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < ahead; ++i)
+            add_alike(destination + rows[i] * row_stride, to_compute(stretch.values[i]), alike[i]);
+    }
+}
+
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(const Arguments& arguments) {
     if (are_lines_refused(arguments))
         return;
-    using Value = compute_type<T>;
-    constexpr uint32_t ahead = sizeof(Value) < 8 ? 4 : 2;
-    constexpr uint32_t length = ahead * wave_size;
     const uint32_t waves = grid_blocks() * waves_per_block;
     for (uint32_t line = block_index() * waves_per_block + wave_index(); line < arguments.lines; line += waves) {
         uint64_t offsets[3];
         locate(arguments, line, offsets);
-        Value* const destination = pointer_to<Value>(arguments.destination) + offsets[1];
-        Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
-        for (uint32_t base = 0; base < arguments.length; base += length) {
-            const Stretch<T, ahead> stretch = next;
-            if (base + length < arguments.length)
-                next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
-            uint32_t rows[ahead];
-            LaneMask alike[ahead];
-#pragma unroll
-            for (uint32_t i = 0; i < ahead; ++i) {
-                rows[i] = static_cast<uint32_t>(no_row);
-                if (base + i * wave_size + lane_index() < arguments.length)
-                    rows[i] = static_cast<uint32_t>(loaded_row(arguments, stretch.indexes[i]));
-                alike[i] = lanes_alike(rows[i], arguments.size);
-            }
-#pragma unroll
-            for (uint32_t i = 0; i < ahead; ++i)
-                add_alike(destination + rows[i] * arguments.row_stride, to_compute(stretch.values[i]), alike[i]);
-        }
+        add_line<T>(arguments, offsets, pointer_to<compute_type<T>>(arguments.destination) + offsets[1],
+                    arguments.row_stride);
+    }
+}
+
+// The same of lines for which a wave has room in shared memory, from which sums go back rounded once.
+template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_near(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    __shared__ Value sums[waves_per_block][shared_sums / waves_per_block / sizeof(Value)];
+    if (are_lines_refused(arguments))
+        return;
+    Value* const own = sums[wave_index()];
+    const uint32_t size = static_cast<uint32_t>(arguments.size);
+    const uint32_t waves = grid_blocks() * waves_per_block;
+    for (uint32_t line = block_index() * waves_per_block + wave_index(); line < arguments.lines; line += waves) {
+        uint64_t offsets[3];
+        locate(arguments, line, offsets);
+        T* const destination = pointer_to<T>(arguments.destination) + offsets[1];
+        for (uint32_t i = lane_index(); i < size; i += wave_size)
+            own[i] = to_compute(destination[i * arguments.row_stride]);
+        synchronize_wave();
+        add_line<T>(arguments, offsets, own, 1);
+        for (uint32_t i = lane_index(); i < size; i += wave_size)
+            destination[i * arguments.row_stride] = convert<T>(own[i]);
+        synchronize_wave();
     }
 }
 
@@ -515,6 +543,61 @@ template <typename T, typename Arguments> TALLOW_INLINE void index_add(const Arg
             }
         }
     }
+}
+
+// Of the rows that the lanes of the wave hold, those that are this lane's own.
+TALLOW_INLINE LaneMask lanes_that_name(uint32_t own, uint32_t named, bool is_one_row) {
+    if (is_one_row)
+        return ballot(named == own);
+    LaneMask lanes = 0;
+#pragma unroll 8
+    for (uint32_t lane = 0; lane < wave_size; ++lane)
+        lanes |= LaneMask{shuffle_from(named, lane) == own} << lane;
+    return lanes;
+}
+
+// The same of few indexes, at most 4 block_size: each block knows all rows that they name, and each wave looks for
+// those of its elements. Operand 2 is the row, from first_row on.
+template <typename T, typename Arguments> TALLOW_INLINE void index_add_few(const Arguments& arguments) {
+    constexpr uint32_t each = 4;
+    __shared__ uint32_t named[each * block_size];
+    const uint32_t last = arguments.count - 1;
+    const uint32_t index = block_index() * block_size + thread_index();
+    uint64_t offsets[3];
+    locate(arguments, index < last ? index : last, offsets);
+    const T source = pointer_to<const T>(arguments.source)[offsets[0]];
+    uint64_t places[each];
+    uint64_t loaded[each];
+#pragma unroll
+    for (uint32_t i = 0; i < each; ++i) {
+        const uint32_t entry = thread_index() + i * block_size;
+        places[i] = (entry < arguments.entries ? entry : arguments.entries - 1) * arguments.index_stride;
+    }
+    load_indexes(arguments, places, loaded);
+#pragma unroll
+    for (uint32_t i = 0; i < each; ++i)
+        named[thread_index() + i * block_size] = static_cast<uint32_t>(loaded_row(arguments, loaded[i]));
+    synchronize_block();
+    const T* const added = pointer_to<const T>(arguments.added) + offsets[1];
+    const uint32_t own = arguments.first_row + static_cast<uint32_t>(offsets[2]);
+    const bool is_one_row = ballot(own != shuffle_from(own, 0)) == 0;
+    auto sum = to_compute(source);
+    // One is added while the next one is on its way.
+    T next{};
+    bool is_added = false;
+    for (uint32_t base = 0; base < arguments.entries; base += wave_size) {
+        const uint32_t entry = base + lane_index();
+        const uint32_t row = entry < arguments.entries ? named[entry] : static_cast<uint32_t>(no_row);
+        for (LaneMask lanes = lanes_that_name(own, row, is_one_row); lanes != 0; lanes &= lanes - 1) {
+            const T value = added[(base + lowest_lane(lanes)) * arguments.added_stride];
+            if (is_added)
+                sum = add(sum, to_compute(next));
+            next = value;
+            is_added = true;
+        }
+    }
+    if (index <= last)
+        pointer_to<T>(arguments.result)[index] = is_added ? convert<T>(add(sum, to_compute(next))) : source;
 }
 
 } // namespace tallow

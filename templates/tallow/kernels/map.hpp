@@ -8,6 +8,8 @@ namespace tallow {
 // How many packs a thread has in flight on the contiguous path: more than one of 4 or 8 elements. More elements, or
 // doubles, are enough work for the registers in one pack.
 template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? contiguous_packs : 1;
+// The same of elements that a thread takes one by one.
+template <uint32_t Length> constexpr uint32_t elements_in_flight = Length < 4 ? Length : 4;
 
 template <typename Result, uint32_t N, typename Function, typename... Sources>
 TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N>&... sources) {
@@ -18,34 +20,60 @@ TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N
     return result;
 }
 
-// result[i] = function(sources[i]...) with everything dense. The result begins at a multiple of 16 bytes, as every
-// allocation does; where a source does not, and at the end, elements are read one by one.
+// N elements of a dense source, `step` apart, those from `count` on left at zero and never touched.
+template <uint32_t N, typename T>
+TALLOW_INLINE Pack<T, N> load_apart(const T* source, uint64_t first, uint64_t step, uint64_t count) {
+    Pack<T, N> pack{};
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        if (first + i * step < count)
+            pack.values[i] = source[first + i * step];
+    return pack;
+}
+
+template <uint32_t N, typename Result, typename Function, typename... Sources>
+TALLOW_INLINE void store_results(Function function, Result* result, uint64_t first, uint64_t step, uint64_t count,
+                                 const Pack<Sources, N>&... sources) {
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i)
+        if (first + i * step < count)
+            result[first + i * step] = function(sources.values[i]...);
+}
+
+// Elements first, first + step, .. below `count`, of which a thread has N in flight.
+template <uint32_t N, typename Result, typename Function, typename... Sources>
+TALLOW_INLINE void map_elements(uint64_t first, uint64_t step, uint64_t count, Function function, Result* result,
+                                const Sources*... sources) {
+    for (; first < count; first += N * step)
+        store_results<N>(function, result, first, step, count, load_apart<N>(sources, first, step, count)...);
+}
+
+// result[i] = function(sources[i]...) with everything dense, in whole packs. The result begins at a multiple of 16
+// bytes, as every allocation does; where a source does not, and behind the last whole step, elements are read one by
+// one. So are few, for which the launcher gives more blocks than packs need: no thread waits for the work of several.
 template <typename Result, typename Function, typename... Sources>
 TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* result, const Sources*... sources) {
     constexpr uint32_t length = pack_length<Result, Sources...>;
     constexpr uint32_t packs_per_thread = packs_in_flight<length>;
     constexpr uint64_t step = uint64_t{block_size} * packs_per_thread * length;
-    const bool aligned = (is_aligned<length>(sources) && ...);
-    for (uint64_t base = block_index() * step; base < count; base += grid_blocks() * step) {
-        uint64_t first = base + thread_index() * length;
-        if (aligned && base + step <= count) {
-            Pack<Result, length> packs[packs_per_thread];
+    const uint64_t base = block_index() * step;
+    const uint64_t reached = grid_blocks() * step;
+    const bool in_packs = reached < count + step && (is_aligned<length>(sources) && ...);
+    // A block has one step: a loop would keep the constants of functions in registers.
+    if (in_packs && base + step <= count) {
+        const uint64_t first = base + thread_index() * length;
+        Pack<Result, length> packs[packs_per_thread];
 #pragma unroll
-            for (uint32_t p = 0; p < packs_per_thread; ++p)
-                packs[p] = map_packs<Result, length>(function,
-                                                     load_whole<length>(sources + first + p * block_size * length)...);
+        for (uint32_t p = 0; p < packs_per_thread; ++p)
+            packs[p] =
+                map_packs<Result, length>(function, load_whole<length>(sources + first + p * block_size * length)...);
 #pragma unroll
-            for (uint32_t p = 0; p < packs_per_thread; ++p)
-                store_whole(result + first + p * block_size * length, packs[p]);
-        } else {
-#pragma unroll 1
-            for (uint32_t p = 0; p < packs_per_thread; ++p) {
-                store_guarded(result, first, count,
-                              map_packs<Result, length>(function, load_guarded<length>(sources, first, count)...));
-                first += block_size * length;
-            }
-        }
+        for (uint32_t p = 0; p < packs_per_thread; ++p)
+            store_whole(result + first + p * block_size * length, packs[p]);
     }
+    const uint64_t whole = reached < count ? reached : count - count % step;
+    map_elements<elements_in_flight<length>>((in_packs ? whole : 0) + block_index() * block_size + thread_index(),
+                                             uint64_t{grid_blocks()} * block_size, count, function, result, sources...);
 }
 
 // Elements first .. first + N of operand K in row-major order: a run where they are in one row of the innermost dim,
@@ -91,12 +119,19 @@ TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function fun
                                         const Sources*... sources) {
     constexpr uint32_t length = strided_length<Result, Sources...>;
     const uint32_t count = arguments.count;
-    // So few elements always fit into one launch. A loop would keep the constants of functions in registers.
-    const uint32_t first = (block_index() * block_size + thread_index()) * length;
+    // The launcher gives a thread to each of few elements.
+    const bool are_few = grid_blocks() * block_size >= count;
+    // Elements that 32 bits number always fit into one launch. A loop would keep the constants of functions in
+    // registers.
+    const uint32_t first = (block_index() * block_size + thread_index()) * (are_few ? 1 : length);
     if (first >= count)
         return;
     uint64_t offsets[sizeof...(Sources)];
     const uint32_t column = locate(arguments, first, offsets);
+    if (are_few) {
+        result[first] = function(sources[offsets[K]]...);
+        return;
+    }
     const bool in_one_row = column + length <= arguments.dims[0];
     store_guarded(result, first, count,
                   map_packs<Result, length>(

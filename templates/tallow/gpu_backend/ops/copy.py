@@ -16,7 +16,7 @@ from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_P
 from ...layout import Layout
 from ...shape import Shape
 from ..utils import ceil_divide
-from .geometry import LIMIT, Dims, Part, divisor, merged, parts, tiled
+from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
 from .scalar import element_bits, repeated_bits
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
 _LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
+# A tile of so few elements would be made by one block.
+_LEAST_TILED: Final = 1 << 12
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
@@ -61,20 +63,13 @@ def apart(target: Operand, operand: Operand) -> Operand:
     return dense(fresh(operand), operand.shape) if shares_memory(target, operand) else operand
 
 
-# Smaller operands stay in caches, where turning costs a launch and saves little.
-_LEAST_TURNED: Final = 1 << 16
-
-
 def straightened(source: Operand) -> Operand:
-    """The elements in row-major order if reading them so from where they are would be slow, else where they are."""
-    if is_slow(source.shape, source.strides, source.itemsize):
+    """The elements in row-major order if they are many and turned, which is slow to read, else where they are."""
+    if are_few(source.device, source.layout.elem_count):
+        return source
+    if is_turned(source.shape, source.strides, source.itemsize):
         return dense(fresh(source), source.shape)
     return source
-
-
-def is_slow(shape: Dims, strides: Dims, itemsize: int) -> bool:
-    """Whether reading the elements in row-major order is slow: they are many, and turned."""
-    return math.prod(shape) >= _LEAST_TURNED and is_turned(shape, strides, itemsize)
 
 
 @lru_cache(maxsize=4096)
@@ -118,7 +113,7 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
     turned = tiled(dims, strides, 1, width)
-    if turned is not None:
+    if turned is not None and math.prod(dims) >= _LEAST_TILED:
         return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
     launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)

@@ -12,7 +12,7 @@ from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ..utils import ceil_divide
 from . import copy
-from .geometry import Dims, Part, merged, parts, strided_block, tiled
+from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
 from .operand import Operand, dense
 from .scalar import element_bits
 
@@ -93,7 +93,8 @@ def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) 
     name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
     bits = _bits(_BINARY, parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
-    if not is_dense and dtype is x.dtype and x.storage.number is None and y.storage.number is None:
+    is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
+    if is_tiled and x.storage.number is None and y.storage.number is None:
         turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
         if turned is not None:
             # Tiles turn one operand; a copy turns the other one if need be.
@@ -178,6 +179,7 @@ def _map(
         addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     device = storage.device
     count = layout.elem_count
+    few = are_few(device, count)
     result = device.empty(dtype, count) if target is None else target.storage
     if count == 0:
         return result
@@ -185,12 +187,14 @@ def _map(
     launch = device.kernels.launch
     if is_contiguous:
         blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
+        if few:
+            blocks = max(blocks, min(ceil_divide(count, BLOCK_SIZE), device.driver.multiprocessors))
         packed = kernels.contiguous.pack(to, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
     itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
-    launches = _strided_launches(widest, layout.shape, strides, itemsizes)
+    launches = _strided_launches(strided_block(widest), few, layout.shape, strides, itemsizes)
     if launches is None:
         straight = tuple([copy.straightened(operand) for operand in operands])
         return _map(kernels, name, straight, dtype, parameters, target)
@@ -229,8 +233,10 @@ def _map_number(
 # One look-up in a cache where there were one for each operand.
 @lru_cache(maxsize=4096)
 def _strided_launches(
-    widest: int, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
+    per_block: int, few: bool, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
 ) -> tuple[Part, ...] | None:
     """The launches over operands of these strides; None where reading one of them so would be slow."""
-    slow = any(copy.is_slow(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
-    return None if slow else parts(strided_block(widest), shape, strides)
+    if few:
+        return parts(BLOCK_SIZE, shape, strides)
+    slow = any(copy.is_turned(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
+    return None if slow else parts(per_block, shape, strides)

@@ -4,10 +4,12 @@ Everything here is worked out once for a combination of shapes and strides: a pr
 takes longer than a launch.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...error import InvalidArgument
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
@@ -16,10 +18,15 @@ from ...limits import MAX_RANK
 from ...shape import Shape
 from ..utils import MOST_BLOCKS, ceil_divide
 
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+
 Dims = tuple[int, ...]
 
 # Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
 LIMIT: Final = 1 << 31
+# So many elements for each multiprocessor stay in caches, and its threads take one or a few of them each.
+_FEW: Final = 1024
 # With fewer elements along a side, tiles stay too empty to pay.
 _LEAST_SIDE: Final = 16
 
@@ -34,6 +41,11 @@ class Part(NamedTuple):
     """The first element of each operand."""
     fields: Dims
     """The arguments count (or first tile), rank, dims, multipliers, shifts and strides."""
+
+
+def are_few(device: GpuDevice, count: int) -> bool:
+    """Whether elements are so few that whole packs of them would leave most of the device idle."""
+    return count <= device.driver.multiprocessors * _FEW
 
 
 def strided_block(itemsize: int) -> int:

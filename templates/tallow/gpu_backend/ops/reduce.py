@@ -28,6 +28,9 @@ _LEAST_ACCESSES: Final = 4
 _MOST_ACCESSES: Final = 1024
 # A whole block takes a row of more than so many accesses.
 _WAVE_ACCESSES: Final = 128
+# So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
+_LEAST_TEAM: Final = 4
+_MOST_IN_ONE_PASS: Final = 1024
 # What the rows kernel numbers where a row is dense.
 _MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
 
@@ -190,12 +193,20 @@ def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: in
     team = min(ROW_TEAM, _power_of_two(packs))
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
+    # Where that spares a second pass, more blocks have fewer outputs each.
+    while team > _LEAST_TEAM and _rows_at_once(team) < length <= _MOST_IN_ONE_PASS and packs < wanted * team:
+        team //= 2
     across = ceil_divide(packs, team)
-    splits, chunk = _splits(length, wanted // across, BLOCK_SIZE // team * REDUCE_IN_FLIGHT, least)
+    splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
     sizes = (*kept.dims[:-1], per_row, *reduced.dims)
     strides = (*kept.strides[:-1], pack, *reduced.strides)
     counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
     return _Pass("columns", across * splits, offset, splits, (*counts, *packed_dims(sizes, [strides])))
+
+
+def _rows_at_once(team: int) -> int:
+    """How many rows of a column a block has in flight."""
+    return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
 
 
 def _team(accesses: int) -> int:

@@ -1,8 +1,9 @@
 """Elements added at an index, each sum in the order of its positions.
 
 Three ways lead there. Threads walk a line along the chosen dim each: that is quick where lines are very many. Waves
-walk a line each, many positions at a time: that is quick where there are enough lines for all waves. Sorting lets the
-positions of each place stand together: that works for any shape, and is quick where lines are few and long.
+walk a line each, many positions at a time: that is quick where there are enough lines for all waves, and more so where
+a line fits into shared memory. Sorting lets the positions of each place stand together: that works for any shape, and
+is quick where lines are few and long.
 """
 
 from __future__ import annotations
@@ -32,16 +33,22 @@ _KEY_BITS: Final = 32
 _KEY_BYTES: Final = 4
 # Of a byte of a place that no key has.
 _NOWHERE: Final = 0xFF
+# So many comparisons of an element with an index take less time than sorting the indexes.
+_FEW_LOOKS: Final = 1 << 26
 # More places than these one block does not mark as free as quickly as the driver does.
 _FEW_ROWS: Final = 1 << 14
 
 # The cost model of scatter_add, in microseconds. A multiprocessor holds so many threads that walk a line each, and
-# fewer that walk as waves, which keep more in registers. A step is a read, a sum and a write that wait for each other,
-# however many threads or waves do it at once.
+# fewer that walk as waves, which keep more in registers or in shared memory. A step is a read, a sum and a write that
+# wait for each other, however many threads or waves do it at once.
 _THREADS: Final = 2048
 _WAVE_THREADS: Final = 1024
+_NEAR_THREADS: Final = 512
 _THREAD_STEP: Final = 1.0
 _WAVE_STEP: Final = 0.5
+# The same in shared memory, and of as many elements of a line that go there and back.
+_NEAR_STEP: Final = 0.15
+_NEAR_ROWS: Final = 0.05
 # A step of a wave whose lanes read far from each other, and of a thread whose neighbour in the wave reads far from it.
 _APART: Final = 3.0
 # A pass of the sort, and of each key in it. One block takes longer for a key, but it is one launch.
@@ -72,6 +79,7 @@ class _Way(Enum):
 
     THREADS = "lines"
     WAVES = "waves"
+    NEAR = "near"
     SORT = "sorted"
     # These two in any order.
     SHARED = "shared"
@@ -134,15 +142,19 @@ def _best_way(
     is_dense = all(step in (0, 1) for step in steps)
     threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
     waves = ceil_divide(lines, _waves_at_once(gpu, dtype, target[dim])) * ceil_divide(length, wave) * _WAVE_STEP
+    line_near = ceil_divide(length, wave) * _NEAR_STEP + ceil_divide(target[dim], wave) * _NEAR_ROWS
+    near = ceil_divide(lines, multiprocessors * _NEAR_THREADS // wave) * line_near
     if is_dense and length > 1:
         threads *= _APART
     elif not is_dense:
-        waves *= _APART
+        waves, near = waves * _APART, near * _APART
     way, cost = (_Way.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Way.THREADS, threads)
-    if count > index.FEW:
-        cost += _CHECK + _CHECK_INDEX * count
     if dtype is not dtype.compute:
         cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
+    if near < cost and target[dim] * dtype.compute.itemsize <= SHARED_SUMS * wave // BLOCK_SIZE:
+        way, cost = _Way.NEAR, near
+    if count > index.FEW:
+        cost += _CHECK + _CHECK_INDEX * count
     is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
     return _Way.SORT if is_sortable and _sort_cost(count, reach) < cost else way
 
@@ -171,6 +183,8 @@ def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuSto
         result = dense(copy.fresh(x), x.shape)
         _add_by_lines(_Way.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
         return result.storage
+    if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:
+        return _add_few(x, rows, source, dim)
     return _add_rows(x, rows, source, dim)
 
 
@@ -181,10 +195,12 @@ def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Oper
     if not are_few:
         index.check(rows)
     # In shared memory sums are in the compute dtype anyway.
-    target = x if way is _Way.SHARED else _widened(x)
+    target = x if way in (_Way.SHARED, _Way.NEAR) else _widened(x)
     per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
     if way is _Way.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
+    if way is _Way.NEAR:
+        per_block = BLOCK_SIZE // x.device.driver.wave_size
     if way is _Way.WAVES:
         gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
         per_block = BLOCK_SIZE // gpu[1]
@@ -324,4 +340,25 @@ def _add_rows(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
             *geometry[1:],
         )
         device.kernels.launch("index", f"index_add_{dtype.value}", blocks, packed)
+    return result
+
+
+def _add_few(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
+    """As `_add_rows`, in one launch in which each element looks for the indexes of its row."""
+    dtype, itemsize = x.dtype, x.itemsize
+    result = x.device.empty(dtype, x.layout.elem_count)
+    steps = rows.indexes.strides[0], source.strides[dim], source.shape[dim]
+    strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
+    for blocks, first, offsets, geometry in parts(BLOCK_SIZE, x.shape, strides):
+        packed = arguments.INDEX_ADD_FEW.pack(
+            result.memory.address + first * itemsize,
+            x.address + offsets[0] * itemsize,
+            source.address + offsets[1] * itemsize,
+            rows.indexes.address,
+            *rows.fields,
+            *steps,
+            offsets[2],
+            *geometry,
+        )
+        index.launch(x.device, f"index_add_{dtype.value}_few", blocks, packed)
     return result
