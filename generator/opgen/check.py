@@ -39,9 +39,9 @@ def check(spec: Spec, problems: list[Problem]) -> None:
 
 
 def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) -> None:
-    if family.functors is not None and family.functors not in spec.functors:
-        message = f"unknown functor kind '{family.functors}'{did_you_mean(family.functors, spec.functors)}"
-        problems.append(Problem(family.functors_location, message))
+    for kind, location in family.functors.items():
+        if kind not in spec.functors:
+            problems.append(Problem(location, f"unknown functor kind '{kind}'{did_you_mean(kind, spec.functors)}"))
     elements = [*_dtype_names(spec), *spec.widths]
     for kernel in family.kernels:
         for axis, texts in kernel.over.items():

@@ -60,7 +60,8 @@ def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...
 
     CompileError where a source is missing.
     """
-    sources = {family.name: kernels / f"{family.name}.hip" for family in spec.kernels}
+    # A family without kernels is what others are composed of at run time.
+    sources = {family.name: kernels / f"{family.name}.hip" for family in spec.kernels if family.kernels}
     checksums = {family: _checksums(source) for family, source in sources.items()}
     return tuple(
         CodeObject(target, family, source, checksums[family], code / target / f"{family}{_CODE}")

@@ -90,8 +90,7 @@ class KernelFamily:
     name: str
     doc: str
     headers: Mapping[str, Location]
-    functors: str | None
-    functors_location: Location
+    functors: Mapping[str, Location]
     structs: tuple[Struct, ...]
     kernels: tuple[Kernel, ...]
     path: Path
@@ -100,7 +99,7 @@ class KernelFamily:
     def kinds(self) -> set[str]:
         """The kinds of functors that its kernels are given."""
         ranged = {kind for kernel in self.kernels for kind in kernel.over.get("op", ())}
-        return ranged if self.functors is None else ranged | {self.functors}
+        return ranged | set(self.functors)
 
 
 def build_family(document: Document, rank: int, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
@@ -119,8 +118,7 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
         name=document.stem,
         doc=fields.text("doc"),
         headers=dict(fields.texts("headers")),
-        functors=fields.text_or_none("functors"),
-        functors_location=fields.place("functors"),
+        functors=dict(fields.texts("functors")),
         structs=tuple(structs),
         kernels=kernels,
         path=document.path,

@@ -8,11 +8,14 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from .dtype import Array, DType
 from .kept import Kept
 from .layout import Layout
+
+if TYPE_CHECKING:
+    from .traced import Program
 
 Result = TypeVar("Result")
 
@@ -179,6 +182,12 @@ class BackendDevice:
         """
         self.plans.keep(key, Repetition(numbers, function, arguments, options))
         return function(*arguments, **options)
+
+    def fused(
+        self, _program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
+    ) -> Sequence[BackendStorage] | None:
+        """The results of a program, computed together; None where its ops are called one by one."""
+        return None
 
     @abstractmethod
     def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:

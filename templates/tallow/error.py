@@ -206,6 +206,26 @@ class CompilationFailed(TallowError, RuntimeError):
         return f"{failed}; {self.advice}. It wrote:\n{self.log}"
 
 
+class FusionError(TallowError, RuntimeError):
+    """A function that `fuse` was given does what one kernel of elementwise ops cannot do; `advice` says what to do.
+
+    `file` and `line` are where the function does it, `called` is what it calls there; None for what it returns.
+    """
+
+    def __init__(self, function: str, file: str, line: int, called: str | None, reason: str, advice: str) -> None:
+        super().__init__(function, file, line, called, reason, advice)
+        self.function = function
+        self.file = file
+        self.line = line
+        self.called = called
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        what = self.reason if self.called is None else f"{self.called} {self.reason}"
+        return f"{self.function} cannot be fused: {self.file}:{self.line}: {what}; {self.advice}"
+
+
 class OutOfMemory(TallowError, MemoryError):
     """A device has no room for an allocation of `nbytes` bytes; None where their number is not known.
 

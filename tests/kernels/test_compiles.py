@@ -7,15 +7,19 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import tallow as tl
 from opgen.cli import read_spec
 from opgen.compile import compile_objects
 from opgen.resources import Usage, read_report
+from tallow.gpu_backend import kernels
+from tallow.gpu_backend.ops.fused import family_of
+from tallow.traced import Trace
 
 from .conftest import REPOSITORY, Machine, names
 
 SPEC = read_spec(REPOSITORY)
 TARGETS = [target for backend in SPEC.backends if backend.code_objects for target in backend.code_objects.targets]
-FAMILIES = [family.name for family in SPEC.kernels]
+FAMILIES = [family.name for family in SPEC.kernels if family.kernels]
 # Without --full, one kernel of so many is compiled, another one for each target.
 SAMPLE = 16
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers
@@ -24,9 +28,9 @@ CUDA_STACK = (2, 40)
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 
 
-def check(target: str, family: str, usages: Iterable[Usage], kernels: Iterable[str]) -> None:
+def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str]) -> None:
     by_name = {usage.kernel: usage for usage in usages}
-    assert sorted(by_name) == sorted(kernels)
+    assert sorted(by_name) == sorted(names)
     spills, scratch = CUDA_STACK if target.startswith("sm_") and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
         assert usage.spills <= spills, usage
@@ -42,6 +46,27 @@ def test_a_sample_compiles(
     sample = every[TARGETS.index(target) % len(every) :: SAMPLE]
     made = machine.compile(target, reduced(family, sample), tmp_path)
     check(target, family, read_report(made.messages), sample)
+
+
+def composed() -> str:
+    """The family of a fused function of every kind of ops."""
+    trace = Trace("composed", tl.Device.cpu(), (0.5,))
+    operands = [tl.Tensor([[1, 2, 3]], dtype=dtype) for dtype in ("f32", "bf16", "i64", "u8")]
+    x, y, z, condition, number = trace.stand_ins([*operands, 0.5])
+    scaled = (x * number + y.to_dtype("f32")).clamp(-1, 1).silu()
+    chosen = condition.where(scaled.to_dtype("bf16"), y / 3)
+    return family_of(trace.program([chosen, z * 3 + scaled.to_dtype("i64"), scaled > 0, scaled.powf(number)]))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_fused_function_compiles(
+    machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str
+) -> None:
+    family = composed()
+    source = reduced("fused", [])
+    source.write_text(kernels._composed[family], encoding="utf-8")
+    made = machine.compile(target, source, tmp_path)
+    check(target, "fused", read_report(made.messages), [f"{family}_contiguous", f"{family}_strided"])
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("gfx90a", 64), ("gfx942", 64), ("gfx1030", 32), ("gfx1201", 32)])

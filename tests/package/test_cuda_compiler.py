@@ -6,6 +6,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import tallow as tl
 from tallow.error import BackendUnavailable, CompilationFailed
 
 pytest.importorskip("cuda.bindings")
@@ -14,8 +15,11 @@ from tallow.cuda_backend.kernels import Nvrtc
 from tallow.gpu_backend import kernels
 from tallow.gpu_backend.elf import elf_size
 from tallow.gpu_backend.error import LibraryError
+from tallow.gpu_backend.ops.fused import family_of
+from tallow.traced import Trace
 
-FAMILIES = sorted(path.stem for path in kernels._SOURCES.glob("*.hip"))
+# The family of fused kernels has none of its own.
+FAMILIES = sorted({path.stem for path in kernels._SOURCES.glob("*.hip")} - {"fused"})
 # Of the kernels of a family, one of so many is compiled.
 SAMPLE = 40
 
@@ -36,6 +40,16 @@ def test_a_sample_of_a_family_compiles(compiler, family):
     for name in names[len(names) // 3 % SAMPLE :: SAMPLE] or names[:1]:
         code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90")
         assert elf_size(code) == len(code)
+        assert f".text.{name}\0".encode() in code
+
+
+def test_a_fused_function_compiles(compiler):
+    trace = Trace("composed", tl.Device.cpu(), (0.5,))
+    x, y, number = trace.stand_ins([tl.Tensor([1.0]), tl.Tensor([1.0], dtype="bf16"), 0.5])
+    result = (x.silu() > number).where(y, x.to_dtype("bf16") / 3)
+    family = family_of(trace.program([result, x.clamp(number, 1) ** 3]))
+    for name in (f"{family}_contiguous", f"{family}_strided"):
+        code = compiler.compile(kernels.one_kernel(family, name), name, kernels.headers(), "sm_90")
         assert f".text.{name}\0".encode() in code
 
 

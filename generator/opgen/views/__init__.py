@@ -8,7 +8,7 @@ from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_b
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
-from opgen.views.kernels import arguments, constants, dtypes, kernel_family
+from opgen.views.kernels import arguments, constants, dtypes, functor_names, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
@@ -56,6 +56,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernels/constants.hpp.j2": constants,
     "tallow/kernels/constants.py.j2": constants,
     "tallow/kernels/dtypes.hpp.j2": dtypes,
+    "tallow/kernels/functors.py.j2": functor_names,
     "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/kernel_op.py.j2": kernel_op,
     "tallow/limits.py.j2": limits,

@@ -64,13 +64,13 @@ class FamilyView(NamedTuple):
 def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     """The HIP source of the family named `member`."""
     family = next(family for family in spec.kernels if family.name == member)
-    kind = spec.functors.get(family.functors or "")
+    functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return FamilyView(
         doc=family.doc,
         includes="\n".join(f'#include "{header}"' for header in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
-        functors=tuple(_functor(functor) for functor in kind.functors if not functor.reduction) if kind else (),
-        monoids=tuple(_monoid(spec, functor) for functor in kind.functors if functor.reduction) if kind else (),
+        functors=tuple(_functor(functor) for functor in functors if not functor.reduction),
+        monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
 
@@ -206,6 +206,27 @@ def arguments(spec: Spec, _: str | None) -> ArgumentsView:
     return ArgumentsView(
         tuple(_packer(struct) for family in spec.kernels for struct in family.structs),
         {name: kind.most_parameters for name, kind in spec.functors.items()},
+    )
+
+
+class FunctorsView(NamedTuple):
+    """kernels/functors.py."""
+
+    structs: Mapping[str, str]  # by op
+    methods: tuple[str, ...]  # the storage methods that compute functors
+
+
+def functor_names(spec: Spec, _: str | None) -> FunctorsView:
+    """What kernels call the elementwise functors, and the storage methods that compute them."""
+    kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
+    names = {kind.name for kind in kinds}
+    return FunctorsView(
+        {functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
+        tuple(
+            method.name
+            for method in spec.storage_methods()
+            if method.kind in names and method.signature.returns != "None"
+        ),
     )
 
 

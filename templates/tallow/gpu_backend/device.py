@@ -18,6 +18,7 @@ from .libraries import Library
 from .storage import GpuStorage, Slice
 
 if TYPE_CHECKING:
+    from ..traced import Program
     from ..user_kernel import Kernel
     from .allocator import CachingAllocator
     from .gpu_driver import GpuDriver
@@ -115,6 +116,17 @@ class GpuDevice(BackendDevice):
 
         self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
         return function(*arguments, **options)
+
+    def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
+        plan = self.plans.get(program)
+        if plan is not None:
+            found: Sequence[GpuStorage] = plan(*storages, *numbers)
+            return found
+        from .ops import fused
+        from .ops.operand import Operand
+
+        operands = [Operand(*operand) for operand in zip(storages, program.layouts, strict=True)]
+        return self.planned(program, len(numbers), fused.results, (program, *operands, *numbers), {})
 
     def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
         if not isinstance(storage, self.storage_class):

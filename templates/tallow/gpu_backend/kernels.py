@@ -104,10 +104,19 @@ def _checksum(content: bytes) -> str:
 
 def one_kernel(family: str, name: str) -> str:
     """The source of a family with one of its kernels: a whole family takes far longer to compile."""
-    text = _source(family)
+    text = _composed.get(family) or _source(family)
     if name not in _KERNEL.findall(text):
         raise InvalidKernel(name, f"{family}.hip of the package does not have it; reinstall tallow")
     return _KERNEL.sub(lambda kernel: kernel[0] if kernel[1] == name else "", text)
+
+
+# The sources of families that were composed at run time.
+_composed: Final[dict[str, str]] = {}
+
+
+def compose(base: str, family: str, text: str) -> None:
+    """Let `family` have the kernels of a text that stands on the source of a family without kernels."""
+    _composed[family] = f"{_source(base)}\n{text}"
 
 
 @cache

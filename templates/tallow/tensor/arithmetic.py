@@ -18,12 +18,12 @@ from ..layout import Layout
 from ..op import BinaryOp, CmpOp
 from ..shape import Shape
 from .base import TensorBase
-from .number import CONVERT, as_number
+from .number import CONVERT, NumberLike, as_number
 from .ops import OpMethods
 from .views import ViewMethods
 
 # What an operator takes. An array is let through for its error message, which says to make it a tensor.
-OPERANDS: Final = (TensorBase, int, float, np.generic, np.ndarray)
+OPERANDS: Final = (TensorBase, int, float, NumberLike, np.generic, np.ndarray)
 
 
 class ArithmeticMethods(OpMethods, ViewMethods):

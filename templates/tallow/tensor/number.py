@@ -21,6 +21,12 @@ _INEXACT = np.float64(2**53)
 CONVERT: Final = "convert the tensor to a {} dtype with to_dtype first"
 
 
+class NumberLike:
+    """What stands for a number while a function is traced."""
+
+    __slots__ = ()
+
+
 def as_number(op: str, value: object, dtype: DType, mend: str = CONVERT, name: str = "other") -> float:
     """Return the number that `value` is in a tensor of `dtype`: an int for integers, else a float.
 

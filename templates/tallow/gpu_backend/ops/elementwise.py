@@ -17,6 +17,7 @@ from .operand import Operand, dense
 from .scalar import element_bits
 
 if TYPE_CHECKING:
+    from ..device import GpuDevice
     from ..storage import GpuStorage
 
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(arguments.PARAMETERS.values())))
@@ -179,22 +180,19 @@ def _map(
         addresses.append(source.memory.address + source_layout.start_offset * itemsize)
     device = storage.device
     count = layout.elem_count
-    few = are_few(device, count)
     result = device.empty(dtype, count) if target is None else target.storage
     if count == 0:
         return result
     to = result.memory.address if target is None else target.address
     launch = device.kernels.launch
     if is_contiguous:
-        blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
-        if few:
-            blocks = max(blocks, min(ceil_divide(count, BLOCK_SIZE), device.driver.multiprocessors))
+        blocks = contiguous_blocks(device, count, widest)
         packed = kernels.contiguous.pack(to, *addresses, count, *parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
     itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
-    launches = _strided_launches(strided_block(widest), few, layout.shape, strides, itemsizes)
+    launches = strided_launches(strided_block(widest), are_few(device, count), layout.shape, strides, itemsizes)
     if launches is None:
         straight = tuple([copy.straightened(operand) for operand in operands])
         return _map(kernels, name, straight, dtype, parameters, target)
@@ -230,9 +228,17 @@ def _map_number(
     return _map(of_number, f"{name}_number", (*first, other), dtype, numbers, target)
 
 
+def contiguous_blocks(device: GpuDevice, count: int, widest: int) -> int:
+    """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
+    blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
+    if are_few(device, count):
+        return max(blocks, min(ceil_divide(count, BLOCK_SIZE), device.driver.multiprocessors))
+    return blocks
+
+
 # One look-up in a cache where there were one for each operand.
 @lru_cache(maxsize=4096)
-def _strided_launches(
+def strided_launches(
     per_block: int, few: bool, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
 ) -> tuple[Part, ...] | None:
     """The launches over operands of these strides; None where reading one of them so would be slow."""

@@ -1,0 +1,142 @@
+// The loops of kernels that are composed at run time. A composition computes the results of some elements at once:
+//
+//     static constexpr uint32_t sources                           operands in memory
+//     static constexpr uint32_t length                            elements of a pack
+//     static bool is_aligned(arguments)                           whether sources begin where whole packs do
+//     static void compute(access)                                 loads from `access`, computes, and stores to it
+#pragma once
+
+#include "elementwise.hpp"
+
+namespace tallow {
+
+// The bits of a functor's parameters, as the structs of its kernels have them.
+template <uint32_t Count> struct ParameterBits {
+    uint64_t parameters[Count];
+};
+
+// The elements of one operand or result that a thread has at once.
+template <typename T, uint32_t Length, uint32_t Packs> struct Elements {
+    Pack<T, Length> packs[Packs];
+
+    TALLOW_INLINE const T& operator[](uint32_t i) const {
+        return packs[i / Length].values[i % Length];
+    }
+    TALLOW_INLINE T& operator[](uint32_t i) {
+        return packs[i / Length].values[i % Length];
+    }
+};
+
+// Dense elements from `first` on, all of which exist, in whole accesses.
+template <typename Arguments, uint32_t Length, uint32_t Packs> struct WholeAccess {
+    static constexpr uint32_t count = Length * Packs;
+    template <typename T> using Of = Elements<T, Length, Packs>;
+    const Arguments& arguments;
+    uint64_t first;
+
+    template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
+        Of<T> elements;
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p)
+            elements.packs[p] =
+                load_whole<Length>(pointer_to<const T>(arguments.sources[K]) + first + p * block_size * Length);
+        return elements;
+    }
+    template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p)
+            store_whole(pointer_to<T>(arguments.results[K]) + first + p * block_size * Length, elements.packs[p]);
+    }
+};
+
+// Dense elements from `first` on, `step` apart.
+template <typename Arguments, uint32_t Count> struct ApartAccess {
+    static constexpr uint32_t count = Count;
+    template <typename T> using Of = Elements<T, Count, 1>;
+    const Arguments& arguments;
+    uint64_t first;
+    uint64_t step;
+
+    template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
+        return {{load_apart<Count>(pointer_to<const T>(arguments.sources[K]), first, step, arguments.count)}};
+    }
+    template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
+#pragma unroll
+        for (uint32_t i = 0; i < Count; ++i)
+            if (first + i * step < arguments.count)
+                pointer_to<T>(arguments.results[K])[first + i * step] = elements[i];
+    }
+};
+
+// Sources of any strides, and dense results.
+template <typename Arguments, uint32_t Length, uint32_t Sources> struct StridedAccess {
+    static constexpr uint32_t count = Length;
+    template <typename T> using Of = Elements<T, Length, 1>;
+    const Arguments& arguments;
+    uint32_t first;
+    bool in_one_row;
+    const uint64_t (&offsets)[Sources];
+
+    template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
+        return {{load_strided<Length, K>(arguments, pointer_to<const T>(arguments.sources[K]), first, in_one_row,
+                                         offsets[K])}};
+    }
+    template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
+        store_guarded(pointer_to<T>(arguments.results[K]), first, arguments.count, elements.packs[0]);
+    }
+};
+
+// One element, with sources of any strides.
+template <typename Arguments, uint32_t Sources> struct SingleAccess {
+    static constexpr uint32_t count = 1;
+    template <typename T> using Of = Elements<T, 1, 1>;
+    const Arguments& arguments;
+    uint32_t first;
+    const uint64_t (&offsets)[Sources];
+
+    template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
+        return {{{pointer_to<const T>(arguments.sources[K])[offsets[K]]}}};
+    }
+    template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
+        pointer_to<T>(arguments.results[K])[first] = elements[0];
+    }
+};
+
+// As map_contiguous.
+template <typename Composition, typename Arguments> TALLOW_INLINE void fused_contiguous(const Arguments& arguments) {
+    constexpr uint32_t length = Composition::length;
+    constexpr uint32_t packs = packs_in_flight<length>;
+    constexpr uint32_t elements = elements_in_flight<length>;
+    constexpr uint64_t step = uint64_t{block_size} * packs * length;
+    const uint64_t count = arguments.count;
+    const uint64_t base = block_index() * step;
+    const uint64_t reached = grid_blocks() * step;
+    const bool in_packs = reached < count + step && Composition::is_aligned(arguments);
+    if (in_packs && base + step <= count)
+        Composition::compute(WholeAccess<Arguments, length, packs>{arguments, base + thread_index() * length});
+    const uint64_t whole = reached < count ? reached : count - count % step;
+    const uint64_t threads = uint64_t{grid_blocks()} * block_size;
+    for (uint64_t first = (in_packs ? whole : 0) + block_index() * block_size + thread_index(); first < count;
+         first += elements * threads)
+        Composition::compute(ApartAccess<Arguments, elements>{arguments, first, threads});
+}
+
+// As map_strided.
+template <typename Composition, typename Arguments> TALLOW_INLINE void fused_strided(const Arguments& arguments) {
+    constexpr uint32_t sources = Composition::sources;
+    constexpr uint32_t length = Composition::length > side_by_side ? side_by_side : Composition::length;
+    const bool are_few = grid_blocks() * block_size >= arguments.count;
+    const uint32_t first = (block_index() * block_size + thread_index()) * (are_few ? 1 : length);
+    if (first >= arguments.count)
+        return;
+    uint64_t offsets[sources];
+    const uint32_t column = locate(arguments, first, offsets);
+    if (are_few) {
+        Composition::compute(SingleAccess<Arguments, sources>{arguments, first, offsets});
+        return;
+    }
+    const bool in_one_row = column + length <= arguments.dims[0];
+    Composition::compute(StridedAccess<Arguments, length, sources>{arguments, first, in_one_row, offsets});
+}
+
+} // namespace tallow

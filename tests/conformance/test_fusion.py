@@ -1,0 +1,113 @@
+"""A fused function gives the bits that its ops give one by one: every functor, dtype and layout class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
+from tallow.op import MethodOp
+
+from . import values
+from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, place
+from .oracle.formats import Array
+
+Function = Callable[[Tensor, Tensor], Tensor]
+
+DTYPES = pytest.mark.parametrize("dtype", DType, ids=str)
+# A dtype of each way to compute, and of each width.
+FEW_DTYPES = pytest.mark.parametrize("dtype", [DType.U8, DType.BF16, DType.F32, DType.I64], ids=str)
+
+
+def functions(dtype: DType) -> dict[str, Function]:
+    """A function of x and y for each functor that has the dtype, with a tensor, and with a number on either side."""
+    found: dict[str, Function] = {}
+    for op in UnaryOp:
+        if dtype in op.dtypes:
+            found[op.value] = lambda x, y, name=op.value: getattr(x, name)()
+    for op in (*BinaryOp, *CmpOp):
+        if dtype in op.dtypes:
+            found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
+            found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(3)
+    for op in MethodOp:
+        if dtype not in op.dtypes or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND):
+            continue
+        count = len(inspect.signature(getattr(Tensor, op.value)).parameters) - 1
+        for first in (0, 1):
+            numbers = (2, 1, 0, 3)[first : first + count]
+            found[f"{op.value}{numbers}"] = lambda x, y, name=op.value, numbers=numbers: getattr(x, name)(*numbers)
+    for other in DType:
+        found[f"to_dtype {other}"] = lambda x, y, other=other: x.to_dtype(other) if other is not x.dtype else x.copy()
+    found["where"] = lambda x, y: (x > y).where(x, y)
+    found["where of a number"] = lambda x, y: (x > y).where(3, y) + (x < y).where(x, 1)
+    found["3 - x"] = lambda x, y: 3 - x
+    found["3 / x"] = lambda x, y: 3 / x
+    found["3 < x"] = lambda x, y: 3 < x  # noqa: SIM300
+    if dtype.is_integer:
+        found["where by elements"] = lambda x, y: x.where(y, x)
+    else:
+        found["3 ** x"] = lambda x, y: 3**x
+        found["x ** 2"] = lambda x, y: x**2 + x**0.5
+    return found
+
+
+def chain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Ops whose results are rounded in between, and operands that come several times and broadcast."""
+    steps = ((x * y + 3) / 7 - x).abs().sqr()
+    return steps.maximum(y).clamp(1, 40) + x.relu() * steps, (steps > y).where(x, steps)
+
+
+def assert_same(got: Tensor, expected: Tensor, where: str) -> None:
+    """The same bits; NaNs are alike, since compilers may swap the operands of a sum."""
+    assert (got.shape, got.dtype, got.device) == (expected.shape, expected.dtype, expected.device), where
+    found, wanted = got.numpy(), expected.numpy()
+    is_nan = np.isnan(wanted) if expected.dtype.is_float else np.zeros(wanted.shape, bool)
+    bits = f"u{wanted.itemsize}"
+    alike = (found.view(bits) == wanted.view(bits)) | (is_nan & (found != found))
+    places = np.argwhere(~alike)
+    assert not places.size, f"{where}: {found[tuple(places[0])]}, not {wanted[tuple(places[0])]}, at {places[0]}"
+
+
+def tensor(device: tl.Device, dtype: DType, array: Array, placement: str = "contiguous") -> Tensor:
+    operand = place(device, dtype.value, array, placement)
+    return Tensor.from_storage(operand.storage, operand.layout)
+
+
+@DTYPES
+def test_each_functor_gives_the_bits_of_its_op(device: tl.Device, dtype: DType) -> None:
+    x, y = (tensor(device, dtype, array) for array in values.special_pairs(dtype.value))
+    found = functions(dtype)
+    fused = tl.fuse(lambda x, y: [function(x, y) for function in found.values()])
+    for time in ("first", "recorded", "planned"):
+        for name, got, function in zip(found, fused(x, y), found.values(), strict=True):
+            assert_same(got, function(x, y), f"{name} {time}")
+
+
+@FEW_DTYPES
+def test_layouts_of_every_class_give_the_bits_of_the_ops(device: tl.Device, dtype: DType) -> None:
+    generator = np.random.default_rng(0)
+    fused = tl.fuse(chain)
+    for case in VIEWS + CONTIGUOUS + TILES:
+        others = [case, *(Case(case.shape, few.placement) for few in FEW_VIEWS if len(case.shape) == 2)]
+        for other in others[: 1 if case in TILES else None]:
+            x, y = (
+                tensor(device, dtype, values.mixed(generator, dtype.value, case.shape), each.placement)
+                for each in (case, other)
+            )
+            for _ in range(3):
+                for got, expected in zip(fused(x, y), chain(x, y), strict=True):
+                    assert_same(got, expected, f"{case} and {other}")
+
+
+@FEW_DTYPES
+def test_operands_broadcast(device: tl.Device, dtype: DType) -> None:
+    generator = np.random.default_rng(0)
+    fused = tl.fuse(chain)
+    for left, right in (((4, 1, 5), (3, 1)), ((), (2, 3)), ((17,), (16, 1)), ((1, 1), (1,)), ((0, 3), (3,)), ((), ())):
+        x, y = (tensor(device, dtype, values.mixed(generator, dtype.value, shape)) for shape in (left, right))
+        for _ in range(3):
+            for got, expected in zip(fused(x, y), chain(x, y), strict=True):
+                assert_same(got, expected, f"{left} and {right}")
