@@ -115,6 +115,8 @@ __forceinline__ int __all(int predicate, int line = __builtin_LINE()) {
     return hip_host::ballot(predicate == 0, line) == 0;
 }
 
+#include "hip_host_matrix.h"
+
 // ---- Atomics. The second parameter takes the type of the first, as HIP's overloads do.
 
 namespace hip_host {

@@ -1,0 +1,404 @@
+// Attention by dot products, for a few queries over many keys and for what matrix cores do not multiply: a team of lanes
+// takes a key at a time, as many elements of it each as one access moves, and a wave several keys.
+#pragma once
+
+#include "index.hpp"
+#include "math.hpp"
+
+namespace tallow {
+
+constexpr float log2_e = 1.44269504f;
+
+// The larger one; a NaN loses, and is found in the sums.
+TALLOW_INLINE float larger(float x, float y) {
+#if defined(TALLOW_NVIDIA)
+    float result;
+    asm("max.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+    return result;
+#else
+    return __builtin_fmaxf(x, y);
+#endif
+}
+
+// What is subtracted from the scores of a row: nothing where no key is seen, so that their weights are 0.
+TALLOW_INLINE float finite_maximum(float maximum) {
+    return maximum == -infinity(float{}) ? 0.0f : maximum;
+}
+
+// The rows of one batch and key head.
+template <typename Arguments> struct RowsOfHead {
+    const Arguments& arguments;
+    uint32_t batch;
+    uint32_t head;
+    uint32_t count;
+    uint32_t length; // the keys that are there
+
+    TALLOW_INLINE RowsOfHead(const Arguments& arguments, uint32_t place)
+        : arguments(arguments), batch(place / arguments.heads), head(place % arguments.heads),
+          count(arguments.queries * arguments.group), length(arguments.keys) {
+        if (arguments.indexes != 0) {
+            const int64_t read = read_row(arguments, batch * arguments.index_stride);
+            length = read == no_row ? 0 : static_cast<uint32_t>(read);
+        }
+    }
+    // How many keys a row sees, which are the first ones; none where it is no row.
+    TALLOW_INLINE uint32_t seen(uint32_t row) const {
+        if (row >= count)
+            return 0;
+        if (arguments.is_causal == 0)
+            return length;
+        const int64_t last = int64_t{row / arguments.group} + length - arguments.queries;
+        return last < 0 ? 0 : static_cast<uint32_t>(last) + 1;
+    }
+    // Which rows these are of all.
+    TALLOW_INLINE uint64_t place() const {
+        return uint64_t{batch} * arguments.heads + head;
+    }
+    TALLOW_INLINE uint64_t query_head(uint32_t row) const {
+        return uint64_t{head} * arguments.group + row % arguments.group;
+    }
+    template <typename T> TALLOW_INLINE const T* query(uint32_t row) const {
+        const uint64_t(&strides)[3] = arguments.query_strides;
+        return pointer_to<const T>(arguments.query) + batch * strides[0] + query_head(row) * strides[1] +
+               row / arguments.group * strides[2];
+    }
+    template <typename T> TALLOW_INLINE const T* mask(uint32_t row) const {
+        const uint64_t(&strides)[4] = arguments.mask_strides;
+        return pointer_to<const T>(arguments.mask) + batch * strides[0] + query_head(row) * strides[1] +
+               row / arguments.group * strides[2];
+    }
+    // What the line of a mask adds to the score of a key, anything for what is no key.
+    template <typename T> TALLOW_INLINE float masked(const T* line, uint32_t key) const {
+        const uint32_t place = key < arguments.keys ? key : arguments.keys - 1;
+        return to_compute(line[place * arguments.mask_strides[3]]);
+    }
+    template <typename T> TALLOW_INLINE const T* keys() const {
+        return pointer_to<const T>(arguments.key) + batch * arguments.key_strides[0] + head * arguments.key_strides[1];
+    }
+    template <typename T> TALLOW_INLINE const T* values() const {
+        return pointer_to<const T>(arguments.value) + batch * arguments.value_strides[0] +
+               head * arguments.value_strides[1];
+    }
+    template <typename T> TALLOW_INLINE T* result(uint32_t row) const {
+        const uint64_t heads = uint64_t{arguments.heads} * arguments.group;
+        const uint64_t line = (batch * heads + query_head(row)) * arguments.queries + row / arguments.group;
+        return pointer_to<T>(arguments.result) + line * arguments.head_size;
+    }
+};
+
+// An access of a line from element `first` on, of which `count` exist; those that begin behind them are 0.
+template <typename T>
+TALLOW_INLINE Registers<access_bytes> load_access(const T* line, uint32_t first, uint32_t count) {
+    Registers<access_bytes> access{};
+    if (first < count)
+        access = load_registers<access_bytes>(line + first);
+    return access;
+}
+
+// Adds up each of `Count` sums over a team of lanes. Where there are several, each lane gets those for which it then is
+// there: those from lane * Count / Lanes on. It takes few shuffles to halve the sums rather than give all to everybody.
+template <uint32_t Lanes, uint32_t Count, uint32_t Total> TALLOW_INLINE void share_sums(float (&sums)[Total]) {
+    if constexpr (Lanes > 1 && Count > 1) {
+        constexpr uint32_t half = Count / 2;
+        const bool is_upper = (lane_index() & Lanes / 2) != 0;
+#pragma unroll
+        for (uint32_t i = 0; i < half; ++i) {
+            const float sent = is_upper ? sums[i] : sums[i + half];
+            sums[i] = (is_upper ? sums[i + half] : sums[i]) + shuffle_xor(sent, Lanes / 2);
+        }
+        share_sums<Lanes / 2, half>(sums);
+    } else if constexpr (Lanes > 1) {
+        sums[0] += shuffle_xor(sums[0], Lanes / 2);
+        share_sums<Lanes / 2, 1>(sums);
+    }
+}
+
+// What a block, a wave or a team has made of its part of the keys: for each row the maximum, the total of the weights,
+// and the sums of weighted values. Size is that of a head, or more.
+template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t lanes = Size / length < 32 ? Size / length : 32;
+    static constexpr uint32_t accesses = Size / length / lanes;
+    static constexpr uint32_t elements = length * accesses;
+    static constexpr uint32_t teams = block_size / lanes;
+    // The keys in flight of a team.
+    static constexpr uint32_t batch = Rows < 8 ? 4 : 2;
+    static constexpr uint32_t scores = Rows * batch;
+    // How many scores a lane has of these, or how many lanes have each.
+    static constexpr uint32_t own = scores > lanes ? scores / lanes : 1;
+    static constexpr uint32_t alike = scores > lanes ? 1 : lanes / scores;
+    static constexpr uint32_t lanes_of_row = lanes / Rows;
+    static_assert(lanes <= wave_size && lanes_of_row * Rows == lanes && own <= batch, "a lane has scores of one row");
+    // How many rows are joined at once.
+    static constexpr uint32_t joined = Rows < 1024 / Size ? Rows : 1024 / Size;
+
+    float maxima[Rows];
+    float totals[Rows];
+    float sums[Rows][elements];
+
+    static TALLOW_INLINE uint32_t lane() {
+        return lane_index() % lanes;
+    }
+    // The first of the elements of an access.
+    static TALLOW_INLINE uint32_t element(uint32_t access) {
+        return (access * lanes + lane()) * length;
+    }
+
+    // The part of a team of the keys [begin, end). All waves make the same steps.
+    template <typename Arguments>
+    TALLOW_INLINE void attend(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t begin, uint32_t end) {
+        const Arguments& arguments = rows.arguments;
+        const float scale = arguments.scale;
+        float query[Rows][elements];
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r) {
+            const bool is_row = first_row + r < rows.count;
+            const T* const line = rows.template query<T>(is_row ? first_row + r : first_row);
+#pragma unroll
+            for (uint32_t a = 0; a < accesses; ++a) {
+                const auto access = load_access(line, element(a), arguments.head_size);
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    query[r][a * length + i] = scale * to_compute(take_element<T>(access, i));
+            }
+#pragma unroll
+            for (uint32_t i = 0; i < elements; ++i)
+                sums[r][i] = 0;
+        }
+        // This lane's scores are of this row, and of the keys of the batch from this one on.
+        const uint32_t place = lane() * own / alike;
+        const uint32_t row = first_row + place / batch;
+        const uint32_t first_of_batch = place % batch;
+        const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
+        const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
+        const T* const keys = rows.template keys<T>();
+        const T* const values = rows.template values<T>();
+        const uint32_t team_lane = lane_index() - lane();
+        float maximum = -infinity(float{});
+        float total = 0;
+        for (uint32_t first = begin; first < end; first += batch * teams) {
+            const uint32_t key = first + thread_index() / lanes;
+            Registers<access_bytes> key_parts[batch][accesses];
+            Registers<access_bytes> value_parts[batch][accesses];
+#pragma unroll
+            for (uint32_t b = 0; b < batch; ++b)
+#pragma unroll
+                for (uint32_t a = 0; a < accesses; ++a)
+                    key_parts[b][a] = load_access(keys + uint64_t{key + b * teams} * arguments.key_strides[2],
+                                                  element(a), key + b * teams < end ? arguments.head_size : 0);
+#pragma unroll
+            for (uint32_t b = 0; b < batch; ++b)
+#pragma unroll
+                for (uint32_t a = 0; a < accesses; ++a)
+                    value_parts[b][a] = load_access(values + uint64_t{key + b * teams} * arguments.value_strides[2],
+                                                    element(a), key + b * teams < end ? arguments.head_size : 0);
+            float weights[scores];
+#pragma unroll
+            for (uint32_t b = 0; b < batch; ++b) {
+#pragma unroll
+                for (uint32_t r = 0; r < Rows; ++r)
+                    weights[r * batch + b] = 0;
+#pragma unroll
+                for (uint32_t i = 0; i < elements; ++i) {
+                    const float x = to_compute(take_element<T>(key_parts[b][i / length], i % length));
+#pragma unroll
+                    for (uint32_t r = 0; r < Rows; ++r)
+                        weights[r * batch + b] = multiply_add(query[r][i], x, weights[r * batch + b]);
+                }
+            }
+            share_sums<lanes, scores>(weights);
+            float maximum_now = maximum;
+#pragma unroll
+            for (uint32_t i = 0; i < own; ++i) {
+                const uint32_t place_of_key = key + (first_of_batch + i) * teams;
+                if (arguments.mask != 0)
+                    weights[i] = multiply_add(rows.masked(mask, place_of_key), log2_e, weights[i]);
+                weights[i] = place_of_key < seen ? weights[i] : -infinity(float{});
+                maximum_now = larger(maximum_now, weights[i]);
+            }
+#pragma unroll
+            for (uint32_t partner = alike; partner < lanes_of_row; partner *= 2)
+                maximum_now = larger(maximum_now, shuffle_xor(maximum_now, partner));
+            const float factor = rough_exp2(maximum - finite_maximum(maximum_now));
+            maximum = maximum_now;
+            total *= factor;
+#pragma unroll
+            for (uint32_t i = 0; i < own; ++i) {
+                weights[i] = rough_exp2(weights[i] - finite_maximum(maximum));
+                total += weights[i];
+            }
+#pragma unroll
+            for (uint32_t r = 0; r < Rows; ++r) {
+                const float factor_of_row = shuffle_from(factor, team_lane + r * lanes_of_row);
+#pragma unroll
+                for (uint32_t i = 0; i < elements; ++i)
+                    sums[r][i] *= factor_of_row;
+            }
+#pragma unroll
+            for (uint32_t b = 0; b < batch; ++b) {
+                float weight[Rows];
+#pragma unroll
+                for (uint32_t r = 0; r < Rows; ++r)
+                    weight[r] = shuffle_from(weights[(r * batch + b) % own],
+                                             team_lane + (r * batch + b) / own * alike);
+#pragma unroll
+                for (uint32_t i = 0; i < elements; ++i) {
+                    const float x = to_compute(take_element<T>(value_parts[b][i / length], i % length));
+#pragma unroll
+                    for (uint32_t r = 0; r < Rows; ++r)
+                        sums[r][i] = multiply_add(weight[r], x, sums[r][i]);
+                }
+            }
+        }
+#pragma unroll
+        for (uint32_t partner = alike; partner < lanes_of_row; partner *= 2)
+            total += shuffle_xor(total, partner);
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r) {
+            maxima[r] = shuffle_from(maximum, team_lane + r * lanes_of_row);
+            totals[r] = shuffle_from(total, team_lane + r * lanes_of_row);
+        }
+    }
+
+    // Joins the teams of each wave, which all get the same.
+    TALLOW_INLINE void join_teams() {
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r)
+#pragma unroll
+            for (uint32_t partner = lanes; partner < wave_size; partner *= 2) {
+                const float other = shuffle_xor(maxima[r], partner);
+                const float maximum = larger(maxima[r], other);
+                const float factor = rough_exp2(maxima[r] - finite_maximum(maximum));
+                const float other_factor = rough_exp2(other - finite_maximum(maximum));
+                maxima[r] = maximum;
+                totals[r] = totals[r] * factor + shuffle_xor(totals[r], partner) * other_factor;
+#pragma unroll
+                for (uint32_t i = 0; i < elements; ++i)
+                    sums[r][i] = sums[r][i] * factor + shuffle_xor(sums[r][i], partner) * other_factor;
+            }
+    }
+};
+
+// The sum of some parts' x, each times what its maximum lacks of the largest one.
+template <typename Maxima, typename X>
+TALLOW_INLINE float join_parts(uint32_t parts, float maximum, const Maxima& maximum_of, const X& x_of) {
+    float sum = 0;
+#pragma unroll 8
+    for (uint32_t p = 0; p < parts; ++p)
+        sum = multiply_add(rough_exp2(maximum_of(p) - finite_maximum(maximum)), x_of(p), sum);
+    return sum;
+}
+template <typename Maxima> TALLOW_INLINE float maximum_of_parts(uint32_t parts, const Maxima& maximum_of) {
+    float maximum = -infinity(float{});
+#pragma unroll 8
+    for (uint32_t p = 0; p < parts; ++p)
+        maximum = larger(maximum, maximum_of(p));
+    return maximum;
+}
+
+TALLOW_INLINE float weighted_mean(float sum, float total) {
+    return total == 0 ? 0.0f : sum / total;
+}
+
+// One split of the keys for some rows, by a block.
+template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
+TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split) {
+    using Attention = RowAttention<T, Size, Rows>;
+    __shared__ float sums[waves_per_block][Attention::joined][Size];
+    __shared__ float maxima[waves_per_block][Rows];
+    __shared__ float totals[waves_per_block][Rows];
+    const Arguments& arguments = rows.arguments;
+    const uint32_t left = rows.count - first_row;
+    const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
+    // Splits are of whole steps of the block, as even as these can be.
+    constexpr uint32_t step = Attention::batch * Attention::teams;
+    const uint32_t steps = (seen + step - 1) / step;
+    const uint32_t begin = static_cast<uint32_t>(uint64_t{steps} * split / arguments.splits) * step;
+    const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / arguments.splits) * step;
+    Attention attention;
+    attention.attend(rows, first_row, begin, next < seen ? next : seen);
+    attention.join_teams();
+    if (lane_index() == 0) {
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r) {
+            maxima[wave_index()][r] = attention.maxima[r];
+            totals[wave_index()][r] = attention.totals[r];
+        }
+    }
+#pragma unroll
+    for (uint32_t first = 0; first < Rows; first += Attention::joined) {
+        if (lane_index() < Attention::lanes) {
+#pragma unroll
+            for (uint32_t r = 0; r < Attention::joined; ++r)
+#pragma unroll
+                for (uint32_t i = 0; i < Attention::elements; ++i)
+                    sums[wave_index()][r][Attention::element(i / Attention::length) + i % Attention::length] =
+                        attention.sums[first + r][i];
+        }
+        synchronize_block();
+#pragma unroll 1
+        for (uint32_t i = thread_index(); i < Attention::joined * Size; i += block_size) {
+            const uint32_t r = first + i / Size;
+            const uint32_t row = first_row + r;
+            const uint32_t element = i % Size;
+            if (row < rows.count && element < arguments.head_size) {
+                const auto maximum_of = [&](uint32_t wave) { return maxima[wave][r]; };
+                const float maximum = maximum_of_parts(waves_per_block, maximum_of);
+                const float sum = join_parts(waves_per_block, maximum, maximum_of,
+                                             [&](uint32_t wave) { return sums[wave][r - first][element]; });
+                const float total = join_parts(waves_per_block, maximum, maximum_of,
+                                               [&](uint32_t wave) { return totals[wave][r]; });
+                if (arguments.splits == 1) {
+                    rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
+                } else {
+                    const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * rows.count;
+                    const uint64_t state = (rows.place() * rows.count + row) * arguments.splits + split;
+                    float* const parts = pointer_to<float>(arguments.parts);
+                    float* const states = parts + lines * arguments.splits * arguments.head_size;
+                    parts[state * arguments.head_size + element] = sum;
+                    if (element == 0) {
+                        states[2 * state] = maximum;
+                        states[2 * state + 1] = total;
+                    }
+                }
+            }
+        }
+        synchronize_block();
+    }
+}
+
+template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
+TALLOW_INLINE void attend_rows(const Arguments& arguments) {
+    const uint32_t parts = (arguments.queries * arguments.group + Rows - 1) / Rows;
+    const uint32_t group = block_index() / arguments.splits;
+    const RowsOfHead<Arguments> rows(arguments, group / parts);
+    attend_split<T, Size, Rows>(rows, group % parts * Rows, block_index() % arguments.splits);
+}
+
+// Joins the splits in their order: a thread for each element of the result.
+template <typename T, typename Arguments> TALLOW_INLINE void join_attention(const Arguments& arguments) {
+    const uint32_t count = arguments.queries * arguments.group;
+    const float* const parts = pointer_to<const float>(arguments.parts);
+    const uint64_t elements = uint64_t{arguments.rows} * arguments.head_size;
+    const float* const states = parts + elements * arguments.splits;
+    for (uint64_t i = uint64_t{block_index()} * block_size + thread_index(); i < elements;
+         i += uint64_t{grid_blocks()} * block_size) {
+        const uint32_t line = static_cast<uint32_t>(i / arguments.head_size);
+        const uint32_t element = static_cast<uint32_t>(i % arguments.head_size);
+        const float* const state = states + uint64_t{line} * arguments.splits * 2;
+        const float* const part = parts + uint64_t{line} * arguments.splits * arguments.head_size + element;
+        const auto maximum_of = [&](uint32_t split) { return state[2 * split]; };
+        const float maximum = maximum_of_parts(arguments.splits, maximum_of);
+        const float sum = join_parts(arguments.splits, maximum, maximum_of,
+                                     [&](uint32_t split) { return part[uint64_t{split} * arguments.head_size]; });
+        const float total = join_parts(arguments.splits, maximum, maximum_of,
+                                       [&](uint32_t split) { return state[2 * split + 1]; });
+        const uint32_t head = line / count;
+        const uint32_t row = line % count;
+        const uint64_t place =
+            (uint64_t{head} * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
+        pointer_to<T>(arguments.result)[place * arguments.head_size + element] = convert<T>(weighted_mean(sum, total));
+    }
+}
+
+} // namespace tallow

@@ -1,0 +1,77 @@
+// The instructions of AMD's matrix cores, on the CPU: D = A B + C of 16 by 16 by 16, with the operands spread over the
+// lanes of a wave as AMD documents it. A and B hold columns of the depth, `Depth` elements a lane.
+#pragma once
+
+namespace hip_host {
+
+inline float widen(_Float16 value) {
+    return static_cast<float>(value);
+}
+inline float widen(short bf16) {
+    const unsigned bits = static_cast<unsigned>(static_cast<unsigned short>(bf16)) << 16;
+    float value;
+    __builtin_memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+// What all lanes of the wave hold.
+template <class Vector> inline void collect(const Vector& own, Vector (&all)[warpSize], int line) {
+    unsigned long long words[sizeof(Vector) / 8];
+    __builtin_memcpy(words, &own, sizeof(Vector));
+    for (unsigned w = 0; w < sizeof(Vector) / 8; ++w) {
+        const hip_host_wave* const wave = hip_host_exchange(words[w], line);
+        for (int lane = 0; lane < warpSize; ++lane)
+            __builtin_memcpy(reinterpret_cast<char*>(&all[lane]) + 8 * w, &wave->value[lane], 8);
+    }
+}
+
+// `row(lane, i)` is the row of D that value i of a lane belongs to; its column is lane % 16.
+template <unsigned Depth, class Vector, class Sums, class Row>
+inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row row, int line) {
+    Vector all_a[warpSize], all_b[warpSize];
+    collect(a, all_a, line);
+    collect(b, all_b, line);
+    const unsigned lane = __lane_id();
+    float column[16];
+    for (unsigned k = 0; k < 16; ++k)
+        column[k] = widen(all_b[lane % 16 + k / Depth * 16][k % Depth]);
+    for (unsigned i = 0; i < sizeof(Sums) / sizeof(float); ++i)
+        for (unsigned k = 0; k < 16; ++k)
+            sums[i] += widen(all_a[row(lane, i) + k / Depth * 16][k % Depth]) * column[k];
+    return sums;
+}
+
+} // namespace hip_host
+
+// gfx90a and gfx942, waves of 64.
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_mfma_f32_16x16x16f16(Vector a, Vector b, Sums c, int, int, int) {
+    return hip_host::multiply_matrices<4>(
+        a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
+}
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c, int, int, int) {
+    return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
+}
+
+// gfx11, waves of 32: both halves of a wave hold all of A and B.
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
+    return hip_host::multiply_matrices<16>(
+        a, b, c, [](unsigned lane, unsigned i) { return 2 * i + lane / 16; }, __builtin_LINE());
+}
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(Vector a, Vector b, Sums c) {
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(a, b, c);
+}
+
+// gfx12, waves of 32.
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(Vector a, Vector b, Sums c) {
+    return hip_host::multiply_matrices<8>(
+        a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 8 + i; }, __builtin_LINE());
+}
+template <class Vector, class Sums>
+inline Sums __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(Vector a, Vector b, Sums c) {
+    return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
+}
