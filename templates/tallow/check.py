@@ -99,6 +99,26 @@ def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
         raise ShapeMismatch(op, (shape, other), reason)
 
 
+def attention_shapes(
+    op: str, layout: Layout, key_layout: Layout, value_layout: Layout, mask_layout: Layout | None, lengths_layout: Layout | None
+) -> None:
+    """Check that queries, keys and values fit, that key heads serve equally many heads, and mask and lengths."""
+    shapes = layout.shape, key_layout.shape, value_layout.shape
+    if len(shapes[0]) != 4 or len(shapes[1]) != 4 or shapes[1] != shapes[2]:
+        raise ShapeMismatch(op, shapes, "queries, keys and values are (b, heads, n, size), keys and values alike")
+    (batches, heads, queries, size), (key_batches, key_heads, keys, key_size) = shapes[:2]
+    if batches != key_batches or size != key_size:
+        raise ShapeMismatch(op, shapes, "queries, keys and values need one b and one size of a head; expand or reshape one")
+    if heads % key_heads if key_heads else heads:
+        raise ShapeMismatch(op, shapes, f"{key_heads} key heads do not divide {heads} heads; repeat or narrow the keys")
+    if mask_layout is not None and mask_layout.shape != (batches, heads, queries, keys):
+        reason = f"the mask must be {(batches, heads, queries, keys)}; broadcast it"
+        raise ShapeMismatch(op, (shapes[0], mask_layout.shape), reason)
+    if lengths_layout is not None and lengths_layout.shape not in ((), (1,), (batches,)):
+        reason = f"lengths have one element, or {batches}, one for each batch; reshape them"
+        raise ShapeMismatch(op, (shapes[0], lengths_layout.shape), reason)
+
+
 def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:
     """Check that the indexes have the rank of the tensor and, in every dim but `dim`, at most its size."""
     shape, indexes = layout.shape, indexes_layout.shape

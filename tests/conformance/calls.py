@@ -75,6 +75,10 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.cumsum(vector, 0)
         case "matmul":
             return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
+        case "scaled_dot_product_attention":
+            mask = (make(name, 4), image)
+            operands = (y, image, make(name, 4), image, *mask, make("u8", 1), layout(1))
+            return x.scaled_dot_product_attention(image, *operands, False, 1.0)
         case "conv1d":
             return x.conv1d(layout(1, 1, 4), y, layout(1, 1, 2), ParamsConv1D(**LINE))
         case "conv_transpose1d":

@@ -266,6 +266,11 @@ BASES = {
     "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
     "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
+    "Storage.scaled_dot_product_attention": (
+        _COUNT,
+        f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 3); "
+        f"{_ROWS}; at(1); True; 0.5",
+    ),
     "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),
     "Storage.conv2d": (_COUNT, f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConv2D(**IMAGE)"),
     "Storage.conv_transpose1d": (
@@ -284,6 +289,11 @@ BASES = {
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
     "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
+    "Tensor.scaled_dot_product_attention": (
+        "ramp(d, DType.F32, 2, 3, 4)",
+        "ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 1, 5, 4); ramp(d, DType.F32, 3, 5); False; None; "
+        "ramp(d, DType.U8, 1)",
+    ),
     "Tensor.conv1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 1; 1; 2"),
     "Tensor.conv2d": (_IMAGE, "ramp(d, DType.F32, 2, 1, 2, 2); 1; 1; 1; 2"),
     "Tensor.conv_transpose1d": (_LINE, "ramp(d, DType.F32, 2, 1, 2); 1; 0; 2; 1; 2"),

@@ -621,3 +621,17 @@ def test_work_in_the_handle_of_the_stream_is_captured(device: Device, objects: A
     assert x.tolist() == [0, 1, 2, 3]
     graph.replay()
     assert x.tolist() == [0, 0, 2, 3]
+
+
+@pytest.mark.parametrize("queries", [1, 40])
+def test_a_replay_attends_to_as_many_keys_as_are_there_then(device: Device, queries: int) -> None:
+    query, cache = ramp(device, 1, 2, queries, 8, dtype="f16") / 400, ramp(device, 1, 1, 90, 8, dtype="f16") / 400
+    lengths = Tensor([50], dtype="i32", device=device)
+    graph = Graph(device)
+    with graph.capture():
+        result = query.scaled_dot_product_attention(cache, cache, causal=True, lengths=lengths)
+    for length in (64, 90):
+        lengths.copy_(Tensor([length], dtype="i32", device=device))
+        graph.replay()
+        expected = query.scaled_dot_product_attention(cache[:, :, :length], cache[:, :, :length], causal=True)
+        np.testing.assert_allclose(result.numpy(), expected.numpy(), rtol=2e-3)

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
 
 INDEX_OPS: Final = {
-    name: number for number, name in enumerate(("gather", "scatter_set", "scatter_add", "index_add", "index_select"))
+    name: number
+    for number, name in enumerate(
+        ("gather", "scatter_set", "scatter_add", "index_add", "index_select", "scaled_dot_product_attention")
+    )
 }
 """The number by which kernels know an op."""
 

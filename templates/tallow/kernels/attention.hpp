@@ -1,5 +1,5 @@
-// Attention by dot products, for a few queries over many keys and for what matrix cores do not multiply: a team of lanes
-// takes a key at a time, as many elements of it each as one access moves, and a wave several keys.
+// Attention by dot products, for a few queries over many keys and for what matrix cores do not multiply: a team of
+// lanes takes a key at a time, each as many elements of it as one access moves, and a wave several keys.
 #pragma once
 
 #include "index.hpp"
@@ -50,6 +50,10 @@ template <typename Arguments> struct RowsOfHead {
         const int64_t last = int64_t{row / arguments.group} + length - arguments.queries;
         return last < 0 ? 0 : static_cast<uint32_t>(last) + 1;
     }
+    // What a score is multiplied by to be an exponent of two.
+    TALLOW_INLINE float scale() const {
+        return from_bits<float>(arguments.scale) * log2_e;
+    }
     // Which rows these are of all.
     TALLOW_INLINE uint64_t place() const {
         return uint64_t{batch} * arguments.heads + head;
@@ -87,8 +91,7 @@ template <typename Arguments> struct RowsOfHead {
 };
 
 // An access of a line from element `first` on, of which `count` exist; those that begin behind them are 0.
-template <typename T>
-TALLOW_INLINE Registers<access_bytes> load_access(const T* line, uint32_t first, uint32_t count) {
+template <typename T> TALLOW_INLINE Registers<access_bytes> load_access(const T* line, uint32_t first, uint32_t count) {
     Registers<access_bytes> access{};
     if (first < count)
         access = load_registers<access_bytes>(line + first);
@@ -148,7 +151,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     template <typename Arguments>
     TALLOW_INLINE void attend(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t begin, uint32_t end) {
         const Arguments& arguments = rows.arguments;
-        const float scale = arguments.scale;
+        const float scale = rows.scale();
         float query[Rows][elements];
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
@@ -239,8 +242,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                 float weight[Rows];
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r)
-                    weight[r] = shuffle_from(weights[(r * batch + b) % own],
-                                             team_lane + (r * batch + b) / own * alike);
+                    weight[r] = shuffle_from(weights[(r * batch + b) % own], team_lane + (r * batch + b) / own * alike);
 #pragma unroll
                 for (uint32_t i = 0; i < elements; ++i) {
                     const float x = to_compute(take_element<T>(value_parts[b][i / length], i % length));
@@ -346,8 +348,8 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                 const float maximum = maximum_of_parts(waves_per_block, maximum_of);
                 const float sum = join_parts(waves_per_block, maximum, maximum_of,
                                              [&](uint32_t wave) { return sums[wave][r - first][element]; });
-                const float total = join_parts(waves_per_block, maximum, maximum_of,
-                                               [&](uint32_t wave) { return totals[wave][r]; });
+                const float total =
+                    join_parts(waves_per_block, maximum, maximum_of, [&](uint32_t wave) { return totals[wave][r]; });
                 if (arguments.splits == 1) {
                     rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
                 } else {
@@ -391,8 +393,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void join_attention(cons
         const float maximum = maximum_of_parts(arguments.splits, maximum_of);
         const float sum = join_parts(arguments.splits, maximum, maximum_of,
                                      [&](uint32_t split) { return part[uint64_t{split} * arguments.head_size]; });
-        const float total = join_parts(arguments.splits, maximum, maximum_of,
-                                       [&](uint32_t split) { return state[2 * split + 1]; });
+        const float total =
+            join_parts(arguments.splits, maximum, maximum_of, [&](uint32_t split) { return state[2 * split + 1]; });
         const uint32_t head = line / count;
         const uint32_t row = line % count;
         const uint64_t place =

@@ -1,5 +1,6 @@
 // Attention on matrix cores: a wave takes some tiles of 16 rows, and meets the keys a tile at a time, which the block
-// brings to shared memory (Dao 2023, FlashAttention-2). Weights go from the sums of one product to the rows of the next.
+// brings to shared memory (Dao 2023, FlashAttention-2). Weights go from the sums of one product to the rows of the
+// next.
 #pragma once
 
 #include "attention.hpp"
@@ -9,14 +10,18 @@ namespace tallow {
 
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
-constexpr uint32_t attention_tile_bytes = 16384;
-
 // Brings tiles of keys and values by turns to shared memory, ahead of the work on them. Size is that of a head, or
 // more: what is beyond is 0, and so are keys from `end` on.
 template <typename T, uint32_t Size> struct TileLoader {
     static constexpr uint32_t length = access_bytes / sizeof(T);
-    static constexpr uint32_t keys = attention_tile_bytes / sizeof(T) / Size;
-    static constexpr uint32_t accesses = attention_tile_bytes / access_bytes / block_size;
+    // So many keys at once that the shared memory of a block is enough, and the registers for their scores.
+#if defined(TALLOW_MATRIX_CORE_WMMA)
+    static constexpr uint32_t keys = Size <= 64 ? 64 : Size <= 128 ? 32 : 16;
+#else
+    static constexpr uint32_t keys = Size <= 128 ? 64 : 32;
+#endif
+    static constexpr uint32_t bytes = keys * Size * sizeof(T);
+    static constexpr uint32_t accesses = bytes / access_bytes / block_size;
     // Where matrix cores cannot read them turned, values are: a line for each element of the head.
     static constexpr bool turns = !MatrixCore<T>::reads_turned;
     using Keys = SharedTile<T, Size, false>;
@@ -38,7 +43,7 @@ template <typename T, uint32_t Size> struct TileLoader {
     uint32_t slot = slots - 1; // in which the tile is that is worked on
 
     TALLOW_INLINE uint8_t* tile(uint32_t ahead) const {
-        return ring + (slot + ahead) % slots * attention_tile_bytes;
+        return ring + (slot + ahead) % slots * bytes;
     }
 
     // Begin with the first tile.
@@ -77,10 +82,10 @@ template <typename T, uint32_t Size> struct TileLoader {
 #else
         // A thread has some elements of several keys side by side.
         const TurnedValues to{tile(0)};
-        static_assert(accesses * sizeof(T) == 8, "what a thread has of an element is stored at once");
+        constexpr uint32_t together = accesses * sizeof(T);
 #pragma unroll
         for (uint32_t e = 0; e < length; ++e) {
-            Registers<8> side_by_side{};
+            Registers<together> side_by_side{};
 #pragma unroll
             for (uint32_t i = 0; i < accesses; ++i)
                 put_element(side_by_side, i, take_element<T>(loaded[i], e));
@@ -112,7 +117,8 @@ template <typename T, uint32_t Size> struct TileLoader {
             for (uint32_t i = 0; i < accesses; ++i) {
                 const uint32_t key = first + line<false>(i);
                 const bool is_there = key < end && first_element < head_size;
-                copy_async(to.at(line<false>(i), first_element), lines + (is_there ? key * stride + first_element : 0), is_there);
+                copy_async(to.at(line<false>(i), first_element), lines + (is_there ? key * stride + first_element : 0),
+                           is_there);
             }
         }
         commit_copies();
@@ -140,7 +146,7 @@ template <typename T, uint32_t Size> struct TileAttention {
     static constexpr uint32_t steps = Size / matrix_side;
     static constexpr uint32_t columns = Loader::keys / matrix_side;
     // Larger heads leave no registers for the queries, which are loaded for each tile of keys.
-    static constexpr bool holds_queries = Size <= 128;
+    static constexpr bool holds_queries = tiles * steps * Core::words <= 32;
 
     const T* queries[tiles][held];
     const T* masks[tiles][held];
@@ -207,7 +213,8 @@ template <typename T, uint32_t Size> struct TileAttention {
 #pragma unroll
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     scores[t][c][i] = 0;
-#pragma unroll
+        constexpr uint32_t unrolled = holds_queries ? steps : 1;
+#pragma unroll unrolled
         for (uint32_t s = 0; s < steps; ++s) {
             typename Core::Rows rows[tiles];
 #pragma unroll
@@ -233,7 +240,7 @@ template <typename T, uint32_t Size> struct TileAttention {
                              float (&scores)[tiles][columns][Core::sums]) {
         const Arguments& arguments = rows.arguments;
         // Scores times this factor are exponents of two; only a positive one leaves the largest score the largest.
-        float factor = arguments.scale;
+        float factor = rows.scale();
         if (arguments.mask != 0 || !(factor > 0)) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
@@ -355,7 +362,7 @@ template <typename T, uint32_t Size> struct TileAttention {
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
     using Attention = TileAttention<T, Size>;
     using Loader = TileLoader<T, Size>;
-    __shared__ bits128 ring[Loader::slots * attention_tile_bytes / sizeof(bits128)];
+    __shared__ bits128 ring[Loader::slots * Loader::bytes / sizeof(bits128)];
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + attention_rows - 1) / attention_rows;
     const RowsOfHead<Arguments> rows(arguments, block_index() / parts);

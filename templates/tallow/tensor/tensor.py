@@ -5,13 +5,14 @@ from __future__ import annotations
 from ..display import debug, pretty
 from ..error import InvalidArgument, TallowError
 from .assignment import AssignmentMethods
+from .attention import AttentionMethods
 from .custom import CustomMethods
 from .linear import LinearMethods
 from .network import NetworkMethods
 from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, LinearMethods, NetworkMethods, NetworkOpMethods, CustomMethods):
+class Tensor(AssignmentMethods, LinearMethods, AttentionMethods, NetworkMethods, NetworkOpMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:

@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench
-from . import convolution, custom, device, elementwise, indexing, lifecycle, movement, network, reduction, sampling
+from . import (
+    attention,
+    convolution,
+    custom,
+    device,
+    elementwise,
+    indexing,
+    lifecycle,
+    movement,
+    network,
+    reduction,
+    sampling,
+)
 
 HANDLERS: dict[str, Callable[[Bench], None]] = {
     **lifecycle.HANDLERS,
     **elementwise.HANDLERS,
     **reduction.HANDLERS,
+    **attention.HANDLERS,
     **indexing.HANDLERS,
     **convolution.HANDLERS,
     **network.HANDLERS,

@@ -4,9 +4,7 @@
 
 namespace hip_host {
 
-inline float widen(_Float16 value) {
-    return static_cast<float>(value);
-}
+inline float widen(_Float16 value) { return static_cast<float>(value); }
 inline float widen(short bf16) {
     const unsigned bits = static_cast<unsigned>(static_cast<unsigned short>(bf16)) << 16;
     float value;
@@ -55,8 +53,7 @@ inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c
 }
 
 // gfx11, waves of 32: both halves of a wave hold all of A and B.
-template <class Vector, class Sums>
-inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
+template <class Vector, class Sums> inline Sums __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(Vector a, Vector b, Sums c) {
     return hip_host::multiply_matrices<16>(
         a, b, c, [](unsigned lane, unsigned i) { return 2 * i + lane / 16; }, __builtin_LINE());
 }

@@ -1,0 +1,114 @@
+"""Attention: which kernel, and into how many parts the keys are split."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from ...dtype import DType
+from ...error import InvalidArgument
+from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, ATTENTION_ROWS
+from ..utils import MOST_BLOCKS, ceil_divide
+from . import copy
+from .geometry import LIMIT, Dims
+from .index import Rows, check
+from .operand import Operand, dense
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+_OP: Final = "scaled_dot_product_attention"
+# The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
+_SIZES: Final = (64, 128, 256)
+_ROWS: Final = (1, 4, 8)
+# More rows of a key head than these go to matrix cores, for dtypes that these multiply.
+_FEW_ROWS: Final = 32
+# The keys of a few rows are split so that each multiprocessor has so many blocks, unless that leaves a block too few.
+_BUSY_BLOCKS: Final = 2
+_LEAST_KEYS: Final = 64
+_NO_LENGTHS: Final = (0,) * 7
+
+
+def scaled_dot_product(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> GpuStorage:
+    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    batches, heads, queries, size = query.shape
+    key_heads, keys = key.shape[1:3]
+    device, dtype = query.device, query.dtype
+    result = device.empty(dtype, query.layout.elem_count)
+    # As an index, a length is one of so many.
+    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1)._replace(mark=0)
+    if result.length == 0 or keys == 0:
+        if indexes is not None:
+            check(indexes)
+        device.driver.zero(result.memory.address, result.memory.nbytes)
+        return result
+    group = heads // key_heads
+    rows = group * queries
+    if size > _SIZES[-1]:
+        raise InvalidArgument(_OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them")
+    on_matrix_cores = dtype.itemsize == 2 and rows > _FEW_ROWS
+    taken = ATTENTION_ROWS if on_matrix_cores else next((count for count in _ROWS if rows <= count), _ROWS[-1])
+    blocks = batches * key_heads * ceil_divide(rows, taken)
+    splits = 1 if on_matrix_cores else _splits(blocks, keys, device.driver.multiprocessors)
+    if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
+        raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
+    # Copies live until the launch.
+    query, key, value = map(_whole, (query, key, value))
+    lines = batches * heads * queries
+    parts = device.empty(DType.F32, lines * splits * (size + 2)) if splits > 1 else None
+    packed = arguments.ATTENTION.pack(
+        *(result.memory.address, query.address, key.address, value.address),
+        0 if mask is None else mask.address,
+        0 if parts is None else parts.memory.address,
+        *((0, *_NO_LENGTHS) if indexes is None else (indexes.indexes.address, *indexes.fields)),
+        int(is_causal),
+        lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
+        element_bits(scale, DType.F32),
+        *(*query.strides[:3], *key.strides[:3], *value.strides[:3]),
+        *((0, 0, 0, 0) if mask is None else mask.strides),
+        *(batches, key_heads, group, queries, keys, size, splits),
+    )
+    least = next(each for each in _SIZES if size <= each)
+    way = "tiles" if on_matrix_cores else f"rows{taken}"
+    device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
+    if indexes is not None:
+        device.index_errors.expect()
+    if parts is not None:
+        packed = arguments.ATTENTION_JOIN.pack(
+            *(result.memory.address, parts.memory.address, lines, group, queries, size, splits)
+        )
+        device.kernels.launch("attention", f"attention_{dtype.value}_join", lines, packed)
+    return result
+
+
+def _splits(blocks: int, keys: int, multiprocessors: int) -> int:
+    return max(min(_BUSY_BLOCKS * multiprocessors // blocks, ceil_divide(keys, _LEAST_KEYS)), 1)
+
+
+def _whole(operand: Operand) -> Operand:
+    """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
+    length = ACCESS_BYTES // operand.itemsize
+    *outer, size = operand.shape
+    steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]
+    is_dense = operand.strides[-1] == 1 or size == 1
+    if is_dense and size % length == 0 and all(step % length == 0 for step in steps) and operand.address % ACCESS_BYTES == 0:
+        return operand
+    padded = ceil_divide(size, length) * length
+    if padded == size:
+        return dense(copy.fresh(operand), operand.shape)
+    storage = operand.device.empty(operand.dtype, math.prod(outer) * padded)
+    operand.device.driver.zero(storage.memory.address, storage.memory.nbytes)
+    strides: Dims = copy.row_major((*outer, padded))
+    target = dense(storage, (*outer, padded)).relaid((*outer, size), strides)
+    copy.copy(operand, target)
+    return target

@@ -1,0 +1,152 @@
+"""scaled_dot_product_attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .. import values
+from ..bench import Bench
+from ..comparison import ROUNDED, SUM_EPSILONS, assert_close, assert_same, sum_bound
+from ..layouts import Operand
+from ..oracle import attention as oracle
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, NO_ROW, NUMPY, Array, encode
+from .indexing import check_bad_indexes
+
+
+@dataclass(frozen=True)
+class Case:
+    """The sizes b, heads, key heads, queries, keys and that of a head, and what else attention is given."""
+
+    sizes: tuple[int, int, int, int, int, int]
+    is_causal: bool = False
+    lengths: tuple[int, ...] | None = None
+    has_mask: bool = False
+    placements: tuple[str, str, str, str] = ("contiguous",) * 4
+    scale: float = 0.3
+
+
+_TURNED = ("positions first", "positions first", "positions first", "contiguous")
+CASES = (
+    Case((1, 1, 1, 1, 1, 1)),
+    # One query, or a few: over keys in one part and in several.
+    Case((2, 4, 2, 1, 100, 64)),
+    Case((1, 8, 2, 1, 300, 128), lengths=(170,), placements=_TURNED),
+    Case((2, 1, 1, 1, 700, 16), lengths=(699, 5), is_causal=True),
+    Case((1, 2, 2, 3, 200, 128), is_causal=True),
+    Case((2, 2, 1, 4, 66, 256), is_causal=True, has_mask=True),
+    Case((1, 6, 2, 5, 90, 40), is_causal=True, lengths=(3,), has_mask=True),
+    # Rows that tiles of 16 and blocks of 128 do not fill, and keys that tiles do not.
+    Case((1, 1, 1, 40, 70, 64), is_causal=True, placements=_TURNED),
+    Case((1, 4, 2, 70, 150, 128), is_causal=True, lengths=(99,), placements=_TURNED),
+    Case((2, 2, 2, 50, 130, 80), has_mask=True, lengths=(0, 77), scale=-0.3),
+    Case((1, 1, 1, 130, 60, 256), is_causal=True),
+    Case((1, 2, 1, 129, 65, 32), has_mask=True),
+    # Heads that no whole access, or none at its place, reads.
+    Case((1, 2, 2, 33, 65, 19)),
+    Case((1, 2, 1, 2, 9, 20), has_mask=True),
+    *(
+        Case((2, 4, 2, queries, 40, 24), has_mask=True, placements=placements)
+        for queries in (2, 35)
+        for placements in [
+            ("offset", "transposed", "rolled", "broadcast rows"),
+            ("broadcast rows", "broadcast columns", "narrowed columns", "broadcast all"),
+            ("narrowed rows", "broadcast middle", "narrowed rows", "transposed"),
+        ]
+    ),
+    Case((0, 2, 1, 3, 4, 8)),
+    Case((2, 2, 1, 0, 4, 8), lengths=(1, 2)),
+    Case((2, 2, 1, 3, 0, 8), has_mask=True),
+    Case((2, 2, 1, 3, 4, 0)),
+)
+
+
+def place(bench: Bench, numbers: Array, placement: str) -> Operand:
+    """An operand (b, heads, n, size), of which the positions may lie before the heads."""
+    if placement != "positions first":
+        return bench.place(numbers, placement)
+    operand = bench.place(np.ascontiguousarray(numbers.swapaxes(1, 2)), "narrowed rows")
+    return replace(operand, values=operand.values.swapaxes(1, 2), layout=operand.layout.transpose(1, 2))
+
+
+def scaled_dot_product_attention(bench: Bench) -> None:
+    for number, case in enumerate(CASES):
+        index_name = list(NO_ROW)[number % len(NO_ROW)]
+        if case.lengths is not None and max(case.lengths) > np.iinfo(NUMPY[index_name]).max:
+            index_name = "i32"
+        check_attention(bench, case, index_name, bench.where(case))
+    check_specials(bench)
+    query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
+    keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
+
+    def call(lengths: Operand) -> object:
+        return attend(bench, (query, keys, keys, None, lengths), is_causal=False, scale=1)
+
+    for index_name in NO_ROW:
+        check_bad_indexes(bench, index_name, (2,), 6, call)
+
+
+def check_attention(bench: Bench, case: Case, index_name: str, where: str) -> None:
+    batches, heads, key_heads, queries, count, size = case.sizes
+    shapes = (
+        (batches, heads, queries, size),
+        *((batches, key_heads, count, size),) * 2,
+        (batches, heads, queries, count),
+    )
+    drawn = [values.modest(bench.generator, bench.name, shape) for shape in shapes]
+    for batch, length in enumerate(case.lengths or ()):
+        # What is behind the length is not read.
+        for each in drawn[1:3]:
+            each[batch if len(case.lengths or ()) > 1 else slice(None), :, length:] = np.nan
+    query, keys, held, mask = (place(bench, *each) for each in zip(drawn, case.placements, strict=True))
+    lengths = None
+    if case.lengths is not None:
+        lengths = bench.place(np.array(case.lengths).astype(NUMPY[index_name]), "offset", index_name)
+    given = (query, keys, held, mask if case.has_mask else None, lengths)
+    check(bench, given, where, is_causal=case.is_causal, scale=case.scale)
+
+
+def attend(bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> Array:
+    query = given[0]
+    assert query is not None
+    rest = [part for each in given[1:] for part in ((None, None) if each is None else (each.storage, each.layout))]
+    result = query.storage.scaled_dot_product_attention(query.layout, *rest, is_causal, scale)  # type: ignore[arg-type]
+    return bench.read(result, bench.name, query.values.shape, bench.where())
+
+
+def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_causal: bool, scale: float) -> None:
+    got = attend(bench, given, is_causal=is_causal, scale=scale)
+    assert_same(attend(bench, given, is_causal=is_causal, scale=scale), got, f"{where}, again")
+    query, keys, held, mask, lengths = (None if each is None else each.values for each in given)
+    counts = None if lengths is None else [int(length) for length in lengths]
+    expected = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale)
+    count, size = keys.shape[2:]
+    with np.errstate(all="ignore"):
+        # An error of a score is a relative one of its weight, and so is what rounding of a weight to a half type loses.
+        relative = 2 * sum_bound(bench.name, expected.terms, size) + sum_bound(
+            bench.name, EXTENDED(2 * SUM_EPSILONS), count
+        )
+        if bench.name in HALVES:
+            relative = relative + EXTENDED(2) ** -FLOATS[bench.name].precision
+        slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** -25
+        slack = np.where(np.isfinite(slack), slack, 0)
+    ulps = ROUNDED if bench.name in HALVES else 0
+    assert_close(bench.name, got, expected.result, ulps, where, slack=slack, zero_sign=False)
+
+
+def check_specials(bench: Bench) -> None:
+    """Infinities hide keys, all of them too; NaN and an infinite score are NaN in the rows that see them."""
+    for queries, size in ((3, 8), (40, 64)):
+        draw = [values.modest(bench.generator, bench.name, (1, 2, count, size)) for count in (queries, 70, 70)]
+        mask = np.zeros((1, 2, queries, 70), EXTENDED)
+        mask[0, 0, 0], mask[0, 0, 1, :66], mask[0, 1, :, 3] = -np.inf, -np.inf, -np.inf
+        mask[0, 1, 1, 69], mask[0, 1, 2, 5] = np.nan, np.inf
+        if bench.name == "f8e4m3":
+            mask = np.where(np.isfinite(mask), mask, 0)
+        operands = [bench.place(each) for each in (*draw, encode(bench.name, mask))]
+        where = bench.where(f"a mask of infinities, {queries} queries")
+        check(bench, (*operands, None), where, is_causal=False, scale=0.2)
+
+
+HANDLERS = {"scaled_dot_product_attention": scaled_dot_product_attention}

@@ -1,0 +1,57 @@
+"""Attention by its definition: scores, their softmax, and a weighted sum of values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .formats import EXTENDED, Array, decode
+
+
+class Attention(NamedTuple):
+    """What attention gives, and what says how far off it may be; all extended and (b, heads, queries, size)."""
+
+    result: Array
+    weighted: Array
+    """The sums of absolute values, weighted as these are."""
+    plain: Array
+    """Those of the values that are seen, with the weight 1 each."""
+    terms: Array
+    """The largest sum of absolute products that makes a score of the query, scaled, with the mask's."""
+
+
+def attend(
+    name: str,
+    query: Array,
+    keys: Array,
+    values: Array,
+    mask: Array | None,
+    lengths: list[int] | None,
+    *,
+    is_causal: bool,
+    scale: float,
+) -> Attention:
+    """Query i of head h sees key j < length of head h // (heads // key heads), if causal j <= i + length - queries."""
+    batches, heads, queries, _ = query.shape
+    count = keys.shape[2]
+    group = heads // max(keys.shape[1], 1)
+    found = [np.zeros(query.shape, EXTENDED) for _ in Attention._fields]
+    for batch, head, row in np.ndindex(batches, heads, queries):
+        length = count if lengths is None else lengths[batch % len(lengths)]
+        seen = max(min(length, row + length - queries + 1), 0) if is_causal else length
+        q = decode(name, query[batch, head, row])
+        k = decode(name, keys[batch, head // group, :seen])
+        v = decode(name, values[batch, head // group, :seen])
+        added = EXTENDED(0) if mask is None else decode(name, mask[batch, head, row, :seen])
+        with np.errstate(all="ignore"):
+            scores = (k * q).sum(1) * EXTENDED(scale) + added
+            if not len(scores) or (scores == -np.inf).all():
+                continue
+            weights = np.exp(scores - scores.max())
+            weights = weights / weights.sum()
+            magnitudes = np.abs(k * q).sum(1) * abs(EXTENDED(scale)) + np.where(np.isfinite(added), np.abs(added), 0)
+            parts = (weights @ v, weights @ np.abs(v), np.abs(v).sum(0), magnitudes.max())
+            for array, part in zip(found, parts, strict=True):
+                array[batch, head, row] = part
+    return Attention(*found)

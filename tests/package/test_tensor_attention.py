@@ -1,0 +1,83 @@
+"""Attention of tensors: what it is of small numbers, which shapes go together, and what is an error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import tallow
+from tallow import InvalidArgument, ShapeMismatch, Tensor
+
+
+def drawn(*shape: int) -> Tensor:
+    return Tensor(np.random.default_rng(math.prod(shape)).standard_normal(shape), dtype="f64", device="cpu")
+
+
+def by_hand(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Any:
+    q, k, v = (each.numpy() for each in (query, key, value))
+    scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+    weights = np.exp(scores if mask is None else scores + mask.numpy())
+    return weights @ v / weights.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_a_batch_and_heads_may_be_missing(batch: tuple[int, ...]) -> None:
+    query, key, value = drawn(*batch, 4, 6), drawn(*batch, 5, 6), drawn(*batch, 5, 6) * 2
+    result = query.scaled_dot_product_attention(key, value)
+    assert result.shape == query.shape
+    np.testing.assert_allclose(result.numpy(), by_hand(query, key, value), rtol=1e-12)
+
+
+def test_batches_and_the_mask_broadcast() -> None:
+    query, key, mask = drawn(1, 2, 4, 6), drawn(3, 2, 5, 6), drawn(4, 5)
+    result = query.scaled_dot_product_attention(key, key, mask)
+    np.testing.assert_allclose(result.numpy(), by_hand(query, key, key, mask), rtol=1e-12)
+
+
+def test_a_key_head_serves_several_heads_in_a_row() -> None:
+    query, key = drawn(1, 6, 4, 8), drawn(1, 2, 5, 8)
+    repeated = Tensor(np.repeat(key.numpy(), 3, 1), device="cpu")
+    result = query.scaled_dot_product_attention(key, key)
+    np.testing.assert_allclose(result.numpy(), by_hand(query, repeated, repeated), rtol=1e-12)
+
+
+def test_a_step_over_a_cache_is_the_last_row_of_all_queries() -> None:
+    query, cache = drawn(2, 2, 7, 8), drawn(2, 2, 12, 8)
+    lengths = Tensor([7], dtype="i64", device="cpu")
+    every = query.scaled_dot_product_attention(cache, cache, causal=True, lengths=lengths)
+    seen = cache[:, :, :7]
+    np.testing.assert_array_equal(query.scaled_dot_product_attention(seen, seen, causal=True).numpy(), every.numpy())
+    step = query[:, :, 6:].scaled_dot_product_attention(cache, cache, causal=True, lengths=lengths)
+    np.testing.assert_allclose(step.numpy(), every.numpy()[:, :, 6:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "reason"),
+    [
+        (((4,), (4,), (4,)), "queries, keys and values are (heads, n, size), with at most one dim before"),
+        (((2, 4, 6), (2, 5, 6), (2, 4, 6)), "keys and values must have one shape; reshape one of them"),
+        (((2, 4, 6), (2, 5, 7), (2, 5, 7)), "queries, keys and values need one b and one size of a head"),
+        (((3, 4, 6), (2, 5, 6), (2, 5, 6)), "2 key heads do not divide 3 heads; repeat or narrow the keys"),
+        (((2, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 6)), "scaled_dot_product_attention"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_errors(shapes: tuple[tuple[int, ...], ...], reason: str) -> None:
+    query, key, value = (drawn(*shape) for shape in shapes)
+    with pytest.raises(ShapeMismatch) as caught:
+        query.scaled_dot_product_attention(key, value)
+    assert caught.value.op == "scaled_dot_product_attention"
+    assert reason in str(caught.value)
+
+
+def test_a_mask_and_lengths_that_do_not_fit_are_errors() -> None:
+    query = drawn(2, 2, 4, 6)
+    with pytest.raises(ShapeMismatch, match="scaled_dot_product_attention"):
+        query.scaled_dot_product_attention(query, query, drawn(3, 4))
+    with pytest.raises(ShapeMismatch, match="lengths have one element, or 2, one for each batch; reshape them"):
+        query.scaled_dot_product_attention(query, query, lengths=Tensor([1, 2, 3], dtype="i32", device="cpu"))
+    with pytest.raises(InvalidArgument, match="causal must be True or False, not 1"):
+        query.scaled_dot_product_attention(query, query, causal=1)  # type: ignore[arg-type]
+    with pytest.raises(tallow.InvalidIndex):
+        query.scaled_dot_product_attention(query, query, lengths=Tensor([5], dtype="i32", device="cpu"))
