@@ -1,6 +1,7 @@
-"""The view of support.py: the support matrix as a table, cells that differ in op or dtype alone in one row."""
+"""The view of support.py: the support matrix as a table, cells that differ in backend, op or dtype alone in one row."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from opgen.matrix import cells
@@ -9,9 +10,9 @@ from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 
 class SupportRow(NamedTuple):
-    """A row of the table: the cells of some ops and dtypes that are alike otherwise."""
+    """A row of the table: the cells of some backends, ops and dtypes that are alike otherwise."""
 
-    head: str  # backend | status | dtypes | via | reason
+    head: str  # backends | status | dtypes | via | reason
     ops: tuple[str, ...]  # lines of `method` or `method.op`
 
 
@@ -34,12 +35,16 @@ def support(spec: Spec, _: str | None) -> SupportView:
         key = (backend, status, _dtypes(spec, dtypes), via or "-", reason or "-")
         ops_of.setdefault(key, []).append(name)
     order = [owner.name for owner in spec.backends]
-    keys = sorted(ops_of, key=lambda key: order.index(key[0]))
-    used = {key[2] for key in keys}
+    backends_of: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for key in sorted(ops_of, key=lambda key: order.index(key[0])):
+        backends_of.setdefault((key[1:], tuple(ops_of[key])), []).append(key[0])
+    used = {said[1] for said, _ in backends_of}
     groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.groups.items() if name in used)
-    return SupportView(
-        groups, tuple(SupportRow(in_triple_quotes(" | ".join(key)), _lines(ops_of[key])) for key in keys)
+    rows = (
+        SupportRow(in_triple_quotes(" | ".join((" ".join(backends), *said))), _lines(names))
+        for (said, names), backends in backends_of.items()
     )
+    return SupportView(groups, tuple(rows))
 
 
 def _dtypes(spec: Spec, dtypes: list[str]) -> str:
@@ -48,5 +53,5 @@ def _dtypes(spec: Spec, dtypes: list[str]) -> str:
     return next(names, " ".join(dtypes))
 
 
-def _lines(names: list[str]) -> tuple[str, ...]:
+def _lines(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(textwrap.wrap(" ".join(names), LINE_LENGTH - 4, break_long_words=False, break_on_hyphens=False))
