@@ -168,6 +168,15 @@ def matmul_shapes(op: str, bmnk: tuple[int, int, int, int], lhs_layout: Layout, 
         raise ShapeMismatch(op, (lhs, rhs), f"{b} products need equal batch dims, then ({m}, {k}) and ({k}, {n})")
 
 
+def linear_shapes(op: str, layout: Layout, weight_layout: Layout, bias_layout: Layout | None) -> None:
+    """Check that the layouts hold matrices (m, k) and (n, k), and a vector of n where there is a bias."""
+    shapes = tuple(held.shape for held in (layout, weight_layout, bias_layout) if held is not None)
+    inner, outer = layout.shape[-1:], weight_layout.shape[:1]
+    fits = layout.rank == weight_layout.rank == 2 and weight_layout.shape[-1:] == inner
+    if not fits or shapes[2:] not in ((), (outer,)):
+        raise ShapeMismatch(op, shapes, "they are (m, k), a weight (n, k) and a bias (n)")
+
+
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
     """Check that input and kernel have the shapes that the parameters state."""
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:

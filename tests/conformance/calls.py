@@ -79,6 +79,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             mask = (make(name, 4), image)
             operands = (y, image, make(name, 4), image, *mask, make("u8", 1), layout(1))
             return x.scaled_dot_product_attention(image, *operands, False, 1.0)
+        case "linear":
+            return x.linear(layout(2, 2), y, layout(2, 2), None, None)
         case "conv1d":
             return x.conv1d(layout(1, 1, 4), y, layout(1, 1, 2), ParamsConv1D(**LINE))
         case "conv_transpose1d":

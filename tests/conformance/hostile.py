@@ -271,6 +271,7 @@ BASES = {
         f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 3); "
         f"{_ROWS}; at(1); True; 0.5",
     ),
+    "Storage.linear": (_COUNT, f"at(2, 3); {_COUNT}; at(4, 3); {_COUNT}; at(4)"),
     "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),
     "Storage.conv2d": (_COUNT, f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConv2D(**IMAGE)"),
     "Storage.conv_transpose1d": (
@@ -319,6 +320,7 @@ BASES = {
     "Tensor.pad_with_zeros": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
     "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
     "Tensor.matmul": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
+    "Tensor.linear": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 4, 3); ramp(d, DType.F32, 4)"),
     "Tensor.__matmul__": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
     "Tensor.__bool__": (_SCALAR, ""),
     "Tensor.__float__": (_SCALAR, ""),

@@ -25,7 +25,8 @@ METHODS_WITH_OPS = {
 }
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
-    *("avg_pool2d", "upsample_bilinear2d", "scaled_dot_product_attention", "rand_uniform_f64", "rand_normal_f64"),
+    *("linear", "scaled_dot_product_attention", "avg_pool2d", "upsample_bilinear2d"),
+    *("rand_uniform_f64", "rand_normal_f64"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
 # Of these f8e4m3 has too few numbers, and no infinity.

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .driver import Driver
     from .stream import CudaStream
 
-_ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
+ADVICE: Final = "tallow needs cuBLAS 12 or later, of the CUDA that cuda-python is for, and some free device memory"
 
 # cudaDataType_t, which nvmath-python takes as numbers.
-_KINDS: Final = {DType.BF16: 14, DType.F16: 2, DType.F32: 0, DType.F64: 1}
+KINDS: Final = {DType.BF16: 14, DType.F16: 2, DType.F32: 0, DType.F64: 1}
 # What cuBLAS wants on a Hopper GPU; elsewhere it takes less.
 _WORKSPACE_BYTES: Final = 32 << 20
 # CUBLAS_GEMM_DEFAULT.
@@ -44,7 +44,7 @@ class CuBlas(GemmLibrary):
     def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
         sums, operations = library.ComputeType, library.Operation
         gemm = StridedBatchedGemm(
-            kinds=_KINDS,
+            kinds=KINDS,
             sums={DType.F32: sums.COMPUTE_32F, DType.F64: sums.COMPUTE_64F},
             operations=(operations.N, operations.T),
             algorithm=_ALGORITHM,
@@ -83,7 +83,7 @@ class CuBlas(GemmLibrary):
 
 
 def _refusal(name: str, error: Exception) -> LibraryError:
-    return LibraryError(f"cublas {name}", str(error), _ADVICE)
+    return LibraryError(f"cublas {name}", str(error), ADVICE)
 
 
 def _destroy(library: Any, context: Context, handle: int) -> None:

@@ -38,7 +38,13 @@ class StridedBatchedGemm:
         self._algorithm = algorithm
 
     def arguments(
-        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+        self,
+        dtype: DType,
+        bmnk: tuple[int, int, int, int],
+        lhs: Matrices,
+        rhs: Matrices,
+        result: int,
+        is_added: bool = False,
     ) -> tuple[Any, ...]:
         """What follows the handle in a call: see `libraries.Blas.multiply`."""
         b, m, n, k = bmnk
@@ -64,7 +70,7 @@ class StridedBatchedGemm:
             kind,
             lhs.leading,
             lhs.step,
-            ctypes.addressof(zero),
+            ctypes.addressof(one if is_added else zero),
             result,
             kind,
             n,
@@ -97,10 +103,16 @@ class GemmLibrary(Library, ABC):
         self._lock = threading.Lock()
 
     def multiply(
-        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+        self,
+        dtype: DType,
+        bmnk: tuple[int, int, int, int],
+        lhs: Matrices,
+        rhs: Matrices,
+        result: int,
+        is_added: bool = False,
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), k > 0, contiguous at `result`."""
-        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result))
+        self.enqueue(self._gemm.arguments(dtype, bmnk, lhs, rhs, result, is_added))
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if name == "multiply":

@@ -20,12 +20,28 @@ class Blas(Protocol):
     """Matrix products."""
 
     def multiply(
-        self, dtype: DType, bmnk: tuple[int, int, int, int], lhs: Matrices, rhs: Matrices, result: int
+        self,
+        dtype: DType,
+        bmnk: tuple[int, int, int, int],
+        lhs: Matrices,
+        rhs: Matrices,
+        result: int,
+        is_added: bool = False,
     ) -> None:
         """Enqueue the products of b matrices (m, k) with b matrices (k, n), to be written to `result`, contiguous.
 
-        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32. Raises LibraryError.
+        There is something to multiply: b, m, n and k are above 0. f16 and bf16 accumulate in f32. What `is_added` is
+        added to what is at `result`, and rounded once. Raises LibraryError.
         """
+
+
+class BiasedBlas(Protocol):
+    """Matrix products to which a row is added. What the library refuses returns False, and nothing is written."""
+
+    def multiply_and_add(
+        self, dtype: DType, mnk: tuple[int, int, int], lhs: Matrices, rhs: Matrices, bias: int, result: int
+    ) -> bool:
+        """Enqueue the product of matrices (m, k) and (k, n), plus a row of n, all contiguous: see `Blas.multiply`."""
 
 
 class Convolution(Protocol):

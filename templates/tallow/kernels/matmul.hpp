@@ -79,6 +79,16 @@ template <typename T, typename Arguments> TALLOW_INLINE void matmul(const Argume
                     sums[i][j] = add(sums[i][j], partial[i][j]);
             synchronize_block();
         }
+        if (arguments.bias != 0)
+#pragma unroll
+            for (uint32_t j = 0; j < matmul_part; ++j)
+                if (tile_n + first_n + j < arguments.n) {
+                    const uint64_t place = (tile_n + first_n + j) * arguments.bias_stride;
+                    const Value added = to_compute(pointer_to<const T>(arguments.bias)[place]);
+#pragma unroll
+                    for (uint32_t i = 0; i < matmul_part; ++i)
+                        sums[i][j] = add(sums[i][j], added);
+                }
         T* const result = pointer_to<T>(arguments.result) + uint64_t{batch} * arguments.m * arguments.n;
 #pragma unroll
         for (uint32_t i = 0; i < matmul_part; ++i)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final, Self, TypeAlias
 
 from ..error import ShapeMismatch
@@ -9,9 +10,10 @@ from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
 from .base import TensorBase, require_tensors
+from .views import ViewMethods
 
 
-class LinearMethods(TensorBase):
+class LinearMethods(ViewMethods):
     """Products of matrices."""
 
     __slots__ = ()
@@ -30,6 +32,22 @@ class LinearMethods(TensorBase):
             product = _products.keep(key, _product(self._layout, other._layout))
         bmnk, lhs, rhs, layout = product
         return self._new(self._storage.matmul(other._storage, bmnk, lhs, rhs), layout)
+
+    def linear(self, weight: Self, bias: Self | None = None) -> Self:
+        """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).
+
+        bf16, f16 and f8e4m3 accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
+        the sizes do not fit.
+        """
+        require_tensors("linear", weight=weight, **{} if bias is None else {"bias": bias})
+        layout = self._layout
+        if not layout.shape:
+            raise ShapeMismatch("linear", (layout.shape,), "the input has rank 0; make it a vector")
+        *outer, inner = layout.shape
+        rows = self if len(outer) == 1 else self.reshape(math.prod(outer), inner)
+        parts = (None, None) if bias is None else (bias._storage, bias._layout)
+        storage = rows._storage.linear(rows._layout, weight._storage, weight._layout, *parts)
+        return self._new(storage, Layout.contiguous((*outer, *weight._layout.shape[:1])))
 
     def __matmul__(self, other: Self) -> Self:
         return self.matmul(other) if isinstance(other, TensorBase) else NotImplemented

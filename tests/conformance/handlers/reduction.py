@@ -12,7 +12,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_equal_values, assert_same, sum_bound
 from ..layouts import Operand
 from ..oracle import reductions as oracle
-from ..oracle.formats import EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, INTEGERS, NUMPY, Array, decode, encode
 from .elementwise import result_name
 
 # Shape, the dims that are reduced, and how the tensor lies.
@@ -299,4 +299,30 @@ def check_running_sums(bench: Bench, operand: Operand, dim: int, where: str) -> 
         assert not np.signbit(got[got == 0]).any(), f"{where}: a sum starts at 0.0"
 
 
-HANDLERS = {"reduce_op": reduce_op, "cumsum": cumsum, "matmul": matmul}
+def linear(bench: Bench) -> None:
+    for (_, m, n, k), placement, other in [product for product in PRODUCTS if product[0][0] == 1]:
+        for bias in ("contiguous", "offset", "broadcast all", None):
+            shapes = (((m, k), placement), ((n, k), other), ((n,), bias or "contiguous"))
+            operands = [bench.place(values.modest(bench.generator, bench.name, shape), how) for shape, how in shapes]
+            check_linear(bench, operands if bias else operands[:2], bench.where(f"{(m, n, k)}, {placement}, {bias}"))
+    ones, weight = np.ones((3, 4), EXTENDED), np.ones((2, 4), EXTENDED)
+    ones[1, 2], weight[1, 0] = np.nan, -np.inf
+    operands = [bench.place(encode(bench.name, part)) for part in (ones, weight, np.array([np.inf, 1.0], EXTENDED))]
+    check_linear(bench, operands, bench.where("numbers that are none"))
+
+
+def check_linear(bench: Bench, operands: list[Operand], where: str) -> None:
+    x, weight, *rest = operands
+    (m, k), (n, _) = x.values.shape, weight.values.shape
+    bias = (rest[0].storage, rest[0].layout) if rest else (None, None)
+    result = x.storage.linear(x.layout, weight.storage, weight.layout, *bias)
+    got = bench.read(result, bench.name, (m, n), where)
+    total, magnitude = oracle.matmul(bench.name, x.values[None], weight.values.T[None])
+    if rest:
+        added = decode(bench.name, rest[0].values)
+        with np.errstate(invalid="ignore"):
+            total, magnitude = total + added, magnitude + np.abs(added)
+    check_sums(bench.name, got, total[0], magnitude[0], k + 1, where)
+
+
+HANDLERS = {"linear": linear, "reduce_op": reduce_op, "cumsum": cumsum, "matmul": matmul}

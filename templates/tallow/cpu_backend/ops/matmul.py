@@ -31,6 +31,18 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> CpuSt
     return lhs.result(cast.narrow(result, dtype) if dtype.is_float else result)
 
 
+@tells_lack_of_memory
+def linear(x: Operand, weight: Operand, bias: Operand | None) -> CpuStorage:
+    """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
+    dtype = x.dtype
+    require_room((x.layout.shape[0], weight.layout.shape[0]), dtype)
+    result = multiply(_matrices(x.array, dtype), _matrices(weight.array.T, dtype))
+    if bias is not None:
+        with np.errstate(all="ignore"):
+            result += cast.widen(bias.array, dtype)
+    return x.result(cast.narrow(result, dtype))
+
+
 def multiply(lhs: Array, rhs: Array) -> Array:
     """`np.matmul` of arrays of one compute dtype; integers wrap."""
     if lhs.dtype.kind != "f" and lhs.size * rhs.shape[-1] > _FEW_PRODUCTS and lhs.shape[-1] <= _EXACT_TERMS:

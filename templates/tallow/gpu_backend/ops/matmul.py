@@ -29,8 +29,8 @@ def by_library(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes) -> GpuSto
     if 0 in bmnk:
         return None
     # Copies live until the product is enqueued.
-    lhs, left = _as_matrices(lhs)
-    rhs, right = _as_matrices(rhs)
+    lhs, left = as_matrices(lhs)
+    rhs, right = as_matrices(rhs)
     if left is None or right is None:
         return None
     result = lhs.device.empty(lhs.dtype, b * m * n)
@@ -38,29 +38,30 @@ def by_library(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes) -> GpuSto
     return result
 
 
-def by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes) -> GpuStorage:
-    """The same by the kernel, which takes any sizes."""
+def by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:
+    """The same by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
     b, m, n, k = bmnk
     device, dtype = lhs.device, lhs.dtype
     result = device.empty(dtype, b * m * n)
-    if result.length and k == 0:
+    if result.length and k == 0 and bias is None:
         device.driver.zero(result.memory.address, result.memory.nbytes)
     elif result.length:
-        _by_kernel(lhs, rhs, bmnk, result.memory.address)
+        _by_kernel(lhs, rhs, bmnk, result.memory.address, bias)
     return result
 
 
 def multiply(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
     """Products of at least one element each, written to the address `result`."""
-    lhs, left = _as_matrices(lhs)
-    rhs, right = _as_matrices(rhs)
+    lhs, left = as_matrices(lhs)
+    rhs, right = as_matrices(rhs)
     if left is None or right is None:
         _by_kernel(lhs, rhs, bmnk, result)
     else:
         library.multiply(lhs.dtype, bmnk, left, right, result)
 
 
-def _as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
+def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
+    """An operand as a library takes it, copied where it must be; no matrices where they are too large for one."""
     found = matrices(operand.storage.memory.address, operand.layout, operand.itemsize)
     if found is not None or operand.layout.is_contiguous:
         return operand, found
@@ -68,7 +69,7 @@ def _as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
     return copied, matrices(copied.storage.memory.address, copied.layout, copied.itemsize)
 
 
-def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
+def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
     tiles = ceil_divide(m, MATMUL_SIDE) * ceil_divide(n, MATMUL_SIDE)
     if max(m, n, k, tiles) >= LIMIT:
@@ -83,6 +84,7 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
             rhs.address + offsets[1] * itemsize,
             *lhs.strides[-2:],
             *rhs.strides[-2:],
+            *((0, 0) if bias is None else (bias.address, *bias.strides)),
             *(m, n, k, batches * tiles),
             *fields,
         )

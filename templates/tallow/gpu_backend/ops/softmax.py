@@ -67,7 +67,9 @@ def _by_columns(op: str, x: Operand, dim: int, inner: int, result: GpuStorage, *
     length, per_row = x.shape[dim], ceil_divide(inner, COLUMN_ELEMENTS[x.itemsize])
     packs = math.prod(x.shape[:dim]) * per_row
     if max(packs, inner, length) >= LIMIT:
-        raise InvalidArgument(op, f"shape {x.shape} has more along a dim than a kernel can number; make dim {dim} the last")
+        raise InvalidArgument(
+            op, f"shape {x.shape} has more along a dim than a kernel can number; make dim {dim} the last"
+        )
     # Threads across columns read what is side by side; where those are few, the others of a block share out the rows.
     team = min(ROW_TEAM, 1 << (packs - 1).bit_length())
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
