@@ -2,8 +2,10 @@
 // lanes takes a key at a time, each as many elements of it as one access moves, and a wave several keys.
 #pragma once
 
+#include "async_copy.hpp"
 #include "index.hpp"
 #include "math.hpp"
+#include "reduce.hpp"
 
 namespace tallow {
 
@@ -116,6 +118,96 @@ template <uint32_t Lanes, uint32_t Count, uint32_t Total> TALLOW_INLINE void sha
     }
 }
 
+// The accesses of a thread to keys and values by turns: `Batch` lines `teams` apart, some accesses of each, the first
+// of which begins at `element`, the others `step` further each. What is behind `end`, or behind the head, is 0.
+template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
+    using Lines = Registers<access_bytes>[Batch][Accesses];
+
+    const T* keys;
+    const T* values;
+    uint64_t key_stride;
+    uint64_t value_stride;
+    uint32_t end;
+    uint32_t head_size;
+    uint32_t element;
+    uint32_t step;
+    uint32_t teams;
+
+#if defined(TALLOW_ASYNC_COPIES)
+    // Each thread has slots of its own, of which all but one are on their way.
+    static constexpr uint32_t accesses = Batch * Accesses;
+    static constexpr uint32_t slots = accesses > 2 ? 3 : 5;
+    static constexpr uint32_t shared_bytes = slots * accesses * access_bytes * block_size;
+    bits128* ring;
+    uint32_t slot = slots - 1;
+
+    TALLOW_INLINE void start(uint32_t first) {
+#pragma unroll
+        for (uint32_t ahead = 1; ahead < slots; ahead += 2) {
+            begin(keys, key_stride, first + (ahead - 1) / 2 * Batch * teams, ahead);
+            begin(values, value_stride, first + (ahead - 1) / 2 * Batch * teams, ahead + 1);
+        }
+    }
+    TALLOW_INLINE void take_keys(uint32_t first, Lines& lines) {
+        take(keys, key_stride, first, lines);
+    }
+    TALLOW_INLINE void take_values(uint32_t first, Lines& lines) {
+        take(values, value_stride, first, lines);
+    }
+
+  private:
+    TALLOW_INLINE bits128* place(uint32_t ahead, uint32_t access) const {
+        return ring + ((slot + ahead) % slots * accesses + access) * block_size + thread_index();
+    }
+    TALLOW_INLINE void begin(const T* from, uint64_t stride, uint32_t first, uint32_t ahead) {
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i) {
+            const uint32_t line = first + i / Accesses * teams;
+            const uint32_t place_of_access = element + i % Accesses * step;
+            const bool is_there = line < end && place_of_access < head_size;
+            copy_async(place(ahead, i), from + (is_there ? line * stride + place_of_access : 0), is_there);
+        }
+        commit_copies();
+    }
+    TALLOW_INLINE void take(const T* from, uint64_t stride, uint32_t first, Lines& lines) {
+        slot = (slot + 1) % slots;
+        await_copies<slots - 2>();
+#pragma unroll
+        for (uint32_t i = 0; i < accesses; ++i)
+            lines[i / Accesses][i % Accesses] = load_registers<access_bytes>(place(0, i));
+        begin(from, stride, first + (slots - 1) / 2 * Batch * teams, slots - 1);
+    }
+#else
+    static constexpr uint32_t shared_bytes = 0;
+    Lines loaded;
+
+    TALLOW_INLINE void start(uint32_t) {
+    }
+    TALLOW_INLINE void take_keys(uint32_t first, Lines& lines) {
+        load(keys, key_stride, first, lines);
+        load(values, value_stride, first, loaded);
+    }
+    TALLOW_INLINE void take_values(uint32_t, Lines& lines) {
+#pragma unroll
+        for (uint32_t b = 0; b < Batch; ++b)
+#pragma unroll
+            for (uint32_t a = 0; a < Accesses; ++a)
+                lines[b][a] = loaded[b][a];
+    }
+
+  private:
+    TALLOW_INLINE void load(const T* from, uint64_t stride, uint32_t first, Lines& lines) {
+#pragma unroll
+        for (uint32_t b = 0; b < Batch; ++b) {
+            const uint32_t line = first + b * teams;
+#pragma unroll
+            for (uint32_t a = 0; a < Accesses; ++a)
+                lines[b][a] = load_access(from + line * stride, element + a * step, line < end ? head_size : 0);
+        }
+    }
+#endif
+};
+
 // What a block, a wave or a team has made of its part of the keys: for each row the maximum, the total of the weights,
 // and the sums of weighted values. Size is that of a head, or more.
 template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
@@ -124,8 +216,9 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     static constexpr uint32_t accesses = Size / length / lanes;
     static constexpr uint32_t elements = length * accesses;
     static constexpr uint32_t teams = block_size / lanes;
-    // The keys in flight of a team.
-    static constexpr uint32_t batch = Rows < 8 ? 4 : 2;
+    // The keys that a team takes together.
+    static constexpr uint32_t batch = Rows < 8 && accesses == 1 ? 4 : 2;
+    using Stream = LineStream<T, batch, accesses>;
     static constexpr uint32_t scores = Rows * batch;
     // How many scores a lane has of these, or how many lanes have each.
     static constexpr uint32_t own = scores > lanes ? scores / lanes : 1;
@@ -149,8 +242,25 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
 
     // The part of a team of the keys [begin, end). All waves make the same steps.
     template <typename Arguments>
-    TALLOW_INLINE void attend(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t begin, uint32_t end) {
+    TALLOW_INLINE void attend(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t begin, uint32_t end,
+                              bits128* shared) {
         const Arguments& arguments = rows.arguments;
+        Stream stream;
+        stream.keys = rows.template keys<T>();
+        stream.values = rows.template values<T>();
+        stream.key_stride = arguments.key_strides[2];
+        stream.value_stride = arguments.value_strides[2];
+        stream.end = end;
+        stream.head_size = arguments.head_size;
+        stream.element = element(0);
+        stream.step = lanes * length;
+        stream.teams = teams;
+#if defined(TALLOW_ASYNC_COPIES)
+        stream.ring = shared;
+#else
+        static_cast<void>(shared);
+#endif
+        stream.start(begin + thread_index() / lanes);
         const float scale = rows.scale();
         float query[Rows][elements];
 #pragma unroll
@@ -174,27 +284,13 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         const uint32_t first_of_batch = place % batch;
         const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
         const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
-        const T* const keys = rows.template keys<T>();
-        const T* const values = rows.template values<T>();
         const uint32_t team_lane = lane_index() - lane();
         float maximum = -infinity(float{});
         float total = 0;
         for (uint32_t first = begin; first < end; first += batch * teams) {
             const uint32_t key = first + thread_index() / lanes;
-            Registers<access_bytes> key_parts[batch][accesses];
-            Registers<access_bytes> value_parts[batch][accesses];
-#pragma unroll
-            for (uint32_t b = 0; b < batch; ++b)
-#pragma unroll
-                for (uint32_t a = 0; a < accesses; ++a)
-                    key_parts[b][a] = load_access(keys + uint64_t{key + b * teams} * arguments.key_strides[2],
-                                                  element(a), key + b * teams < end ? arguments.head_size : 0);
-#pragma unroll
-            for (uint32_t b = 0; b < batch; ++b)
-#pragma unroll
-                for (uint32_t a = 0; a < accesses; ++a)
-                    value_parts[b][a] = load_access(values + uint64_t{key + b * teams} * arguments.value_strides[2],
-                                                    element(a), key + b * teams < end ? arguments.head_size : 0);
+            typename Stream::Lines lines;
+            stream.take_keys(key, lines);
             float weights[scores];
 #pragma unroll
             for (uint32_t b = 0; b < batch; ++b) {
@@ -203,7 +299,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                     weights[r * batch + b] = 0;
 #pragma unroll
                 for (uint32_t i = 0; i < elements; ++i) {
-                    const float x = to_compute(take_element<T>(key_parts[b][i / length], i % length));
+                    const float x = to_compute(take_element<T>(lines[b][i / length], i % length));
 #pragma unroll
                     for (uint32_t r = 0; r < Rows; ++r)
                         weights[r * batch + b] = multiply_add(query[r][i], x, weights[r * batch + b]);
@@ -237,6 +333,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                 for (uint32_t i = 0; i < elements; ++i)
                     sums[r][i] *= factor_of_row;
             }
+            stream.take_values(key, lines);
 #pragma unroll
             for (uint32_t b = 0; b < batch; ++b) {
                 float weight[Rows];
@@ -245,7 +342,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                     weight[r] = shuffle_from(weights[(r * batch + b) % own], team_lane + (r * batch + b) / own * alike);
 #pragma unroll
                 for (uint32_t i = 0; i < elements; ++i) {
-                    const float x = to_compute(take_element<T>(value_parts[b][i / length], i % length));
+                    const float x = to_compute(take_element<T>(lines[b][i / length], i % length));
 #pragma unroll
                     for (uint32_t r = 0; r < Rows; ++r)
                         sums[r][i] = multiply_add(weight[r], x, sums[r][i]);
@@ -306,9 +403,14 @@ TALLOW_INLINE float weighted_mean(float sum, float total) {
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split) {
     using Attention = RowAttention<T, Size, Rows>;
-    __shared__ float sums[waves_per_block][Attention::joined][Size];
-    __shared__ float maxima[waves_per_block][Rows];
-    __shared__ float totals[waves_per_block][Rows];
+    // What waves join, where the keys and values were before.
+    struct Joined {
+        float sums[waves_per_block][Attention::joined][Size];
+        float maxima[waves_per_block][Rows];
+        float totals[waves_per_block][Rows];
+    };
+    __shared__ bits128 shared[largest<Attention::Stream::shared_bytes, sizeof(Joined)> / sizeof(bits128)];
+    Joined& joined = *reinterpret_cast<Joined*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
@@ -318,13 +420,15 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
     const uint32_t begin = static_cast<uint32_t>(uint64_t{steps} * split / arguments.splits) * step;
     const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / arguments.splits) * step;
     Attention attention;
-    attention.attend(rows, first_row, begin, next < seen ? next : seen);
+    attention.attend(rows, first_row, begin, next < seen ? next : seen, shared);
     attention.join_teams();
+    if constexpr (Attention::Stream::shared_bytes > 0)
+        synchronize_block();
     if (lane_index() == 0) {
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
-            maxima[wave_index()][r] = attention.maxima[r];
-            totals[wave_index()][r] = attention.totals[r];
+            joined.maxima[wave_index()][r] = attention.maxima[r];
+            joined.totals[wave_index()][r] = attention.totals[r];
         }
     }
 #pragma unroll
@@ -334,7 +438,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
             for (uint32_t r = 0; r < Attention::joined; ++r)
 #pragma unroll
                 for (uint32_t i = 0; i < Attention::elements; ++i)
-                    sums[wave_index()][r][Attention::element(i / Attention::length) + i % Attention::length] =
+                    joined.sums[wave_index()][r][Attention::element(i / Attention::length) + i % Attention::length] =
                         attention.sums[first + r][i];
         }
         synchronize_block();
@@ -344,12 +448,12 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
             const uint32_t row = first_row + r;
             const uint32_t element = i % Size;
             if (row < rows.count && element < arguments.head_size) {
-                const auto maximum_of = [&](uint32_t wave) { return maxima[wave][r]; };
+                const auto maximum_of = [&](uint32_t wave) { return joined.maxima[wave][r]; };
                 const float maximum = maximum_of_parts(waves_per_block, maximum_of);
                 const float sum = join_parts(waves_per_block, maximum, maximum_of,
-                                             [&](uint32_t wave) { return sums[wave][r - first][element]; });
-                const float total =
-                    join_parts(waves_per_block, maximum, maximum_of, [&](uint32_t wave) { return totals[wave][r]; });
+                                             [&](uint32_t wave) { return joined.sums[wave][r - first][element]; });
+                const float total = join_parts(waves_per_block, maximum, maximum_of,
+                                               [&](uint32_t wave) { return joined.totals[wave][r]; });
                 if (arguments.splits == 1) {
                     rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
                 } else {
@@ -377,29 +481,58 @@ TALLOW_INLINE void attend_rows(const Arguments& arguments) {
     attend_split<T, Size, Rows>(rows, group % parts * Rows, block_index() % arguments.splits);
 }
 
-// Joins the splits in their order: a thread for each element of the result.
+struct JoinMaxima {
+    static TALLOW_INLINE float combine(float x, float y) {
+        return larger(x, y);
+    }
+};
+struct JoinTotals {
+    static TALLOW_INLINE float combine(float x, float y) {
+        return x + y;
+    }
+};
+
+// Joins the splits of a row, of which there are at most block_size: a thread for each, and then teams for the elements.
 template <typename T, typename Arguments> TALLOW_INLINE void join_attention(const Arguments& arguments) {
-    const uint32_t count = arguments.queries * arguments.group;
+    __shared__ float factors[block_size];
+    __shared__ float sums[block_size];
+    const uint32_t line = block_index();
+    const uint32_t splits = arguments.splits;
+    const uint32_t size = arguments.head_size;
     const float* const parts = pointer_to<const float>(arguments.parts);
-    const uint64_t elements = uint64_t{arguments.rows} * arguments.head_size;
-    const float* const states = parts + elements * arguments.splits;
-    for (uint64_t i = uint64_t{block_index()} * block_size + thread_index(); i < elements;
-         i += uint64_t{grid_blocks()} * block_size) {
-        const uint32_t line = static_cast<uint32_t>(i / arguments.head_size);
-        const uint32_t element = static_cast<uint32_t>(i % arguments.head_size);
-        const float* const state = states + uint64_t{line} * arguments.splits * 2;
-        const float* const part = parts + uint64_t{line} * arguments.splits * arguments.head_size + element;
-        const auto maximum_of = [&](uint32_t split) { return state[2 * split]; };
-        const float maximum = maximum_of_parts(arguments.splits, maximum_of);
-        const float sum = join_parts(arguments.splits, maximum, maximum_of,
-                                     [&](uint32_t split) { return part[uint64_t{split} * arguments.head_size]; });
-        const float total =
-            join_parts(arguments.splits, maximum, maximum_of, [&](uint32_t split) { return state[2 * split + 1]; });
-        const uint32_t head = line / count;
-        const uint32_t row = line % count;
+    const float* const states = parts + uint64_t{arguments.rows} * splits * size + uint64_t{line} * splits * 2;
+    const float* const part = parts + uint64_t{line} * splits * size;
+    const bool is_split = thread_index() < splits;
+    const float maximum = is_split ? states[2 * thread_index()] : -infinity(float{});
+    const float total = is_split ? states[2 * thread_index() + 1] : 0.0f;
+    // Every thread gets what the block joins by way of the factors.
+    sums[thread_index()] = reduce_team<JoinMaxima>(maximum, block_size);
+    synchronize_block();
+    const float factor = rough_exp2(maximum - finite_maximum(sums[0]));
+    synchronize_block();
+    factors[thread_index()] = factor;
+    sums[thread_index()] = reduce_team<JoinTotals>(factor * total, block_size);
+    synchronize_block();
+    const float total_of_all = sums[0];
+    synchronize_block();
+    const uint32_t width = size <= 64 ? 64 : size <= 128 ? 128 : 256;
+    const uint32_t element = thread_index() % width;
+    float sum = 0;
+    if (element < size) {
+#pragma unroll 16
+        for (uint32_t split = thread_index() / width; split < splits; split += block_size / width)
+            sum = multiply_add(factors[split], part[uint64_t{split} * size + element], sum);
+    }
+    sums[thread_index()] = sum;
+    synchronize_block();
+    if (thread_index() < size) {
+        for (uint32_t i = thread_index() + width; i < block_size; i += width)
+            sum += sums[i];
+        const uint32_t row = line % (arguments.queries * arguments.group);
+        const uint64_t head = line / (arguments.queries * arguments.group);
         const uint64_t place =
-            (uint64_t{head} * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
-        pointer_to<T>(arguments.result)[place * arguments.head_size + element] = convert<T>(weighted_mean(sum, total));
+            (head * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
+        pointer_to<T>(arguments.result)[place * size + element] = convert<T>(weighted_mean(sum, total_of_all));
     }
 }
 

@@ -98,12 +98,13 @@ template <typename T, uint32_t Size> struct TileLoader {
     }
 
   private:
+    static constexpr uint32_t lines_apart = block_size / (Size / length);
+    static_assert(lines_apart % 8 == 0, "the accesses of a thread to a tile are permuted alike");
     // The key, and the first element of it, of an access of this thread. Where they are turned, the thread's keys are
     // side by side.
     template <bool Turned> static TALLOW_INLINE uint32_t line(uint32_t access) {
         constexpr uint32_t in_line = Size / length;
-        return Turned ? thread_index() / in_line * accesses + access
-                      : thread_index() / in_line + access * (block_size / in_line);
+        return Turned ? thread_index() / in_line * accesses + access : thread_index() / in_line + access * lines_apart;
     }
     static TALLOW_INLINE uint32_t element() {
         return thread_index() % (Size / length) * length;
@@ -111,14 +112,15 @@ template <typename T, uint32_t Size> struct TileLoader {
 #if defined(TALLOW_MATRIX_CORE_MMA)
     TALLOW_INLINE void begin(const T* lines, uint64_t stride, uint32_t first, uint32_t ahead) {
         if (first < end) {
-            const Keys to{tile(ahead)};
-            const uint32_t first_element = element();
+            // What is no key is not read, wherever it would be.
+            const T* source = lines + uint64_t{first + line<false>(0)} * stride + element();
+            uint8_t* target = Keys{tile(ahead)}.at(line<false>(0), element());
+            const bool is_inside = element() < head_size;
 #pragma unroll
             for (uint32_t i = 0; i < accesses; ++i) {
-                const uint32_t key = first + line<false>(i);
-                const bool is_there = key < end && first_element < head_size;
-                copy_async(to.at(line<false>(i), first_element), lines + (is_there ? key * stride + first_element : 0),
-                           is_there);
+                copy_async(target, source, is_inside && first + line<false>(i) < end);
+                source += lines_apart * stride;
+                target += lines_apart * Size * sizeof(T);
             }
         }
         commit_copies();
@@ -295,11 +297,18 @@ template <typename T, uint32_t Size> struct TileAttention {
                     scores[t][c][i] = rough_exp2(multiply_add(scores[t][c][i], factor, -subtracted[h]));
                     totals[t][h] += scores[t][c][i];
                 }
+            bool has_changed = false;
 #pragma unroll
-            for (uint32_t s = 0; s < steps; ++s)
+            for (uint32_t h = 0; h < held; ++h)
+                has_changed |= changes[h] != 1;
+            // Behind the first tiles, maxima hardly ever change.
+            if (ballot(has_changed) != 0) {
 #pragma unroll
-                for (uint32_t i = 0; i < Core::sums; ++i)
-                    sums[t][s][i] *= changes[Core::held_of(i)];
+                for (uint32_t s = 0; s < steps; ++s)
+#pragma unroll
+                    for (uint32_t i = 0; i < Core::sums; ++i)
+                        sums[t][s][i] *= changes[Core::held_of(i)];
+            }
         }
     }
 

@@ -20,12 +20,12 @@
 //   read_turned     columns from one of a row for each depth, where `reads_turned`
 #pragma once
 
-#include "access.hpp"
+#include "async_copy.hpp"
 
 namespace tallow {
 
 #if defined(TALLOW_NVIDIA)
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#if defined(TALLOW_ASYNC_COPIES)
 #define TALLOW_MATRIX_CORE_MMA 1
 #endif
 #elif defined(TALLOW_AMD)
@@ -81,28 +81,6 @@ template <typename T> TALLOW_INLINE uint32_t round_pair(float low, float high) {
 
 #if defined(TALLOW_MATRIX_CORE_MMA)
 
-// The address of shared memory as instructions take it.
-TALLOW_INLINE uint32_t shared_address(const void* pointer) {
-    uint32_t address;
-    asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(pointer));
-    return address;
-}
-
-// 16 bytes to shared memory, or zeros, while the thread goes on.
-TALLOW_INLINE void copy_async(void* target, const void* source, bool is_there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source),
-                 "r"(is_there ? 16 : 0)
-                 : "memory");
-}
-// Ends a group of these copies.
-TALLOW_INLINE void commit_copies() {
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits for all groups of this thread but the last so many.
-template <uint32_t Left> TALLOW_INLINE void await_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
-}
-
 // mma.m16n8k16, twice side by side.
 template <typename T> struct MatrixCore {
     static constexpr uint32_t sums = 8;
@@ -143,16 +121,16 @@ template <typename T> struct MatrixCore {
     template <typename Tile>
     static TALLOW_INLINE Columns read(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
         const uint32_t lane = lane_index();
-        Columns columns;
-        load<false>(columns, tile.at(first_column + lane / 16 * 8 + lane % 8, first_depth + lane / 8 % 2 * 8));
-        return columns;
+        const uint32_t address =
+            part_address(tile, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8, first_column, first_depth);
+        return load<false>(address);
     }
     template <typename Tile>
     static TALLOW_INLINE Columns read_turned(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
         const uint32_t lane = lane_index();
-        Columns columns;
-        load<true>(columns, tile.at(first_depth + lane / 8 % 2 * 8 + lane % 8, first_column + lane / 16 * 8));
-        return columns;
+        const uint32_t address =
+            part_address(tile, lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, first_depth, first_column);
+        return load<true>(address);
     }
     static TALLOW_INLINE void multiply(float (&sums)[8], const Rows& rows, const Columns& columns) {
 #pragma unroll
@@ -174,19 +152,32 @@ template <typename T> struct MatrixCore {
     }
 
   private:
+    // Where element `lane_element` of row `lane_row`, counted from others that are the same in all lanes, is. These are
+    // multiples of 16 and become constants: the lane's own part of the address is found once.
+    template <typename Tile>
+    static TALLOW_INLINE uint32_t part_address(const Tile& tile, uint32_t lane_row, uint32_t lane_element, uint32_t row,
+                                               uint32_t element) {
+        static_assert(Tile::period == 8, "rows that differ by eight are permuted alike");
+        const uint32_t own = static_cast<uint32_t>(tile.at(lane_row, lane_element) - tile.bytes);
+        const uint32_t chunk = element / Tile::in_chunk;
+        const uint32_t permuted = own ^ chunk % 8 * access_bytes;
+        return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk / 8 * 8) * access_bytes;
+    }
     // Four parts of 8 by 8, whose rows the lanes point to, eight each.
-    template <bool Turned> static TALLOW_INLINE void load(Columns& columns, const void* pointer) {
+    template <bool Turned> static TALLOW_INLINE Columns load(uint32_t address) {
+        Columns columns;
         uint32_t* const to = columns.values;
         if constexpr (Turned)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                         : "r"(shared_address(pointer))
+                         : "r"(address)
                          : "memory");
         else
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                         : "r"(shared_address(pointer))
+                         : "r"(address)
                          : "memory");
+        return columns;
     }
 };
 

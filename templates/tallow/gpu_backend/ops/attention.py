@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, ATTENTION_ROWS
+from ...kernels.constants import ACCESS_BYTES, ATTENTION_ROWS, BLOCK_SIZE
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims
@@ -92,7 +92,7 @@ def scaled_dot_product(
 
 
 def _splits(blocks: int, keys: int, multiprocessors: int) -> int:
-    return max(min(_BUSY_BLOCKS * multiprocessors // blocks, ceil_divide(keys, _LEAST_KEYS)), 1)
+    return max(min(_BUSY_BLOCKS * multiprocessors // blocks, ceil_divide(keys, _LEAST_KEYS), BLOCK_SIZE), 1)
 
 
 def _whole(operand: Operand) -> Operand:

@@ -1,0 +1,40 @@
+// Copies to shared memory for which no thread waits, and which take no registers: those of NVIDIA from Ampere on.
+#pragma once
+
+#include "access.hpp"
+
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ >= 800
+#define TALLOW_ASYNC_COPIES 1
+#endif
+#endif
+
+#if defined(TALLOW_ASYNC_COPIES)
+
+namespace tallow {
+
+// The address of shared memory as instructions take it.
+TALLOW_INLINE uint32_t shared_address(const void* pointer) {
+    uint32_t address;
+    asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+// 16 bytes to shared memory, or zeros, while the thread goes on.
+TALLOW_INLINE void copy_async(void* target, const void* source, bool is_there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source),
+                 "r"(is_there ? 16 : 0)
+                 : "memory");
+}
+// Ends a group of these copies.
+TALLOW_INLINE void commit_copies() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits for all groups of this thread but the last so many.
+template <uint32_t Left> TALLOW_INLINE void await_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
+}
+
+} // namespace tallow
+
+#endif
