@@ -177,6 +177,21 @@ def linear_shapes(op: str, layout: Layout, weight_layout: Layout, bias_layout: L
         raise ShapeMismatch(op, shapes, "they are (m, k), a weight (n, k) and a bias (n)")
 
 
+def norm_shapes(
+    op: str, layout: Layout, weight_layout: Layout | None, bias_layout: Layout | None, residual_layout: Layout | None
+) -> None:
+    """Check that there is a last dim, that weight and bias are vectors of its size, and the residual has the shape."""
+    shape = layout.shape
+    if not shape:
+        raise ShapeMismatch(op, (shape,), "there is no dim to go over; unsqueeze it first")
+    for name, vector in (("weight", weight_layout), ("bias", bias_layout)):
+        if vector is not None and vector.shape != shape[-1:]:
+            reason = f"the {name} is a vector of the size of the last dim, {shape[-1]}"
+            raise ShapeMismatch(op, (shape, vector.shape), reason)
+    if residual_layout is not None and residual_layout.shape != shape:
+        raise ShapeMismatch(op, (shape, residual_layout.shape), "the residual has the shape of what it is added to")
+
+
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
     """Check that input and kernel have the shapes that the parameters state."""
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:

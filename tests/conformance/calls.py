@@ -101,6 +101,10 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.upsample_bilinear2d(image, 4, 4, False, None, None)
         case "softmax" | "log_softmax":
             return getattr(x, cell.method)(layout(2, 2), 1)
+        case "layer_norm":
+            return x.layer_norm(layout(2, 2), y, layout(2), y, layout(2), x, layout(2, 2), 1e-5)
+        case "rms_norm":
+            return x.rms_norm(layout(2, 2), y, layout(2), None, None, 1e-5)
         case "gather":
             return x.gather(vector, make("u32", 4), vector, 0)
         case "index_select":

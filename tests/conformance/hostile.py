@@ -233,6 +233,7 @@ _POOL = (_COUNT, "at(1, 2, 4, 4); (2, 2); (1, 2)")
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
 _ROW = "ramp(d, DType.F32, 4)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
+_MATRIX, _VECTOR = "ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3)"
 _SCALAR = "ramp(d, DType.F32, 1)[0]"
 # Calls whose arguments must fit each other, as they hardly ever do by chance: what each is called on, and these.
 BASES = {
@@ -287,6 +288,8 @@ BASES = {
     "Storage.upsample_nearest1d": (_COUNT, "at(1, 2, 4); 6"),
     "Storage.upsample_nearest2d": (_COUNT, "at(1, 2, 4, 4); 6; 7"),
     "Storage.upsample_bilinear2d": (_COUNT, "at(1, 2, 4, 4); 6; 7; False; None; 1.5"),
+    "Storage.layer_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
+    "Storage.rms_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
     "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
@@ -319,6 +322,8 @@ BASES = {
     "Tensor.chunk": ("ramp(d, DType.F32, 2, 3)", "2; 1"),
     "Tensor.pad_with_zeros": ("ramp(d, DType.F32, 2, 3)", "1; 2; 1"),
     "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
+    "Tensor.layer_norm": (_MATRIX, f"{_VECTOR}; {_VECTOR}; 1e-5; {_MATRIX}"),
+    "Tensor.rms_norm": (_MATRIX, f"{_VECTOR}; 1e-5; {_MATRIX}"),
     "Tensor.matmul": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
     "Tensor.linear": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 4, 3); ramp(d, DType.F32, 4)"),
     "Tensor.__matmul__": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),

@@ -150,6 +150,13 @@ TALLOW_INLINE float cospi(float x) {
     TALLOW_INLINE double name(double x) {                                                                              \
         return __builtin_##name(x);                                                                                    \
     }
+// The larger one; NaN loses.
+TALLOW_INLINE float fmax(float x, float y) {
+    return __builtin_fmaxf(x, y);
+}
+TALLOW_INLINE double fmax(double x, double y) {
+    return __builtin_fmax(x, y);
+}
 TALLOW_INLINE float fma(float x, float y, float z) {
     return __builtin_fmaf(x, y, z);
 }
@@ -164,6 +171,12 @@ TALLOW_INLINE double fma(double x, double y, double z) {
     TALLOW_INLINE double name(double x) {                                                                              \
         return ::name(x);                                                                                              \
     }
+TALLOW_INLINE float fmax(float x, float y) {
+    return ::fmaxf(x, y);
+}
+TALLOW_INLINE double fmax(double x, double y) {
+    return ::fmax(x, y);
+}
 TALLOW_INLINE float fma(float x, float y, float z) {
     return ::fmaf(x, y, z);
 }

@@ -65,20 +65,6 @@ template <typename T, uint32_t Length, bool Spread> struct SharedTile {
     }
 };
 
-// Two numbers, rounded, in one word.
-template <typename T> TALLOW_INLINE uint32_t round_pair(float low, float high) {
-#if defined(TALLOW_MATRIX_CORE_MMA)
-    uint32_t pair;
-    if constexpr (is_same<T, bf16>)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-    return pair;
-#else
-    return round_from<T>(low).bits | static_cast<uint32_t>(round_from<T>(high).bits) << 16;
-#endif
-}
-
 #if defined(TALLOW_MATRIX_CORE_MMA)
 
 // mma.m16n8k16, twice side by side.

@@ -212,6 +212,16 @@ template <typename To, typename From> TALLOW_INLINE To bit_cast(From value) {
     return __builtin_bit_cast(To, value);
 }
 
+// The same word, of which compilers know nothing any more.
+TALLOW_INLINE uint32_t opaque(uint32_t word) {
+#if defined(TALLOW_AMD)
+    asm volatile("" : "+v"(word));
+#elif defined(TALLOW_NVIDIA)
+    asm volatile("" : "+r"(word));
+#endif
+    return word;
+}
+
 TALLOW_INLINE uint32_t lane_index() {
     return thread_index() % wave_size;
 }

@@ -7,7 +7,8 @@
 namespace tallow {
 
 // A row is cut where whole accesses are: pack k holds the elements from k * length - lead on. At the two ends some of
-// these are not there; such a place numbers them all the same, the ones before the row from 2**32 down.
+// these are not there; such a place numbers them all the same, the ones before the row from 2**32 down. Other rows of
+// the op, whose results are dense, are cut at the same places: the host sees to that.
 template <typename T> struct Row {
     static constexpr uint32_t pack = access_bytes / sizeof(T);
     using Access = Registers<access_bytes>;
@@ -25,33 +26,63 @@ template <typename T> struct Row {
     TALLOW_INLINE uint32_t place(uint32_t k) const {
         return k * pack - lead;
     }
+    // Whether it is cut into whole accesses alone.
+    TALLOW_INLINE bool is_even() const {
+        return lead == 0 && length % pack == 0;
+    }
     TALLOW_INLINE bool is_whole(uint32_t place) const {
         return length >= pack && place <= length - pack;
     }
-    // The elements from a place on; in those that are not there, `blank`.
-    TALLOW_INLINE Access load(uint32_t place, T blank) const {
-        if (is_whole(place))
-            return load_registers<access_bytes>(elements + place);
-        Access access{};
+    // The elements of a row from a place on, which Whole says are all there; else `blank` stands for those that are
+    // not.
+    template <bool Whole> TALLOW_INLINE Access load(const T* row, uint32_t place, T blank) const {
+        if constexpr (Whole) {
+            return load_registers<access_bytes>(row + place);
+        } else {
+            // What compilers knew of it they would keep in registers, for each element and until it is written.
+            place = opaque(place);
+            Access access{};
 #pragma unroll
-        for (uint32_t i = 0; i < pack; ++i)
-            put_element(access, i, place + i < length ? elements[place + i] : blank);
-        return access;
+            for (uint32_t i = 0; i < pack; ++i)
+                put_element(access, i, place + i < length ? row[place + i] : blank);
+            return access;
+        }
     }
-    // Writes those elements that are there to another row of the same length.
-    TALLOW_INLINE void store(T* row, uint32_t place, const Access& access) const {
-        if (is_whole(place) && is_aligned<pack>(row + place)) {
+    template <bool Whole> TALLOW_INLINE void store(T* row, uint32_t place, const Access& access) const {
+        if constexpr (Whole) {
             store_registers(row + place, access);
         } else {
+            place = opaque(place);
 #pragma unroll
             for (uint32_t i = 0; i < pack; ++i)
                 if (place + i < length)
                     row[place + i] = take_element<T>(access, i);
         }
     }
+    TALLOW_INLINE Access load(const T* row, uint32_t place, T blank) const {
+        return is_whole(place) ? load<true>(row, place, blank) : load<false>(row, place, blank);
+    }
+    TALLOW_INLINE void store(T* row, uint32_t place, const Access& access) const {
+        if (is_whole(place))
+            store<true>(row, place, access);
+        else
+            store<false>(row, place, access);
+    }
+    // The same of a vector that begins at a whole access, which the row may not do.
+    template <bool Whole> TALLOW_INLINE Access load_vector(const T* vector, uint32_t place) const {
+        if constexpr (!Whole)
+            return load<false>(vector, place, T{});
+        if (lead == 0)
+            return load_registers<access_bytes>(vector + place);
+        Access access{};
+#pragma unroll
+        for (uint32_t i = 0; i < pack; ++i)
+            put_element(access, i, vector[place + i]);
+        return access;
+    }
 };
 
-// Sums and highest numbers over a team. A NaN is no highest number: it shows in the sums that come after.
+// Sums and highest numbers. A NaN is no highest number: it shows in the sums that come after.
 struct JoinSums {
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
         return x + y;
@@ -59,43 +90,93 @@ struct JoinSums {
 };
 struct JoinHighest {
     template <typename Value> static TALLOW_INLINE Value combine(Value x, Value y) {
-        return y > x ? y : x;
+        return fmax(x, y);
     }
 };
-template <typename Value> TALLOW_INLINE Value team_sum(Value value, uint32_t team) {
-    return reduce_team<JoinSums>(value, team);
-}
-template <typename Value> TALLOW_INLINE Value team_highest(Value value, uint32_t team) {
-    return reduce_team<JoinHighest>(value, team);
-}
 
-// What a thread of a team holds of a row in registers: every team-th pack.
+// Threads side by side that take a row together: a power of two of them, a part of a wave or some waves of a block, all
+// of whose threads join at the same time.
+struct Team {
+    uint32_t size;
+    uint32_t turn = 0;
+
+    TALLOW_INLINE uint32_t lane() const {
+        return place_in_team(size);
+    }
+    // What the values of all its threads join to, for each of them.
+    template <typename Join, typename Value> TALLOW_INLINE Value join(Value value) {
+        const uint32_t lanes = size < wave_size ? size : wave_size;
+        for (uint32_t mask = lanes / 2; mask > 0; mask /= 2)
+            value = Join::combine(value, shuffle_xor(value, mask));
+        if (size <= wave_size)
+            return value;
+        // By turns, so that a wave which is ahead writes where nobody reads any more.
+        __shared__ Value waves[2][waves_per_block];
+        Value* const joined = waves[turn++ % 2];
+        if (lane_index() == 0)
+            joined[wave_index()] = value;
+        synchronize_block();
+        const uint32_t first = wave_index() & ~(size / wave_size - 1);
+        value = joined[first];
+        for (uint32_t wave = 1; wave < size / wave_size; ++wave)
+            value = Join::combine(value, joined[first + wave]);
+        return value;
+    }
+    template <typename Value> TALLOW_INLINE Value sum(Value value) {
+        return join<JoinSums>(value);
+    }
+    template <typename Value> TALLOW_INLINE Value highest(Value value) {
+        return join<JoinHighest>(value);
+    }
+};
+
+// What a thread of a team holds of a row in registers: every team-th pack. The ends of the row, of which there are two
+// at most, go through the registers of one pack, so that code for single elements is there once.
 template <typename T, uint32_t Packs> struct HeldRow {
     using Value = compute_type<T>;
+    using Access = Registers<access_bytes>;
     const Row<T>& row;
     uint32_t lane;
     uint32_t team;
-    Registers<access_bytes> held[Packs];
+    Access held[Packs];
 
-    TALLOW_INLINE HeldRow(const Row<T>& row, uint32_t lane, uint32_t team, T blank) : row(row), lane(lane), team(team) {
-        const uint32_t packs = row.packs();
+    // load<Whole>(place) of the source gives a pack; what no pack of the row has is `blank`.
+    template <typename Source>
+    TALLOW_INLINE HeldRow(const Row<T>& row, uint32_t team, T blank, const Source& source)
+        : row(row), lane(place_in_team(team)), team(team) {
+        Access blanks{};
+#pragma unroll
+        for (uint32_t i = 0; i < Row<T>::pack; ++i)
+            put_element(blanks, i, blank);
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p) {
-            if (lane + p * team < packs) {
-                held[p] = row.load(place(p), blank);
-            } else {
-                held[p] = {};
-#pragma unroll
-                for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                    put_element(held[p], i, blank);
-            }
+            held[p] = blanks;
+            if (row.is_whole(place(p)))
+                held[p] = source.template load<true>(place(p));
         }
+        visit_ends([&](uint32_t end, uint32_t place) {
+            const Access loaded = source.template load<false>(place);
+#pragma unroll
+            for (uint32_t p = 0; p < Packs; ++p)
+                held[p] = choose(p == end, loaded, held[p]);
+        });
     }
     TALLOW_INLINE uint32_t place(uint32_t p) const {
         return row.place(lane + p * team);
     }
     TALLOW_INLINE Value value(uint32_t p, uint32_t i) const {
         return to_compute(take_element<T>(held[p], i));
+    }
+    // Has what follows unpack the elements anew. Compilers would keep them as numbers of the compute dtype, which take
+    // twice the registers.
+    TALLOW_INLINE void keep_packed() {
+        if constexpr (sizeof(T) < sizeof(Value)) {
+#pragma unroll
+            for (uint32_t p = 0; p < Packs; ++p)
+#pragma unroll
+                for (uint32_t word = 0; word < access_bytes / 4; ++word)
+                    held[p].values[word] = opaque(held[p].values[word]);
+        }
     }
     // function(.. function(function(first, element), element) .., element): a chain for each pack, which Join joins.
     template <typename Join, typename Function> TALLOW_INLINE Value fold(Value first, Function function) const {
@@ -107,53 +188,134 @@ template <typename T, uint32_t Packs> struct HeldRow {
             for (uint32_t i = 0; i < Row<T>::pack; ++i)
                 folded[p] = function(folded[p], value(p, i));
         }
+        return join<Join>(folded);
+    }
+    // The same of sums, without blanks.
+    template <typename Function> TALLOW_INLINE Value fold_sums(Function function) const {
+        Value sums[Packs];
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p) {
+            sums[p] = 0;
+            if (row.is_whole(place(p))) {
+#pragma unroll
+                for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                    sums[p] = function(sums[p], value(p, i));
+            }
+        }
+        visit_ends([&](uint32_t end, uint32_t place) {
+            const Access pack = pack_of(end);
+#pragma unroll
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                if (place + i < row.length)
+                    sums[0] = function(sums[0], to_compute(take_element<T>(pack, i)));
+        });
+        return join<JoinSums>(sums);
+    }
+    // Writes make<Whole>(pack, place) of each pack to a row of the result.
+    template <typename Maker> TALLOW_INLINE void store(T* result, const Maker& maker) const {
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p)
+            if (row.is_whole(place(p)))
+                row.template store<true>(result, place(p), maker.template make<true>(held[p], place(p)));
+        visit_ends([&](uint32_t end, uint32_t place) {
+            row.template store<false>(result, place, maker.template make<false>(pack_of(end), place));
+        });
+    }
+
+  private:
+    template <typename Join> static TALLOW_INLINE Value join(Value (&parts)[Packs]) {
 #pragma unroll
         for (uint32_t half = Packs / 2; half > 0; half /= 2)
 #pragma unroll
             for (uint32_t p = 0; p < half; ++p)
-                folded[p] = Join::combine(folded[p], folded[p + half]);
-        return folded[0];
+                parts[p] = Join::combine(parts[p], parts[p + half]);
+        return parts[0];
     }
-    // result[i] = function(element i), rounded.
-    template <typename Function> TALLOW_INLINE void store(T* result, Function function) const {
-        const uint32_t packs = row.packs();
+    // A held pack by a number that is known at run time alone. All are read, as registers have no addresses.
+    TALLOW_INLINE Access pack_of(uint32_t number) const {
+        Access pack = held[0];
 #pragma unroll
-        for (uint32_t p = 0; p < Packs; ++p) {
-            Registers<access_bytes> made{};
+        for (uint32_t p = 1; p < Packs; ++p)
+            pack = choose(p == number, held[p], pack);
+        return pack;
+    }
+    static TALLOW_INLINE Access choose(bool first, const Access& x, const Access& y) {
+        Access chosen;
 #pragma unroll
-            for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                put_element(made, i, convert<T>(function(value(p, i))));
-            if (lane + p * team < packs)
-                row.store(result, place(p), made);
+        for (uint32_t word = 0; word < access_bytes / 4; ++word) {
+            const uint32_t one = x.values[word];
+            const uint32_t other = y.values[word];
+            chosen.values[word] = first ? one : other;
         }
+        return chosen;
+    }
+    // Calls visit(p, place) for each held pack that is not whole.
+    template <typename Visit> TALLOW_INLINE void visit_ends(Visit visit) const {
+        if (row.is_even())
+            return;
+        const uint32_t packs = row.packs();
+#pragma unroll 1
+        for (uint32_t k = 0; k < packs; k += k + 1 < packs ? packs - 1 : 1)
+            if ((k & (team - 1)) == lane && !row.is_whole(row.place(k)))
+                visit(k >> count_bits(team - 1), row.place(k));
     }
 };
 
-// Calls visit(number, first) for each row, for a team of threads: its number and where its source begins. Teams behind
-// the last row are called too, with a number that no row has, since all lanes of a wave exchange what they have.
-template <typename Arguments, typename Visit> TALLOW_INLINE void visit_rows(const Arguments& arguments, Visit visit) {
+// The pack of function(element, its number in the pack), rounded.
+template <typename T, typename Function>
+TALLOW_INLINE Registers<access_bytes> map_pack(const Registers<access_bytes>& pack, Function function) {
+    Registers<access_bytes> made{};
+#pragma unroll
+    for (uint32_t i = 0; i < Row<T>::pack; ++i) {
+        const auto value = function(to_compute(take_element<T>(pack, i)), i);
+        if constexpr (sizeof(T) == 2) {
+            ++i;
+            made.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
+        } else {
+            put_element(made, i, convert<T>(value));
+        }
+    }
+    return made;
+}
+
+// Calls visit(number, offsets) for each row, for a team of threads: its number and where it begins in each operand.
+// Teams behind the last row are called too, with a number that no row has, since all lanes of a wave exchange what they
+// have.
+template <uint32_t Operands, typename Arguments, typename Visit>
+TALLOW_INLINE void visit_rows(const Arguments& arguments, Visit visit) {
     const uint32_t rows_per_block = teams_in(block_size, arguments.team);
     for (uint32_t base = block_index() * rows_per_block; base < arguments.rows;
          base += grid_blocks() * rows_per_block) {
         const uint32_t row = base + teams_in(thread_index(), arguments.team);
-        uint64_t offsets[1];
+        uint64_t offsets[Operands];
         locate(arguments, row < arguments.rows ? row : 0, offsets);
-        visit(row, offsets[0]);
+        visit(row, offsets);
     }
 }
 
-// Calls visit(part, number, row, begin, end) for each part of each row, for a block: packs [begin, end) of row
-// `number`, which is cut into `splits` parts of `chunk` packs.
-template <typename T, typename Arguments, typename Visit>
+// The part of a row that a block takes: packs [begin, end) of row `number`.
+struct RowPart {
+    uint32_t part;
+    uint32_t number;
+    uint32_t begin;
+    uint32_t end;
+};
+
+// Calls visit(part, row, offsets) for each part of each row, which is cut into `splits` parts of `chunk` packs; operand
+// 0 is the source, which is read from its aligned places on.
+template <typename T, uint32_t Operands, typename Arguments, typename Visit>
 TALLOW_INLINE void visit_parts(const Arguments& arguments, Visit visit) {
     for (uint32_t part = block_index(); part < arguments.rows * arguments.splits; part += grid_blocks()) {
         const uint32_t number = part / arguments.splits;
-        uint64_t offsets[1];
+        uint64_t offsets[Operands];
         locate(arguments, number, offsets);
         const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], arguments.length);
         const uint32_t packs = row.packs();
         const uint32_t begin = (part - number * arguments.splits) * arguments.chunk;
-        visit(part, number, row, begin, packs - begin < arguments.chunk ? packs : begin + arguments.chunk);
+        // Where the row begins at a whole access, there may be a pack less than the host has counted.
+        const uint32_t last = begin < packs ? packs : begin;
+        visit(RowPart{part, number, begin, last - begin < arguments.chunk ? last : begin + arguments.chunk}, row,
+              offsets);
     }
 }
 

@@ -40,9 +40,9 @@ template <typename T> struct Exponentials {
         *this = {most, scaled(pivot(most)) + row_exponential<T>(x - pivot(most))};
     }
     // What the threads of a team know together.
-    TALLOW_INLINE Exponentials of_team(uint32_t team) const {
-        const Value most = team_highest(highest, team);
-        return {most, team_sum(scaled(pivot(most)), team)};
+    TALLOW_INLINE Exponentials of_team(Team& team) const {
+        const Value most = team.highest(highest);
+        return {most, team.sum(scaled(pivot(most)))};
     }
     TALLOW_INLINE Exponentials finished(bool is_log) const {
         return {highest, is_log ? log(sum) : Value{1} / sum};
@@ -56,39 +56,56 @@ template <typename T> TALLOW_INLINE T no_number() {
     return convert<T>(-infinity(compute_type<T>{}));
 }
 
+// A row as it is read, and as its results are made.
+template <typename T> struct SoftmaxRow {
+    using Access = Registers<access_bytes>;
+    const Row<T>& row;
+    template <bool Whole> TALLOW_INLINE Access load(uint32_t place) const {
+        return row.template load<Whole>(row.elements, place, no_number<T>());
+    }
+};
+template <typename T> struct SoftmaxMaker {
+    using Access = Registers<access_bytes>;
+    Exponentials<T> finished;
+    bool is_log;
+    template <bool> TALLOW_INLINE Access make(const Access& pack, uint32_t) const {
+        return map_pack<T>(pack, [&](compute_type<T> x, uint32_t) { return finished.result(x, is_log); });
+    }
+};
+
 // Rows that a team holds in registers, each read once.
 template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void softmax_held(const Arguments& arguments) {
     using Value = compute_type<T>;
-    const uint32_t team = arguments.team;
-    visit_rows(arguments, [&](uint32_t number, uint64_t first) {
-        const Row<T> row(pointer_to<const T>(arguments.source) + first, number < arguments.rows ? arguments.length : 0);
-        const HeldRow<T, Packs> held(row, place_in_team(team), team, no_number<T>());
-        const Value highest = team_highest(
-            held.template fold<JoinHighest>(-infinity(Value{}), [](Value x, Value y) { return y > x ? y : x; }), team);
-        const Value sum =
-            team_sum(held.template fold<JoinSums>(
-                         Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }),
-                     team);
-        const bool is_log = arguments.is_log != 0;
-        const Exponentials<T> known = Exponentials<T>{highest, sum}.finished(is_log);
+    const bool is_log = arguments.is_log != 0;
+    Team team{arguments.team};
+    visit_rows<1>(arguments, [&](uint32_t number, const uint64_t(&offsets)[1]) {
+        const uint32_t length = number < arguments.rows ? arguments.length : 0;
+        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], length);
+        HeldRow<T, Packs> held(row, team.size, no_number<T>(), SoftmaxRow<T>{row});
+        const Value highest = team.highest(
+            held.template fold<JoinHighest>(-infinity(Value{}), [](Value most, Value x) { return fmax(most, x); }));
+        held.keep_packed();
+        const Value sum = team.sum(held.template fold<JoinSums>(
+            Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }));
+        held.keep_packed();
         held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
-                   [=](Value x) { return known.result(x, is_log); });
+                   SoftmaxMaker<T>{Exponentials<T>{highest, sum}.finished(is_log), is_log});
     });
 }
 
-// What the thread knows of packs [begin, end) of a row, of which it takes every block_size-th: several at once.
+// What a thread of a team knows of packs [begin, end) of a row, of which it takes every team-th: several at once.
 template <typename T>
-TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t begin, uint32_t end) {
+TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t begin, uint32_t end, uint32_t team) {
     using Known = Exponentials<T>;
     using Value = compute_type<T>;
     Known known = Known::none();
-    for (uint32_t k = begin + thread_index(); k < end; k += reduce_in_flight * block_size) {
+    for (uint32_t k = begin + place_in_team(team); k < end; k += reduce_in_flight * team) {
         Registers<access_bytes> loaded[reduce_in_flight];
 #pragma unroll
         for (uint32_t p = 0; p < reduce_in_flight; ++p) {
             // What is behind the end is read again, and counts for nothing.
-            const uint32_t wanted = k + p * block_size;
-            loaded[p] = row.load(row.place(wanted < end ? wanted : k), no_number<T>());
+            const uint32_t wanted = k + p * team;
+            loaded[p] = row.load(row.elements, row.place(wanted < end ? wanted : k), no_number<T>());
         }
         Value highest = known.highest;
 #pragma unroll
@@ -104,7 +121,7 @@ TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t b
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i)
                 part += row_exponential<T>(to_compute(take_element<T>(loaded[p], i)) - pivot);
-            sum += k + p * block_size < end ? part : Value{0};
+            sum += k + p * team < end ? part : Value{0};
         }
         known = {highest, sum};
     }
@@ -114,35 +131,32 @@ TALLOW_INLINE Exponentials<T> measure_exponentials(const Row<T>& row, uint32_t b
 // Long rows, a block for each part. A first kernel tells the second one what is known of each; with one part a row, the
 // second one finds out itself.
 template <typename T, typename Arguments> TALLOW_INLINE void softmax_measure(const Arguments& arguments) {
-    using Known = Exponentials<T>;
-    visit_parts<T>(arguments, [&](uint32_t part, uint32_t, const Row<T>& row, uint32_t begin, uint32_t end) {
-        const Known known = measure_exponentials(row, begin, end).of_team(block_size);
+    Team team{block_size};
+    visit_parts<T, 1>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&)[1]) {
+        const auto known = measure_exponentials(row, part.begin, part.end, block_size).of_team(team);
         if (thread_index() == 0)
-            pointer_to<Known>(arguments.parts)[part] = known;
+            pointer_to<Exponentials<T>>(arguments.parts)[part.part] = known;
     });
 }
 template <typename T, typename Arguments> TALLOW_INLINE void softmax_long(const Arguments& arguments) {
     using Known = Exponentials<T>;
-    visit_parts<T>(arguments, [&](uint32_t, uint32_t number, const Row<T>& row, uint32_t begin, uint32_t end) {
+    Team team{block_size};
+    visit_parts<T, 1>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&)[1]) {
         Known known = Known::none();
         if (arguments.splits == 1) {
-            known = measure_exponentials(row, begin, end);
+            known = measure_exponentials(row, part.begin, part.end, block_size);
         } else {
-            const Known* const parts = pointer_to<const Known>(arguments.parts) + number * arguments.splits;
+            const Known* const parts = pointer_to<const Known>(arguments.parts) + part.number * arguments.splits;
             for (uint32_t i = thread_index(); i < arguments.splits; i += block_size)
                 known.add(parts[i]);
         }
         const bool is_log = arguments.is_log != 0;
-        known = known.of_team(block_size).finished(is_log);
-        T* const result = pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length;
-        for (uint32_t k = begin + thread_index(); k < end; k += block_size) {
+        const SoftmaxMaker<T> maker{known.of_team(team).finished(is_log), is_log};
+        T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
+        for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
             const uint32_t place = row.place(k);
-            const Registers<access_bytes> loaded = row.load(place, no_number<T>());
-            Registers<access_bytes> made{};
-#pragma unroll
-            for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                put_element(made, i, convert<T>(known.result(to_compute(take_element<T>(loaded, i)), is_log)));
-            row.store(result, place, made);
+            const auto loaded = row.load(row.elements, place, no_number<T>());
+            row.store(result, place, maker.template make<true>(loaded, place));
         }
     });
 }
@@ -167,9 +181,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void softmax_columns(con
         const bool whole = left >= length && arguments.inner % length == 0 && is_aligned<length>(source);
         const auto load = [&](uint32_t row) {
             const T* const elements = source + uint64_t{row} * arguments.inner;
-            if (whole)
-                return load_whole<length>(elements);
-            return load_guarded<length>(elements, 0, left);
+            return whole ? load_whole<length>(elements) : load_some<length>(elements, 1, left);
         };
         Known known[length];
 #pragma unroll

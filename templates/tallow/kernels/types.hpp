@@ -106,6 +106,20 @@ template <> TALLOW_INLINE f8e4m3 round_from<f8e4m3>(float value) {
 #endif
 }
 
+// Two numbers of 16 bits in a word, the first one in its lower half.
+template <typename To> TALLOW_INLINE uint32_t round_pair(float low, float high) {
+#if defined(TALLOW_NVIDIA) && __CUDA_ARCH__ >= 800
+    uint32_t pair;
+    if constexpr (is_same<To, bf16>)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#else
+    return round_from<To>(low).bits | static_cast<uint32_t>(round_from<To>(high).bits) << 16;
+#endif
+}
+
 // To the float next to zero, its last bit set if that lost anything: rounding such a float once more is as good as
 // rounding the double once.
 TALLOW_INLINE float round_to_odd(double value) {

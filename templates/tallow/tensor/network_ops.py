@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Self, overload
 
-from .base import TensorBase
+from ..layout import Layout
+from ..storage import Storage
+from .base import TensorBase, require_tensors
 
 
 class NetworkOpMethods(TensorBase):
@@ -22,3 +24,62 @@ class NetworkOpMethods(TensorBase):
     def log_softmax(self, dim: int) -> Self:
         """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
         return self._like(self._storage.log_softmax(self._layout, self.shape.dim("log_softmax", dim)))
+
+    @overload
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, residual: None = None
+    ) -> Self: ...
+
+    @overload
+    def layer_norm(self, weight: Self | None, bias: Self | None, eps: float, residual: Self) -> tuple[Self, Self]: ...
+
+    @overload
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, *, residual: Self
+    ) -> tuple[Self, Self]: ...
+
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, residual: Self | None = None
+    ) -> Self | tuple[Self, Self]:
+        """Normalise over the last dim: (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance.
+
+        Weight and bias are vectors of the size of that dim. With a residual, x is the sum of this tensor and the
+        residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        """
+        scales = *_parts("layer_norm", "weight", weight), *_parts("layer_norm", "bias", bias)
+        added = _parts("layer_norm", "residual", residual)
+        return self._normed(self._storage.layer_norm(self._layout, *scales, *added, eps))
+
+    @overload
+    def rms_norm(self, weight: Self | None = None, eps: float = 1e-6, residual: None = None) -> Self: ...
+
+    @overload
+    def rms_norm(self, weight: Self | None, eps: float, residual: Self) -> tuple[Self, Self]: ...
+
+    @overload
+    def rms_norm(
+        self, weight: Self | None = None, eps: float = 1e-6, *, residual: Self
+    ) -> tuple[Self, Self]: ...
+
+    def rms_norm(
+        self, weight: Self | None = None, eps: float = 1e-6, residual: Self | None = None
+    ) -> Self | tuple[Self, Self]:
+        """Divide by the root of the mean square over the last dim: x / sqrt(mean(x * x) + eps) * weight.
+
+        The weight is a vector of the size of that dim. With a residual, x is the sum of this tensor and the residual,
+        and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        """
+        scale, added = _parts("rms_norm", "weight", weight), _parts("rms_norm", "residual", residual)
+        return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
+
+    def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
+        normed, *sums = map(self._like, storages)
+        return (normed, sums[0]) if sums else normed
+
+
+def _parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:
+    """The storage and the layout of an operand, None and None for one that is left out."""
+    if operand is None:
+        return None, None
+    require_tensors(op, **{name: operand})
+    return operand._storage, operand._layout

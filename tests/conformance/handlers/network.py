@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..bench import Bench
-from ..comparison import assert_close, tolerance
+from ..comparison import assert_close, assert_same, tolerance
 from ..layouts import Case, Operand
 from ..oracle import network as oracle
 from ..oracle.formats import EXTENDED, Array, encode
@@ -68,4 +68,53 @@ def softmax(bench: Bench) -> None:
         assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
 
 
-HANDLERS = {"softmax": softmax, "log_softmax": softmax}
+def layer_norm(bench: Bench) -> None:
+    check_norm(bench, has_bias=True)
+
+
+def rms_norm(bench: Bench) -> None:
+    check_norm(bench, has_bias=False)
+
+
+def check_norm(bench: Bench, *, has_bias: bool) -> None:
+    """All rows, with every choice of weight, bias and residual in turn."""
+    rows = [(str(case), draw_rows(bench, case)) for case in ROWS + LONG_ROWS]
+    rows.append(("special numbers", bench.place(special_rows(bench))))
+    far = 1000 + bench.generator.normal(0, 1, (3, 300))
+    rows.append(("far from 0", bench.place(encode(bench.name, far.astype(EXTENDED)))))
+    placements = ("contiguous", "offset", "narrowed columns", "broadcast all")
+    for number, (fact, x) in enumerate(rows):
+        size = x.values.shape[-1:]
+        weight, bias = (draw_rows(bench, Case(size, placements[(number + shift) % 4])) for shift in (0, 1))
+        residual = draw_rows(bench, Case(x.values.shape, "offset" if number % 3 else "contiguous"))
+        for choice in (number, number + 3, number + 5):
+            chosen = (weight if choice & 1 else None, bias if choice & 2 else None, residual if choice & 4 else None)
+            check_normed(bench, x, *chosen, has_bias=has_bias, fact=f"{fact}, choice {choice % 8}")
+
+
+def check_normed(
+    bench: Bench,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    *,
+    has_bias: bool,
+    fact: str,
+) -> None:
+    where, eps = bench.where(fact), 1e-3
+    operands = (weight, bias, residual) if has_bias else (weight, residual)
+    given = [part for each in operands for part in ((each.storage, each.layout) if each else (None, None))]
+    normed, *sums = getattr(x.storage, bench.cell.method)(x.layout, *given, eps)
+    assert len(sums) == (residual is not None), f"{where}: {len(sums)} sums"
+    total = oracle.add(bench.name, x.values, residual and residual.values)
+    for storage in sums:
+        assert_same(bench.read(storage, bench.name, x.values.shape, where), total, where)
+    vectors = [None if each is None else each.values for each in (weight, bias if has_bias else None)]
+    expected, slack = oracle.norm(bench.name, total, *vectors, eps, is_centered=has_bias)
+    got = bench.read(normed, bench.name, x.values.shape, where)
+    ulps = tolerance(bench.cell.method, bench.name)
+    assert_close(bench.name, got, expected, ulps, where, {"x": total}, slack=slack, zero_sign=False)
+
+
+HANDLERS = {"softmax": softmax, "log_softmax": softmax, "layer_norm": layer_norm, "rms_norm": rms_norm}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .formats import EXTENDED, FLOATS, Array, compute_name, decode
+from .formats import EXTENDED, FLOATS, Array, compute_name, decode, encode
 
 
 def epsilon(name: str) -> np.longdouble:
@@ -52,3 +52,29 @@ def _weighted(powers: Array, terms: Array, dim: int) -> Array:
 def _smallest(name: str) -> np.longdouble:
     """The smallest normal number of the compute dtype: exponentials below may be 0."""
     return EXTENDED(2) ** FLOATS[compute_name(name)].min_exponent
+
+
+def add(name: str, x: Array, residual: Array | None) -> Array:
+    """The sum of both, rounded to the dtype once: an extended sum of f64 would be rounded twice."""
+    if residual is None:
+        return x
+    return x + residual if name == "f64" else encode(name, decode(name, x) + decode(name, residual))
+
+
+def norm(
+    name: str, x: Array, weight: Array | None, bias: Array | None, eps: float, *, is_centered: bool
+) -> tuple[Array, Array]:
+    """(x - mean) / sqrt(mean((x - mean)**2) + eps) * weight + bias, with a mean of 0 where it is not centred."""
+    value = decode(name, x)
+    with np.errstate(all="ignore"):
+        count = EXTENDED(max(x.shape[-1], 1))
+        magnitude = np.abs(value).sum(axis=-1, keepdims=True) / count
+        mean = value.sum(axis=-1, keepdims=True) / count if is_centered else EXTENDED(0)
+        variance = ((value - mean) ** 2).sum(axis=-1, keepdims=True) / count
+        factor = 1 / np.sqrt(variance + EXTENDED(np.float64(eps)))
+        factor = factor * (1 if weight is None else decode(name, weight))
+        scaled = (value - mean) * factor
+        result = scaled + (0 if bias is None else decode(name, bias))
+        terms = np.log2(count) + 8
+        off = np.abs(scaled) * terms + np.abs(factor) * (np.abs(value) + magnitude * terms) + np.abs(result)
+        return result, np.nan_to_num(epsilon(name) * off)

@@ -33,6 +33,50 @@ def log_softmax(x: Operand, dim: int) -> CpuStorage:
     return x.result(cast.narrow(result, x.dtype))
 
 
+@tells_lack_of_memory
+def layer_norm(
+    x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float
+) -> tuple[CpuStorage, ...]:
+    """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
+    with np.errstate(all="ignore"):
+        wide, *sums = _sum(x, residual)
+        wide -= _mean(wide)
+        return x.result(_scaled(wide, weight, bias, eps, x)), *sums
+
+
+@tells_lack_of_memory
+def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: float) -> tuple[CpuStorage, ...]:
+    """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
+    with np.errstate(all="ignore"):
+        wide, *sums = _sum(x, residual)
+        return x.result(_scaled(wide, weight, None, eps, x)), *sums
+
+
+def _sum(x: Operand, residual: Operand | None) -> tuple[Array, *tuple[CpuStorage, ...]]:
+    """A fresh f64 array of the elements, and with a residual their sums, rounded, of which that array then is."""
+    wide = cast.widen(x.array, x.dtype)
+    if residual is None:
+        return (wide.astype(np.float64, order="C"),)
+    sums = cast.narrow(wide + cast.widen(residual.array, x.dtype), x.dtype)
+    return cast.widen(sums, x.dtype).astype(np.float64, order="C"), x.result(sums)
+
+
+def _scaled(wide: Array, weight: Operand | None, bias: Operand | None, eps: float, x: Operand) -> Array:
+    """The rows over the root of their mean square, times the weight, plus the bias, rounded."""
+    wide /= np.sqrt(_mean(np.square(wide)) + eps)
+    if weight is not None:
+        wide *= cast.widen(weight.array, x.dtype)
+    if bias is not None:
+        wide += cast.widen(bias.array, x.dtype)
+    return cast.narrow(wide, x.dtype)
+
+
+def _mean(x: Array) -> Array:
+    """The mean of each row; 0 of nothing."""
+    result: Array = x.sum(axis=-1, keepdims=True) / max(x.shape[-1], 1)
+    return result
+
+
 def _below_zero(x: Operand, dim: int) -> Array:
     """A fresh array of the elements less the largest one along `dim`."""
     result = cast.widen(x.array, x.dtype).astype(np.float64, order="C")

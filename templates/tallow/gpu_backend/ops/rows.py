@@ -11,12 +11,12 @@ from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ..utils import ceil_divide
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
-from .operand import Operand
+from .operand import Operand, dense
 
-# The packs that a thread may hold, by the kernels that there are.
-_HELD: Final = (1, 2, 4, 8)
 # Below this many blocks for each multiprocessor, long rows are cut into parts of several blocks.
 _BUSY_BLOCKS: Final = 4
+# A thread holds so many packs where more threads could take the row.
+_GOOD_PACKS: Final = 4
 # A thread has so many packs at least of a part, so that what is known of the parts is little to read.
 _LEAST_PACKS: Final = 4
 _MOST_PARTS: Final = 1024
@@ -48,30 +48,40 @@ class Rows(NamedTuple):
 
 
 def in_rows(x: Operand) -> Operand:
-    """The elements with those of the last dim side by side: where they are if they are so, else copied."""
-    return x if x.strides[-1] == 1 or x.shape[-1] <= 1 else copy.contiguous(x)
+    """The elements in rows that are cut into accesses where those of dense ones are: where they are, else copied."""
+    is_there = x.address % ACCESS_BYTES == 0 and _is_cut_alike(x.shape, x.strides, ACCESS_BYTES // x.itemsize)
+    return x if is_there else dense(copy.fresh(x), x.shape)
 
 
-def launches(op: str, *operands: Operand) -> tuple[Rows, ...]:
-    """The launches over the rows of operands of one shape and dtype, of which there is at least one element."""
+@lru_cache(maxsize=4096)
+def _is_cut_alike(shape: Dims, strides: Dims, unit: int) -> bool:
+    steps = zip(shape[:-1], strides[:-1], copy.row_major(shape)[:-1], strict=True)
+    is_dense = strides[-1] == 1 or shape[-1] == 1
+    return is_dense and all(size == 1 or (step - natural) % unit == 0 for size, step, natural in steps)
+
+
+def launches(op: str, most_held: int, *operands: Operand) -> tuple[Rows, ...]:
+    """The launches over operands that are `in_rows`, of one shape and dtype and at least one element.
+
+    Kernels hold 1, 2, 4 and so on up to `most_held` packs of a row in a thread.
+    """
     x = operands[0]
     strides = tuple([operand.strides[:-1] for operand in operands])
-    multiprocessors = x.device.driver.multiprocessors
-    return _launches(op, x.shape, strides, x.itemsize, x.address % ACCESS_BYTES, multiprocessors)
+    return _launches(op, most_held, x.shape, strides, ACCESS_BYTES // x.itemsize, x.device.driver.multiprocessors)
 
 
 @lru_cache(maxsize=4096)
 def _launches(
-    op: str, shape: Dims, strides: tuple[Dims, ...], itemsize: int, misaligned: int, multiprocessors: int
+    op: str, most_held: int, shape: Dims, strides: tuple[Dims, ...], unit: int, multiprocessors: int
 ) -> tuple[Rows, ...]:
     *outer, length = shape
     if length > _MOST_IN_ROW:
         raise InvalidArgument(op, f"a row has at most {_MOST_IN_ROW} elements, not {length}; cut it into several")
     dims, strides = merged(tuple(outer), strides)
-    unit = ACCESS_BYTES // itemsize
-    is_even = misaligned == 0 and all(step % unit == 0 for step in (length, *strides[0]))
+    # A row that begins within an access may reach into one more.
+    is_even = length % unit == 0 or not dims
     most_packs = ceil_divide(length if is_even else length + unit - 1, unit)
-    held = _held(most_packs)
+    held = _held(most_packs, most_held)
     found = []
     for piece in split(dims, strides):
         rows = math.prod(piece.dims)
@@ -82,14 +92,18 @@ def _launches(
     return tuple(found)
 
 
-def _held(packs: int) -> tuple[int, int] | None:
+def _held(packs: int, most: int) -> tuple[int, int] | None:
     """What a thread holds of a row of so many packs, and how many threads take one; None where it is too long."""
-    # Two packs in flight are better than one, and lanes of a wave need no barrier.
-    for count in (2, 4, 8):
-        if packs <= ROW_TEAM * count:
-            team = 1 << (ceil_divide(packs, count) - 1).bit_length()
-            return (1, 1) if packs == 1 else (count, team)
-    return next(((count, BLOCK_SIZE) for count in _HELD if packs <= BLOCK_SIZE * count), None)
+    if packs > most * BLOCK_SIZE:
+        return None
+    # Lanes of a wave need no barrier, and several packs in flight are better than one: first two, then more of them, as
+    # then fewer threads have to tell each other what they know.
+    held = 1 if packs == 1 else 2
+    while held < min(most, _GOOD_PACKS) and packs > held * ROW_TEAM:
+        held *= 2
+    while packs > held * BLOCK_SIZE:
+        held *= 2
+    return held, 1 << (ceil_divide(packs, held) - 1).bit_length()
 
 
 def _parts(rows: int, packs: int, multiprocessors: int) -> tuple[int, int]:

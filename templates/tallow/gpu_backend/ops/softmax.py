@@ -16,6 +16,8 @@ from .operand import Operand
 if TYPE_CHECKING:
     from ..storage import GpuStorage
 
+# The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
+_MOST_HELD: Final = {2: 8, 4: 8, 8: 2}
 # What the measure kernel knows of a part: so many numbers of the compute dtype.
 _KNOWN: Final = 2
 
@@ -44,7 +46,7 @@ def _softmax(op: str, x: Operand, dim: int, *, is_log: bool) -> GpuStorage:
 
 def _by_rows(op: str, x: Operand, result: GpuStorage, *, is_log: bool) -> None:
     device, name = x.device, f"softmax_{x.dtype.value}"
-    for part in rows.launches(op, x):
+    for part in rows.launches(op, _MOST_HELD[x.itemsize], x):
         to = result.memory.address + part.first * part.length * x.itemsize
         source = x.address + part.offsets[0] * x.itemsize
         if part.team:
@@ -53,13 +55,10 @@ def _by_rows(op: str, x: Operand, result: GpuStorage, *, is_log: bool) -> None:
             device.kernels.launch("softmax", f"{name}_held{part.packs}", part.blocks, packed)
             continue
         fields = part.rows, part.length, part.splits, part.chunk, is_log, *part.fields
-        parts = 0
+        parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
+        packed = arguments.SOFTMAX_LONG.pack(to, source, parts.address, *fields)
         if part.splits > 1:
-            known = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
-            parts = known.address
-            packed = arguments.SOFTMAX_LONG.pack(to, source, parts, *fields)
             device.kernels.launch("softmax", f"{name}_measure", part.blocks, packed)
-        packed = arguments.SOFTMAX_LONG.pack(to, source, parts, *fields)
         device.kernels.launch("softmax", f"{name}_long", part.blocks, packed)
 
 
