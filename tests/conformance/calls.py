@@ -73,6 +73,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.reduce_op(ReduceOp(cell.op), vector, (0,))
         case "cumsum":
             return x.cumsum(vector, 0)
+        case "argsort":
+            return x.argsort(vector, False)
         case "matmul":
             return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
         case "scaled_dot_product_attention":

@@ -25,6 +25,31 @@ def test_cumsum(device: Device, dim: int) -> None:
         same(tensor.cumsum(dim), np.cumsum(array, axis=dim))
 
 
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort_and_topk(device: Device, dim: int, descending: bool) -> None:
+    for tensor, array in both(device):
+        expected = np.argsort(-array if descending else array, axis=dim, kind="stable")
+        ordered = np.take_along_axis(array, expected, dim)
+        same(tensor.argsort(dim, descending), expected.astype(np.uint32))
+        for found, whole in zip(tensor.sort(dim, descending), (ordered, expected.astype(np.uint32)), strict=True):
+            same(found, whole)
+        for count in (0, 1, 2):
+            values, positions = tensor.topk(count, dim, largest=descending)
+            same(values, np.take(ordered, range(count), axis=dim))
+            same(positions, np.take(expected, range(count), axis=dim).astype(np.uint32))
+
+
+def test_nan_comes_last_and_equal_elements_keep_their_order(device: Device) -> None:
+    x = Tensor([np.nan, 1.0, -0.0, np.inf, 0.0, -np.inf, np.nan, 1.0], device=device)
+    assert x.argsort().tolist() == [5, 2, 4, 1, 7, 3, 0, 6]
+    assert x.argsort(descending=True).tolist() == [3, 1, 7, 2, 4, 5, 0, 6]
+    values, positions = x.topk(7)
+    assert positions.tolist() == [3, 1, 7, 2, 4, 5, 0]
+    assert np.isnan(values.numpy()[-1])
+    assert np.array_equal(np.signbit(values.numpy()[3:5]), [True, False])
+
+
 @pytest.mark.parametrize("dim", [None, 0, -1, (0, 2)])
 @pytest.mark.parametrize("correction", [0, 1])
 def test_var_and_std(device: Device, dim: int | tuple[int, ...] | None, correction: int) -> None:
@@ -133,6 +158,9 @@ REFUSED: dict[str, tuple[type[TallowError], Callable[[Tensor], object]]] = {
     "flip": (InvalidArgument, lambda x: x.flip(3)),
     "pad_with_zeros": (InvalidArgument, lambda x: x.pad_with_zeros(0, -1, 0)),
     "cumsum": (InvalidArgument, lambda x: x.cumsum(3)),
+    "argsort": (InvalidArgument, lambda x: x.argsort(3)),
+    "sort": (InvalidArgument, lambda x: x.sort(descending=1)),
+    "topk": (InvalidArgument, lambda x: x.topk(9)),
     "var": (UnsupportedDType, lambda x: x.to_dtype("i32").var()),
     "std": (InvalidArgument, lambda x: x.std(axis=1)),
     "eye": (InvalidArgument, lambda x: x.eye(-1)),

@@ -167,6 +167,35 @@ class ComposedMethods(IndexMethods):
         )
         return cat([*before, self, *behind], dim) if any(sides) else self.copy()
 
+    @_named
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """Find the positions of the elements along a dim in ascending or descending order, as u32.
+
+        Equal elements stay in the order of their positions, and NaN comes last in either order.
+        """
+        dim = self.shape.dim("argsort", dim)
+        lines = self.transpose(dim, -1)
+        return lines._like(lines._storage.argsort(lines._layout, descending)).transpose(dim, -1)
+
+    @_named
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
+        positions = self.argsort(dim, descending)
+        return self.gather(positions, dim), positions
+
+    @_named
+    def topk(self, count: int, dim: int = -1, largest: bool = True) -> tuple[Self, Self]:
+        """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
+
+        NaN is taken where there is nothing else.
+        """
+        dim = self.shape.dim("topk", dim)
+        size, count = self.shape[dim], argument.integer("topk", "count", count)
+        if not 0 <= count <= size:
+            raise InvalidArgument("topk", f"count must be from 0 to {size}, the elements along dim {dim}, not {count}")
+        positions = self.argsort(dim, argument.boolean("topk", "largest", largest)).narrow(dim, 0, count).copy()
+        return self.gather(positions, dim), positions
+
     @classmethod
     def eye(
         cls,

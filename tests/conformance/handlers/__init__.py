@@ -17,6 +17,7 @@ from . import (
     network,
     reduction,
     sampling,
+    sorting,
 )
 
 HANDLERS: dict[str, Callable[[Bench], None]] = {
@@ -28,6 +29,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **convolution.HANDLERS,
     **network.HANDLERS,
     **sampling.HANDLERS,
+    **sorting.HANDLERS,
     **movement.HANDLERS,
     **custom.HANDLERS,
     **device.HANDLERS,

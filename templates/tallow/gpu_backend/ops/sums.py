@@ -22,12 +22,12 @@ from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
 from .index import Rows, without
 from .operand import Operand, dense
+from .sort import sort_pairs
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
     from ..storage.slice import Slice
 
-_DIGITS: Final = 1 << DIGIT_BITS
 # The keys of the sort are u32.
 _KEY_BITS: Final = 32
 _KEY_BYTES: Final = 4
@@ -290,23 +290,14 @@ def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, S
     count = indexes.layout.elem_count
     if count <= SORT_TILE:
         return _sorted_by_block(rows, stride, others, reach, None)
-    keys, positions, other_keys, other_positions = [device.allocate(count * _KEY_BYTES) for _ in range(4)]
+    keys, positions = device.allocate(count * _KEY_BYTES), device.allocate(count * _KEY_BYTES)
     # The sort numbers all keys in 32 bits, so that their launch is one.
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
     fields = *rows.fields, stride, *part.fields
     packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, indexes.address, *fields)
     index.launch(device, "index_keys", part.blocks, packed)
-    blocks = ceil_divide(count, SORT_TILE)
-    counts = device.allocate(_DIGITS * (blocks + 1) * _KEY_BYTES)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
-    for shift in range(0, reach.bit_length(), DIGIT_BITS):
-        addresses = keys.address, positions.address, other_keys.address, other_positions.address
-        packed = arguments.SORT_PASS.pack(*addresses, counts.address, count, shift, blocks)
-        device.kernels.launch("index", "sort_count", blocks, packed)
-        device.kernels.launch("index", "sort_scan", _DIGITS, packed)
-        device.kernels.launch("index", "sort_scatter", blocks, packed)
-        keys, positions, other_keys, other_positions = other_keys, other_positions, keys, positions
-    return keys, positions
+    return sort_pairs(device, keys, positions, count, reach.bit_length())
 
 
 def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: Slice | None) -> tuple[Slice, Slice]:

@@ -1,0 +1,42 @@
+"""argsort."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import values
+from ..bench import Bench
+from ..comparison import assert_same
+from ..layouts import VIEWS, Operand
+from ..oracle import sorting as oracle
+from ..oracle.formats import NUMPY
+
+# Around what threads of a block, and a block, sort at once, and lines that are sorted together.
+SHAPES = ((300, 1), (90, 3), (3, 255), (2, 256), (2, 257), (1, 4096), (1, 4097), (3, 5000), (257, 5), (1, 9001))
+
+
+def argsort(bench: Bench) -> None:
+    for case in VIEWS:
+        numbers = values.mixed(bench.generator, bench.name, case.shape)
+        check_argsort(bench, bench.place(numbers, case.placement), bench.where(case))
+    for shape in SHAPES:
+        for kind in (values.mixed, few_numbers):
+            operand = bench.place(kind(bench.generator, bench.name, shape))
+            check_argsort(bench, operand, bench.where(shape, kind.__name__))
+
+
+def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Many of each number."""
+    return generator.integers(0, 5, shape).astype(NUMPY[name])
+
+
+def check_argsort(bench: Bench, operand: Operand, where: str) -> None:
+    for descending in (False, True):
+        result = operand.storage.argsort(operand.layout, descending)
+        got = bench.read(result, "u32", operand.values.shape, where)
+        expected = oracle.argsort(bench.name, operand.values, descending=descending)
+        assert_same(got, expected, f"{where}, descending {descending}", {"x": operand.values})
+    bench.assert_untouched(operand, where)
+
+
+HANDLERS = {"argsort": argsort}
