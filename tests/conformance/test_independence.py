@@ -146,3 +146,23 @@ def test_scatter_add_in_f32_sums_in_order(device):
 def test_4096_ones_in_f16_sum_to_4096(device):
     ones = device.storage(encode("f16", np.ones(4096, EXTENDED)))
     assert ones.reduce_op(ReduceOp("sum"), layout(4096), (0,)).to_numpy().tolist() == [4096]
+
+
+@pytest.mark.parametrize("name", ["u8", "f16", "f32", "f64"])
+@pytest.mark.parametrize(
+    ("offset", "strides"), [(0, (1000, 1)), (1, (1000, 1)), (0, (0, 1)), (1, (0, 1)), (0, (1, 525))]
+)
+def test_many_elements_are_added_as_few_are(name, offset, strides, device):
+    """So many fill any GPU: they are taken in whole packs or tiles, and one by one where no pack fits."""
+    rows, columns = 525, 1000
+    generator = np.random.default_rng(0)
+    line, other = (values.modest(generator, name, (columns,)) for _ in range(2))
+    few = device.storage(line).binary_impl(BinaryOp("add"), device.storage(other), layout(columns), layout(columns))
+    places = offset + np.add.outer(strides[0] * np.arange(rows), strides[1] * np.arange(columns))
+    buffer = np.zeros(places.max() + 1, NUMPY[name])
+    buffer[places] = other
+    many = device.storage(np.tile(line, rows)).binary_impl(
+        BinaryOp("add"), device.storage(buffer), layout(rows, columns), Layout(shape_of(rows, columns), strides, offset)
+    )
+    expected = np.broadcast_to(few.to_numpy(), (rows, columns))
+    assert read(many, name, (rows, columns), f"{strides} from {offset} on").tobytes() == expected.tobytes()
