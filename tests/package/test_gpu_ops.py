@@ -589,6 +589,7 @@ ADDERS = {
     "sorted": by_sorting,
     "threads": partial(sums._add_by_lines, sums._Way.THREADS, "scatter_add"),
     "waves": partial(sums._add_by_lines, sums._Way.WAVES, "scatter_add"),
+    "near": partial(sums._add_by_lines, sums._Way.NEAR, "scatter_add"),
     "shared": partial(sums._add_by_lines, sums._Way.SHARED, "scatter_add"),
     "atomic": sums._add_atomically,
 }
@@ -614,7 +615,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves", "near"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.uint8])
 def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
     generator, add = np.random.default_rng(7), ADDERS[way]
@@ -636,7 +637,7 @@ def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
         np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{order} of {index_shape}")
 
 
-@pytest.mark.parametrize("way", ["sorted", "threads", "waves"])
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves", "near"])
 def test_every_way_adds_one_row_to_all(gpu, way):
     generator = np.random.default_rng(8)
     x, row = generator.standard_normal((6, 7)).astype(np.float32), generator.standard_normal(6).astype(np.float32)
@@ -669,7 +670,7 @@ def test_every_way_adds_all_in_any_order(gpu, way, dtype):
         np.testing.assert_array_equal(target.to_numpy().reshape(wide.shape), wide, f"{index_shape}")
 
 
-@pytest.mark.parametrize("way", ["sorted", "threads", "waves", "shared", "atomic"])
+@pytest.mark.parametrize("way", ["sorted", "threads", "waves", "near", "shared", "atomic"])
 @pytest.mark.parametrize("index", [50, -1, 1 << 32])
 @pytest.mark.parametrize("length", [3, 150, 2000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -736,15 +737,21 @@ def test_counts_of_many_blocks_are_summed(gpu):
     np.testing.assert_array_equal(found[counts.size :], counts.sum(1))
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 1), (255, 3), (257, 300), (4096, 20000), (4096, 70), (9000, 70)])
-def test_rows_are_added_in_the_order_of_positions(gpu, count, size):
+@pytest.mark.parametrize("looks", [0, 1 << 26])
+@pytest.mark.parametrize("columns", [3, 70])
+@pytest.mark.parametrize(
+    ("count", "size"), [(1, 1), (255, 3), (257, 300), (1024, 5), (1025, 70), (4096, 20000), (9000, 70)]
+)
+def test_rows_are_added_in_the_order_of_positions(gpu, monkeypatch, count, size, columns, looks):
+    """Whether elements look for the indexes of their row, where these are at most 1024, or indexes are sorted."""
+    monkeypatch.setattr(sums, "_FEW_LOOKS", looks)
     generator = np.random.default_rng(count)
-    x, source = (generator.standard_normal((rows, 3)).astype(np.float32) for rows in (size, count))
+    x, source = (generator.standard_normal((rows, columns)).astype(np.float32) for rows in (size, count))
     indexes = generator.integers(0, size, count).astype(np.int64)
     indexes[generator.random(count) < 0.05] = np.iinfo(np.int64).max
-    operands = at(gpu.storage(x), (size, 3)), at(gpu.storage(indexes), (count,)), at(gpu.storage(source), (count, 3))
-    found = sums.index_add(*operands, 0).to_numpy().reshape(size, 3)
-    expected = added_in_order(x, np.broadcast_to(indexes[:, None], (count, 3)), source, 0)
+    operands = [at(gpu.storage(array), array.shape) for array in (x, indexes, source)]
+    found = sums.index_add(*operands, 0).to_numpy().reshape(size, columns)
+    expected = added_in_order(x, np.broadcast_to(indexes[:, None], source.shape), source, 0)
     np.testing.assert_array_equal(found, expected)
 
 
