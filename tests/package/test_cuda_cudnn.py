@@ -1,8 +1,9 @@
-"""Convolution by cuDNN: what is passed to its frontend, and what comes of it where it refuses, fails or is missing."""
+"""What is passed to cuDNN's frontend, and what comes of it where it refuses, fails or is missing."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import sys
 from types import ModuleType, SimpleNamespace
@@ -13,11 +14,12 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend import cudnn
+from tallow.cuda_backend import cudnn, cudnn_graphs
 from tallow.cuda_backend.cudnn import CuDnn
 from tallow.gpu_backend import attention
 from tallow.gpu_backend.allocator import CachingAllocator
 from tallow.gpu_backend.error import LibraryError
+from tallow.gpu_backend.libraries import AttentionParams
 
 from .test_gpu_allocator import Memory
 
@@ -53,10 +55,19 @@ class Recorder:
     def __getattr__(self, name):
         if name == "_plan_index":
             return self.library.chosen
+        if name in ("_lowered_graph", "_plans"):
+            if self.library.lowered is None:
+                raise AttributeError(name)
+            return self if name == "_lowered_graph" else self.library.lowered
 
         def call(*arguments, **options):
             self.library.note(name, *arguments, **options)
             names = self.library.names
+            if name == "_execute_with_raw_ptrs":
+                address, count, *_ = arguments
+                self.library.pointed.append([*(ctypes.c_void_p * count).from_address(address)])
+            if name == "sdpa":
+                return self, None
             if name == "get_plan_name_at_index":
                 return names[arguments[0]]
             return {"get_workspace_size": 64, "get_execution_plan_count": len(names)}.get(name, self)
@@ -69,9 +80,10 @@ class Library(ModuleType):
 
     cudnnGraphNotSupportedError = NotSupported  # noqa: N815 - the frontend's own name
     data_type = SimpleNamespace(HALF="half", BFLOAT16="bfloat16", FLOAT="float")
+    diagonal_alignment = SimpleNamespace(BOTTOM_RIGHT="bottom right")
     heur_mode = SimpleNamespace(A="A", FALLBACK="fallback")
     numerical_note = SimpleNamespace(
-        **{name: name for name in (*cudnn._REFUSED_OF_F32, "STRICT_NAN_PROP")},
+        **{name: name for name in (*cudnn_graphs._REFUSED_OF_F32, "STRICT_NAN_PROP")},
     )
 
     def __init__(self, context: Context) -> None:
@@ -82,6 +94,10 @@ class Library(ModuleType):
         # The plans that cuDNN proposes, and the one that it builds.
         self.names = ["eng2_k2=1", "eng62_k2=5_k13=1"]
         self.chosen = 1
+        # The plans of a frontend that lets its C++ be called, which a plan has a number of, and what that was given.
+        self.lowered = None
+        self.pointed = []
+        self.handle = 77
 
     def note(self, name, /, *arguments, **options):
         assert self.context.depth or name == "backend_version"
@@ -95,7 +111,7 @@ class Library(ModuleType):
 
         def call(*arguments, **options):
             self.note(name, *arguments, **options)
-            return {"create_handle": 77, "pygraph": Recorder(self)}.get(name)
+            return {"create_handle": self.handle, "pygraph": Recorder(self)}.get(name)
 
         return call
 
@@ -158,6 +174,66 @@ def test_the_frontend_is_given_integers_of_python_itself(opened, library):
     assert opened.conv2d(DType.F16, PARAMS, Address(160), Address(320), Address(480))
     ((addresses, *_),) = library.named("execute")
     assert {type(address) for address in addresses.values()} == {int}
+
+
+def open_lowered(context, library, allocator, number):
+    """A handle on a frontend that gives plans the numbers of its C++."""
+    library.lowered = [SimpleNamespace(cpp_index=None), SimpleNamespace(cpp_index=number)]
+    library.handle = SimpleNamespace(backend_handle=99)
+    return CuDnn.open(SimpleNamespace(device=context, queue=SimpleNamespace(handle=1234)), allocator)
+
+
+def test_addresses_go_past_what_the_frontend_does_with_tensors(context, library, allocator):
+    opened = open_lowered(context, library, allocator, 5)
+    assert opened.conv2d(DType.BF16, PARAMS, 160, 320, 480)
+    ((_, count, workspace, handle, plan),) = library.named("_execute_with_raw_ptrs")
+    assert (count, workspace % 256, handle, plan) == (3, 0, 99, 5)
+    assert library.pointed == [[160, 320, 480]]
+    assert not library.named("execute")
+
+
+def test_what_the_frontend_does_by_itself_goes_through_it(context, library, allocator):
+    opened = open_lowered(context, library, allocator, None)
+    assert opened.conv2d(DType.BF16, PARAMS, 160, 320, 480)
+    assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480}]
+
+
+def test_a_recorded_convolution_looks_for_no_plan(opened, library, monkeypatch):
+    function, known = opened.step("conv2d", (DType.F16, PARAMS, 160, 320, 480))
+    monkeypatch.setattr(opened, "_plan", None)
+    assert function(*known)
+    assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480}]
+
+
+def test_a_recorded_call_that_cudnn_does_not_take_is_handed_on(opened, library):
+    library.failing["check_support"] = NotSupported("no engine")
+    function, known = opened.step("conv2d", (DType.F16, PARAMS, 160, 320, 480))
+    assert not function(*known)
+
+
+QUERY = ((2, 4, 6, 64), (1536, 64, 256, 1))
+KEYS = ((2, 2, 9, 64), (1152, 64, 128, 1))
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_attention_is_planned_once_of_operands_as_they_lie(opened, library, is_causal):
+    params = AttentionParams(QUERY, KEYS, KEYS, is_causal, 0.125)
+    for result in (640, 656):
+        assert opened.attention(DType.BF16, params, 160, 320, 480, result)
+    assert [(dict(options)["dim"], dict(options)["stride"]) for options in library.named("tensor")] == [
+        ([*dims], [*strides]) for dims, strides in (QUERY, KEYS, KEYS)
+    ]
+    (options,) = map(dict, library.named("sdpa"))
+    assert (options["attn_scale"], options["generate_stats"]) == (0.125, False)
+    assert options.get("diagonal_band_right_bound") == (0 if is_causal else None)
+    assert options.get("diagonal_alignment") == ("bottom right" if is_causal else None)
+    assert library.named("set_dim") == [([2, 4, 6, 64],)]
+    assert library.named("set_stride") == [([1536, 384, 64, 1],)]
+    (refused,) = library.named("deselect_numeric_notes")[0]
+    assert "NONDETERMINISTIC" in refused
+    executed = [call[0] for call in library.named("execute")]
+    assert executed == [{1: 160, 2: 320, 3: 480, 4: result} for result in (640, 656)]
+    assert not library.named("deselect_engines")
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])
@@ -229,7 +305,7 @@ def test_plans_do_not_pile_up(opened, monkeypatch):
         assert opened.conv2d(
             DType.F16, ParamsConv2D(**{**SIZES, "i_h": size}, padding=0, stride=1, dilation=1), 16, 32, 48
         )
-    assert [params.i_h for _, params in opened._plans] == [6, 7]
+    assert [params.i_h for *_, params in opened._plans] == [6, 7]
 
 
 def test_without_the_library_there_is_none(library, context, allocator, monkeypatch):

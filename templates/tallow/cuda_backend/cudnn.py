@@ -1,21 +1,23 @@
-"""Convolution by cuDNN, through nvidia-cudnn-frontend."""
+"""Convolution and attention by cuDNN, through nvidia-cudnn-frontend."""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from ..error import OutOfMemory
 from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
-from ..gpu_backend.libraries import Library
+from ..gpu_backend.libraries import AttentionParams, Library
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage.slice import Slice
 from ..kernels.constants import ACCESS_BYTES
-from ..shape import Shape
+from . import cudnn_graphs
 from .context import Context
+from .cudnn_graphs import Plan
 
 if TYPE_CHECKING:
     from ..gpu_backend.allocator import CachingAllocator
@@ -26,31 +28,14 @@ _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
 )
 
-# cuDNN's names of the dtypes.
-_NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
-# What marks an algorithm whose result is none of ours: its bits vary from run to run, it spreads an infinity to where
-# none is, or it rounds what it is given or adds up.
-_REFUSED: Final = ("NONDETERMINISTIC", "WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
-# Tensor cores multiply an f32 as a TF32.
-_REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
-# The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
-# NaN. Others leave them out.
-_PADDED: Final = ("eng22", "eng62", "eng70")
-# The tensors of a plan.
-_SOURCE, _KERNEL, _RESULT = 1, 2, 3
+Params = ParamsConv2D | AttentionParams
+_GRAPHS: Final = {"conv2d": cudnn_graphs.convolution, "attention": cudnn_graphs.attention}
 # A plan takes milliseconds to make, and memory to keep.
 _MOST_PLANS: Final = 256
 
 
-class _Plan(NamedTuple):
-    """How cuDNN does a convolution, and the bytes of workspace that this takes."""
-
-    graph: Any
-    nbytes: int
-
-
 class CuDnn(Library):
-    """A handle of cuDNN, of one device and stream: see `libraries.Convolution`. Raises LibraryError."""
+    """A handle of cuDNN, of one device and stream: see `libraries.Convolution` and `Attention`. Raises LibraryError."""
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
@@ -72,7 +57,7 @@ class CuDnn(Library):
         # A handle serves one thread at a time.
         self._lock = threading.Lock()
         # None of those that cuDNN does not take, or only in a way that is refused.
-        self._plans: dict[tuple[DType, ParamsConv2D], _Plan | None] = {}
+        self._plans: dict[tuple[str, DType, Params], Plan | None] = {}
         with context.activated():
             handle = self._handle = self._call("create_handle", library.create_handle)
             release_with(self, _destroy, library, context, handle)
@@ -80,63 +65,55 @@ class CuDnn(Library):
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
-        if (source | kernel | result) % ACCESS_BYTES:
+        return self._do("conv2d", dtype, params, (source, kernel, result))
+
+    def attention(
+        self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int
+    ) -> bool:  # fmt: skip
+        """Enqueue scaled dot product attention."""
+        return self._do("attention", dtype, params, (query, keys, values, result))
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        dtype, params, *addresses = arguments
+        with self._lock, self._context.activated():
+            plan = self._plan(name, dtype, params)
+        return super().step(name, arguments) if plan is None else (self._enqueue, (plan, *addresses))
+
+    def _do(self, name: str, dtype: DType, params: Params, addresses: tuple[int, ...]) -> bool:
+        with self._lock, self._context.activated():
+            plan = self._plan(name, dtype, params)
+        return plan is not None and self._enqueue(plan, *addresses)
+
+    def _enqueue(self, plan: Plan, *addresses: int) -> bool:
+        for address in addresses:
+            if address % ACCESS_BYTES:
+                return False
+        try:
+            # The next owner of the workspace works after this in the stream.
+            workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
+        except OutOfMemory:
             return False
         with self._lock, self._context.activated():
-            plan = self._plan(dtype, params)
-            if plan is None:
-                return False
-            try:
-                # The next owner of the workspace works after this in the stream.
-                workspace = Slice(self._allocator, plan.nbytes)
-            except OutOfMemory:
-                return False
-            # The frontend takes no other integers for addresses.
-            addresses = {_SOURCE: int(source), _KERNEL: int(kernel), _RESULT: int(result)}
-            given = "execute", plan.graph.execute, addresses, workspace.address, self._handle
+            given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
             capture.enqueue(self._queue, self._set_stream, self._call, *given)
         return True
 
     def _set_stream(self, stream: Any) -> None:
         self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
 
-    def _plan(self, dtype: DType, params: ParamsConv2D) -> _Plan | None:
-        key = dtype, params
+    def _plan(self, name: str, dtype: DType, params: Params) -> Plan | None:
+        key = name, dtype, params
         if key not in self._plans:
             if len(self._plans) == _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[key] = self._call("graph", self._new_plan, dtype, params)
+            self._plans[key] = self._call("graph", self._new_plan, _GRAPHS[name], dtype, params)
         return self._plans[key]
 
-    def _new_plan(self, dtype: DType, params: ParamsConv2D) -> _Plan | None:
-        library = self._library
-        kind, sums = getattr(library.data_type, _NAMES[dtype]), library.data_type.FLOAT
+    def _new_plan(self, graph: Callable[..., Plan | None], dtype: DType, params: Params) -> Plan | None:
         try:
-            graph = library.pygraph(
-                io_data_type=kind, intermediate_data_type=sums, compute_data_type=sums, handle=self._handle
-            )
-            source, kernel = [
-                graph.tensor(name=str(uid), dim=[*dims], stride=_strides(dims), data_type=kind, uid=uid)
-                for uid, dims in ((_SOURCE, params.input_dims), (_KERNEL, params.kernel_dims))
-            ]
-            steps = {name: [getattr(params, name)] * 2 for name in ("padding", "stride", "dilation")}
-            result = graph.conv_fprop(image=source, weight=kernel, **steps)
-            result.set_output(True).set_data_type(kind).set_uid(_RESULT)
-            result.set_dim([*params.out_dims]).set_stride(_strides(params.out_dims))
-            graph.validate()
-            graph.build_operation_graph()
-            graph.create_execution_plans([library.heur_mode.A, library.heur_mode.FALLBACK])
-            refused = _REFUSED_OF_F32 if dtype is DType.F32 else _REFUSED
-            graph.deselect_numeric_notes([getattr(library.numerical_note, name) for name in refused])
-            if params.padding and not _leave_padded(graph, params):
-                return None
-            graph.check_support()
-            graph.build_plans()
-            if params.padding and _engine(graph.get_plan_name_at_index(graph._plan_index)) not in _PADDED:
-                return None
-            return _Plan(graph, graph.get_workspace_size())
+            return graph(self._library, self._handle, dtype, params)
         # A frontend that lacks one of these calls is of another kind than this one.
-        except (library.cudnnGraphNotSupportedError, AttributeError):
+        except (self._library.cudnnGraphNotSupportedError, AttributeError):
             return None
 
     def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
@@ -148,24 +125,6 @@ class CuDnn(Library):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._context.label}>"
-
-
-def _leave_padded(graph: Any, params: ParamsConv2D) -> bool:
-    """Whether engines are left that multiply the zeros of the padding; the others are deselected."""
-    if (params.stride, params.dilation) != (1, 1):
-        return False
-    names = [graph.get_plan_name_at_index(index) for index in range(graph.get_execution_plan_count())]
-    # Engines are known by a part of a plan's name: eng2 would be eng22 too.
-    graph.deselect_engines(sorted({f"{_engine(name)}_" for name in names if _engine(name) not in _PADDED}))
-    return any(_engine(name) in _PADDED for name in names)
-
-
-def _engine(name: str) -> str:
-    return name.partition("_")[0]
-
-
-def _strides(dims: tuple[int, ...]) -> list[int]:
-    return [*Shape._trusted(dims).contiguous_strides()]
 
 
 def _destroy(library: Any, context: Context, handle: Any) -> None:

@@ -1,11 +1,13 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
 from .matrices import Matrices
+
+Dims = tuple[int, ...]
 
 
 class Library:
@@ -49,6 +51,26 @@ class Convolution(Protocol):
 
     def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
         """Enqueue a convolution of contiguous operands. Raises LibraryError."""
+
+
+class AttentionParams(NamedTuple):
+    """Scaled dot product attention: dims and strides of query, keys and values, as (b, heads, n, size)."""
+
+    query: tuple[Dims, Dims]
+    keys: tuple[Dims, Dims]
+    values: tuple[Dims, Dims]
+    is_causal: bool
+    """Whether query i of n sees key j of m only where j <= i + m - n."""
+    scale: float
+
+
+class Attention(Protocol):
+    """Attention without the scores in memory. What the library refuses returns False, and nothing is written."""
+
+    def attention(
+        self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int
+    ) -> bool:
+        """Enqueue softmax(query keys^T * scale) values, to be written to `result`, contiguous. Raises LibraryError."""
 
 
 class Pooling(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Self, TypeVar
+from typing import Any, Final, Self
 
 from ..argument import integer, integers
 from ..conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
@@ -15,8 +15,9 @@ from ..storage import Storage
 from .base import require_tensors
 from .joining import cat
 from .views import ViewMethods
-
-P = TypeVar("P", bound=Params)
+_PARAMS: Final[Mapping[str, type[Params]]] = {
+    params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)
+}
 
 
 class NetworkMethods(ViewMethods):
@@ -31,7 +32,7 @@ class NetworkMethods(ViewMethods):
         the input channels is convolved with its part of the kernels.
         """
         steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved(ParamsConv1D, Storage.conv1d, kernel, groups, steps)
+        return self._convolved("conv1d", Storage.conv1d, kernel, groups, steps)
 
     def conv_transpose1d(
         self,
@@ -47,7 +48,7 @@ class NetworkMethods(ViewMethods):
         The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved(ParamsConvTranspose1D, Storage.conv_transpose1d, kernel, groups, steps)
+        return self._convolved("conv_transpose1d", Storage.conv_transpose1d, kernel, groups, steps)
 
     def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
         """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
@@ -55,7 +56,7 @@ class NetworkMethods(ViewMethods):
         The sizes of the result follow as in `conv1d`, along both dims.
         """
         steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved(ParamsConv2D, Storage.conv2d, kernel, groups, steps)
+        return self._convolved("conv2d", Storage.conv2d, kernel, groups, steps)
 
     def conv_transpose2d(
         self,
@@ -71,49 +72,29 @@ class NetworkMethods(ViewMethods):
         The sizes of the result follow as in `conv_transpose1d`, along both dims.
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved(ParamsConvTranspose2D, Storage.conv_transpose2d, kernel, groups, steps)
+        return self._convolved("conv_transpose2d", Storage.conv_transpose2d, kernel, groups, steps)
 
     def _convolved(
         self,
-        params_type: type[P],
-        method: Callable[[Storage, Layout, Storage, Layout, P], Storage],
+        op: str,
+        method: Callable[[Storage, Layout, Storage, Layout, Any], Storage],
         kernel: Self,
         groups: int,
         steps: Mapping[str, int],
     ) -> Self:
         """The convolution of each group of channels, one after another."""
-        groups = integer(params_type.op, "the number of groups", groups)
-        self._check_channels(kernel, params_type, groups)
-        width, depth = self.shape[1] // groups, kernel.shape[0] // groups
-        names, parts = params_type.input_names + params_type.kernel_names, []
+        require_tensors(op, kernel=kernel)
+        groups = integer(op, "the number of groups", groups)
+        numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
+        params, layout = _convolution(op, self.shape, kernel.shape, groups, numbers)
+        if groups == 1:
+            return self._new(method(self._storage, self._layout, kernel._storage, kernel._layout, params), layout)
+        width, depth, parts = self.shape[1] // groups, kernel.shape[0] // groups, []
         for group in range(groups):
             source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
-            sizes = zip(names, (*source.shape, *weights.shape), strict=True)
-            params = params_type(**dict(sizes), **steps)
             storage = method(source._storage, source._layout, weights._storage, weights._layout, params)
-            parts.append(self._new(storage, Layout.contiguous(params.out_dims)))
-        return cat(parts, 1) if groups > 1 else parts[0]
-
-    def _check_channels(self, kernel: Self, params_type: type[Params], groups: int) -> None:
-        op = params_type.op
-        require_tensors(op, kernel=kernel)
-        shapes, rank = (self.shape, kernel.shape), len(params_type.input_names)
-        if self.rank != rank or kernel.rank != rank:
-            raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
-        if groups < 1:
-            raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
-        c_in, (kernels, channels) = self.shape[1], kernel.shape[:2]
-        if params_type.kernel_names[0] == "c_in":
-            if kernels != c_in or c_in % groups:
-                reason = (
-                    f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
-                )
-                raise ShapeMismatch(op, shapes, reason)
-        elif channels * groups != c_in or kernels % groups:
-            reason = (
-                f"in {groups} groups, the kernels need {c_in} / {groups} channels and a multiple of {groups} in number"
-            )
-            raise ShapeMismatch(op, shapes, reason)
+            parts.append(self._new(storage, layout))
+        return cat(parts, 1)
 
     def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
         """Average each window of (b, c, h, w), without padding; the stride is by default the size of the window.
@@ -173,3 +154,33 @@ def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
     given = size if isinstance(size, Iterable) else (size, size)
     height, width = integers(op, name, given, 2, "an integer or a pair of integers")
     return height, width
+
+
+@lru_cache(maxsize=1024)
+def _convolution(
+    op: str, shape: Shape, kernel: Shape, groups: int, steps: tuple[tuple[str, int], ...]
+) -> tuple[Params, Layout]:
+    """The parameters of the convolution of each group, and the layout of its result."""
+    params_type = _PARAMS[op]
+    _check_channels(params_type, shape, kernel, groups)
+    batch, channels, *sizes = shape
+    names = params_type.input_names + params_type.kernel_names
+    dims = batch, channels // groups, *sizes, kernel[0] // groups, *kernel[1:]
+    params = params_type(**dict(zip(names, dims, strict=True)), **dict(steps))
+    return params, Layout.contiguous(params.out_dims)
+
+
+def _check_channels(params_type: type[Params], shape: Shape, kernel: Shape, groups: int) -> None:
+    op, shapes, rank = params_type.op, (shape, kernel), len(params_type.input_names)
+    if len(shape) != rank or len(kernel) != rank:
+        raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
+    if groups < 1:
+        raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
+    c_in, (kernels, channels) = shape[1], kernel[:2]
+    if params_type.kernel_names[0] == "c_in":
+        if kernels != c_in or c_in % groups:
+            reason = f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
+            raise ShapeMismatch(op, shapes, reason)
+    elif channels * groups != c_in or kernels % groups:
+        reason = f"in {groups} groups, the kernels need {c_in} / {groups} channels and a multiple of {groups} in number"
+        raise ShapeMismatch(op, shapes, reason)
