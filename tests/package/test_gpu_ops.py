@@ -16,7 +16,7 @@ from tallow.backend import BackendDevice
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex
-from tallow.gpu_backend.ops import copy, elementwise, matmul, reduce, sums, window
+from tallow.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, sums, window
 from tallow.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.gpu_backend.ops.index import gather, index_select, scatter_set
 from tallow.gpu_backend.ops.memory import synchronize
@@ -188,7 +188,7 @@ def test_copies_move_the_same_bytes_in_wide_elements(drawn, itemsize, alignment,
     alignment = max(alignment, itemsize)
     shape, source = (*shape, inner), (*(step * inner for step in source), 1)
     target = copy.row_major(shape)
-    plan = copy._copy_plan(shape, target, source, itemsize, alignment)
+    plan = copy._copy_plan(shape, target, source, itemsize, alignment, False)
     assert plan.kernel == f"copy_b{8 * plan.width}_strided"
     assert alignment % plan.width == 0
     moved = set()
@@ -376,11 +376,10 @@ def test_few_turned_elements_are_read_as_they_lie_by_a_thread_each(device):
     assert [blocks for _, _, blocks, _ in device.launches] == [256, 256]
 
 
-def test_few_turned_elements_are_copied_without_a_tile(device):
-    x = device.empty(DType.F16, 1 << 12)
-    copy.fresh(at(x, (32, 32), (1, 32)))
-    copy.fresh(at(x, (64, 64), (1, 64)))
-    assert device.names == ["copy_b16_strided", "copy_b16_turned"]
+def test_few_narrow_elements_are_turned_without_a_tile(device):
+    for dtype, size in ((DType.F16, 64), (DType.F32, 64), (DType.F16, 65)):
+        copy.fresh(at(device.empty(dtype, size * 64), (size, 64), (1, size)))
+    assert device.names == ["copy_b16_strided", "copy_b32_turned", "copy_b16_turned"]
 
 
 def test_large_turned_operands_are_turned_by_tiles_first(device):
@@ -833,6 +832,48 @@ def test_what_a_library_refuses_is_handed_on():
     assert images.calls == [(DType.F32, 5), (DType.F32, 1), (DType.F32, 3)]
     assert [call[0] for call in blas.calls] == [DType.F32, DType.F64]
     assert device.names == ["conv_f32_direct"]
+
+
+class Heads:
+    """A library that takes all attention that it is asked for, and notes it."""
+
+    def __init__(self):
+        self.calls = []
+
+    def attention(self, dtype, params, *addresses):
+        self.calls.append((dtype, params, addresses))
+        return True
+
+
+def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same(device):
+    library = Heads()
+    x, apart = device.empty(DType.F16, 1 << 20), (40 * 2 * 64, 64, 2 * 64, 1)
+    query, keys = at(x, (2, 4, 40, 64)), at(x, (2, 2, 40, 64), apart, 64)
+
+    def attend(query=query, keys=keys, mask=None, lengths=None, is_causal=True, scale=0.125):
+        return attention.by_library(library, query, keys, keys, mask, lengths, is_causal, scale)
+
+    result = attend()
+    ((dtype, params, addresses),) = library.calls
+    assert (dtype, params.is_causal, params.scale) == (DType.F16, True, 0.125)
+    assert params.query == ((2, 4, 40, 64), (10240, 2560, 64, 1))
+    assert params.keys == params.values == ((2, 2, 40, 64), apart)
+    assert addresses == (*(operand.address for operand in (query, keys, keys)), result.memory.address)
+    for refused in (
+        {"mask": at(x, (2, 4, 40, 40))},
+        {"lengths": at(device.empty(DType.I32, 1), (1,))},
+        # Queries that see nothing are 0.
+        {"query": at(x, (2, 4, 41, 64))},
+        {"scale": -0.125},
+        {"scale": math.inf},
+        # What has too few rows to be worth it, and what lies where no whole access begins.
+        {"query": at(x, (2, 4, 16, 64))},
+        {"keys": at(x, (2, 2, 40, 64), None, 1)},
+        {"keys": at(x, (2, 2, 0, 64)), "is_causal": False},
+    ):
+        assert attend(**refused) is None
+    assert len(library.calls) == 1
+    assert not device.names
 
 
 def test_images_too_large_for_a_kernel_are_refused(device):

@@ -9,7 +9,7 @@ namespace tallow {
 // doubles, are enough work for the registers in one pack.
 template <uint32_t Length> constexpr uint32_t packs_in_flight = Length == 4 || Length == 8 ? contiguous_packs : 1;
 // The same of elements that a thread takes one by one.
-template <uint32_t Length> constexpr uint32_t elements_in_flight = Length < 4 ? Length : 4;
+template <uint32_t Length> constexpr uint32_t elements_in_flight = Length < 4 ? 1 : 4;
 
 template <typename Result, uint32_t N, typename Function, typename... Sources>
 TALLOW_INLINE Pack<Result, N> map_packs(Function function, const Pack<Sources, N>&... sources) {
@@ -59,6 +59,10 @@ TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* res
     const uint64_t base = block_index() * step;
     const uint64_t reached = grid_blocks() * step;
     const bool in_packs = reached < count + step && (is_aligned<length>(sources) && ...);
+    const uint64_t whole = reached < count ? reached : count - count % step;
+    // First, since few elements wait for the code of a kernel longer than for anything else.
+    map_elements<elements_in_flight<length>>((in_packs ? whole : 0) + block_index() * block_size + thread_index(),
+                                             uint64_t{grid_blocks()} * block_size, count, function, result, sources...);
     // A block has one step: a loop would keep the constants of functions in registers.
     if (in_packs && base + step <= count) {
         const uint64_t first = base + thread_index() * length;
@@ -71,9 +75,6 @@ TALLOW_INLINE void map_contiguous(uint64_t count, Function function, Result* res
         for (uint32_t p = 0; p < packs_per_thread; ++p)
             store_whole(result + first + p * block_size * length, packs[p]);
     }
-    const uint64_t whole = reached < count ? reached : count - count % step;
-    map_elements<elements_in_flight<length>>((in_packs ? whole : 0) + block_index() * block_size + thread_index(),
-                                             uint64_t{grid_blocks()} * block_size, count, function, result, sources...);
 }
 
 // Elements first .. first + N of operand K in row-major order: a run where they are in one row of the innermost dim,

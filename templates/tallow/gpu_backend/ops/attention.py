@@ -13,10 +13,12 @@ from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims
 from .index import Rows, check
+from ..libraries import AttentionParams
 from .operand import Operand, dense
 from .scalar import element_bits
 
 if TYPE_CHECKING:
+    from ..libraries import Attention
     from ..storage import GpuStorage
 
 _OP: Final = "scaled_dot_product_attention"
@@ -91,18 +93,46 @@ def scaled_dot_product(
     return result
 
 
+def by_library(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> GpuStorage | None:
+    """`scaled_dot_product` by a library; None for what that refuses, and for what takes less time by kernels."""
+    heads, queries = query.shape[1:3]
+    key_heads, keys = key.shape[1:3]
+    # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
+    # highest one, by which libraries do not divide.
+    is_plain = mask is None and lengths is None and 0 < scale < math.inf and not (is_causal and queries > keys)
+    are_few = heads // max(key_heads, 1) * queries <= _FEW_ROWS
+    are_whole = all(map(_is_whole, (query, key, value)))
+    if not is_plain or are_few or keys == 0 or query.layout.elem_count == 0 or not are_whole:
+        return None
+    result = query.device.empty(query.dtype, query.layout.elem_count)
+    params = AttentionParams(_form(query), _form(key), _form(value), is_causal, scale)
+    addresses = query.address, key.address, value.address, result.memory.address
+    return result if library.attention(query.dtype, params, *addresses) else None
+
+
+def _form(operand: Operand) -> tuple[Dims, Dims]:
+    return tuple(operand.shape), operand.strides
+
+
 def _splits(blocks: int, keys: int, multiprocessors: int) -> int:
     return max(min(_BUSY_BLOCKS * multiprocessors // blocks, ceil_divide(keys, _LEAST_KEYS), BLOCK_SIZE), 1)
 
 
 def _whole(operand: Operand) -> Operand:
     """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
+    if _is_whole(operand):
+        return operand
     length = ACCESS_BYTES // operand.itemsize
     *outer, size = operand.shape
-    steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]
-    is_dense = operand.strides[-1] == 1 or size == 1
-    if is_dense and size % length == 0 and all(step % length == 0 for step in steps) and operand.address % ACCESS_BYTES == 0:
-        return operand
     padded = ceil_divide(size, length) * length
     if padded == size:
         return dense(copy.fresh(operand), operand.shape)
@@ -112,3 +142,12 @@ def _whole(operand: Operand) -> Operand:
     target = dense(storage, (*outer, padded)).relaid((*outer, size), strides)
     copy.copy(operand, target)
     return target
+
+
+def _is_whole(operand: Operand) -> bool:
+    """Whether the heads of an operand can be read in whole accesses where they are."""
+    length = ACCESS_BYTES // operand.itemsize
+    *outer, size = operand.shape
+    steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]
+    is_dense = operand.strides[-1] == 1 or size == 1
+    return is_dense and size % length == 0 and all(step % length == 0 for step in steps) and operand.address % ACCESS_BYTES == 0

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 # Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
 # as quickly. Kernels number less than 2**31 elements.
 _LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
-# A tile of so few elements would be made by one block.
-_LEAST_TILED: Final = 1 << 12
+# Of narrower elements a tile is larger: to read few of them as they lie takes less time.
+_LEAST_TILED_BYTES: Final = 4
 # The widest element that fill kernels know, in bytes.
 _WIDEST_FILL: Final = 8
 
@@ -91,7 +91,8 @@ def copy(source: Operand, target: Operand) -> None:
     if source.layout.is_contiguous and target.layout.is_contiguous:
         device.driver.copy(to, from_, count * itemsize)
         return
-    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_))
+    few = are_few(device, count)
+    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_), few)
     for blocks, _, (to_offset, from_offset), fields in plan.parts:
         packed = plan.packer.pack(to + to_offset * plan.width, from_ + from_offset * plan.width, *fields)
         device.kernels.launch("copy", plan.kernel, blocks, packed)
@@ -106,14 +107,15 @@ def assign(target: Operand, source: Operand) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int) -> _Plan:
+def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int, few: bool) -> _Plan:
     # Moved in the order in which they lie in the target, where a copy may choose.
     order = sorted(range(len(shape)), key=lambda dim: (-to[dim], -from_[dim]))
     sorted_strides = [tuple(strides[dim] for dim in order) for strides in (to, from_)]
     dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
-    turned = tiled(dims, strides, 1, width)
-    if turned is not None and math.prod(dims) >= _LEAST_TILED:
+    is_apart = few and width < _LEAST_TILED_BYTES
+    turned = None if is_apart else tiled(dims, strides, 1, width)
+    if turned is not None:
         return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
     launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
