@@ -791,7 +791,7 @@ def test_products_go_to_the_library_where_it_takes_them():
     assert [call[3].step for call in library.calls] == [0, 0]
     assert device.names == ["copy_b32_strided", "matmul_i32"]
     assert device.zeroed[0][1] == 2 * 8 * 16 * 4
-    assert arguments.MATMUL.unpack(device.launches[-1][3])[3:12] == (4, 1, 1, 4, 8, 16, 4, 2, 1)
+    assert arguments.MATMUL.unpack(device.launches[-1][3])[3:14] == (4, 1, 1, 4, 0, 0, 8, 16, 4, 2, 1)
 
 
 def test_convolutions_are_products_where_these_pay():
