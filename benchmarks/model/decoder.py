@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Protocol
 
 from tallow import Tensor
@@ -24,7 +25,8 @@ from tallow import Tensor
 from .weights import Config
 
 EPSILON = 1e-5
-Cache = list[tuple[Tensor, Tensor]]
+# For each block the keys and the values.
+Cache = list[Tensor]
 
 
 class Decoder:
@@ -34,18 +36,20 @@ class Decoder:
         self.config = config
         self.tokens = weights["tokens"]
         self.positions = weights["positions"]
-        self.blocks = [Block(config, weights, f"{layer}.") for layer in range(config.layers)]
-        self.norm = LayerNorm(weights, "norm")
+        self.blocks = [self._block(config, weights, f"{layer}.") for layer in range(config.layers)]
+        self.norm = self._norm(weights, "norm")
         self.places = Tensor.arange(config.context, device=self.tokens.device)
 
+    def _block(self, config: Config, weights: Mapping[str, Tensor], name: str) -> Block:
+        return Block(config, weights, name)
+
+    def _norm(self, weights: Mapping[str, Tensor], name: str) -> LayerNorm:
+        return LayerNorm(weights, name)
+
     def new_cache(self, batch: int) -> Cache:
-        """Room for the keys and the values of every block, each (batch, heads, context, depth)."""
-        shape = (batch, self.config.heads, self.config.context, self.config.depth)
-
-        def room() -> Tensor:
-            return Tensor.zeros(shape, dtype=self.tokens.dtype, device=self.tokens.device)
-
-        return [(room(), room()) for _ in self.blocks]
+        """Room for the keys and the values of every block, each (2, batch, heads, context, depth)."""
+        shape = (2, batch, self.config.heads, self.config.context, self.config.depth)
+        return [Tensor.zeros(shape, dtype=self.tokens.dtype, device=self.tokens.device) for _ in self.blocks]
 
     def prefill(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Read a prompt (batch, n): the logits (batch, vocabulary) of the token that follows it."""
@@ -61,9 +65,22 @@ class Decoder:
 
     def _logits(self, tokens: Tensor, cache: Cache, place: Place) -> Tensor:
         x = self.tokens[tokens] + place.of(self.positions)
+        added = None
         for block, kept in zip(self.blocks, cache, strict=True):
-            x = block(x, kept, place)
-        return self.norm(x[:, -1]) @ self.tokens.T
+            x, added = block(x, added, kept, place)
+        assert added is not None
+        normed, _ = self.norm(x[:, -1], added[:, -1])
+        return normed @ self.tokens.T
+
+
+class ComposedDecoder(Decoder):
+    """The same of elementwise ops, reductions and products alone."""
+
+    def _block(self, config: Config, weights: Mapping[str, Tensor], name: str) -> Block:
+        return ComposedBlock(config, weights, name)
+
+    def _norm(self, weights: Mapping[str, Tensor], name: str) -> LayerNorm:
+        return ComposedLayerNorm(weights, name)
 
 
 class Block:
@@ -72,22 +89,51 @@ class Block:
     def __init__(self, config: Config, weights: Mapping[str, Tensor], name: str) -> None:
         self.heads = config.heads
         self.scale = 1 / math.sqrt(config.depth)
-        self.norm1, self.norm2 = LayerNorm(weights, name + "norm1"), LayerNorm(weights, name + "norm2")
-        self.qkv, self.out = Linear(weights, name + "qkv"), Linear(weights, name + "out")
-        self.up, self.down = Linear(weights, name + "up"), Linear(weights, name + "down")
+        self.norm1, self.norm2 = self._norm(weights, name + "norm1"), self._norm(weights, name + "norm2")
+        parts = ("qkv", "out", "up", "down")
+        self.qkv, self.out, self.up, self.down = (self._linear(weights, name + part) for part in parts)
 
-    def __call__(self, x: Tensor, kept: tuple[Tensor, Tensor], place: Place) -> Tensor:
-        """(batch, n, width) to the same."""
-        x = x + self.out(self.attention(self.qkv(self.norm1(x)), kept, place))
-        return x + self.down(self.up(self.norm2(x)).gelu())
+    def _norm(self, weights: Mapping[str, Tensor], name: str) -> LayerNorm:
+        return LayerNorm(weights, name)
 
-    def attention(self, qkv: Tensor, kept: tuple[Tensor, Tensor], place: Place) -> Tensor:
+    def _linear(self, weights: Mapping[str, Tensor], name: str) -> Linear:
+        return Linear(weights, name)
+
+    def __call__(self, x: Tensor, added: Tensor | None, kept: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+        """(batch, n, width), and what is still to be added to it, to the same two."""
+        normed, x = self.norm1(x, added)
+        added = self.out(self.attention(self.qkv(normed), kept, place))
+        normed, x = self.norm2(x, added)
+        return x, self.down(self.up(normed).gelu())
+
+    def attention(self, qkv: Tensor, kept: Tensor, place: Place) -> Tensor:
         """(batch, n, 3 * width) to (batch, n, width), with the keys and the values that the cache has kept."""
         batch, n, triple = qkv.shape
         parts = qkv.reshape(batch, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        keys, values = (place.kept(cache, new) for cache, new in zip(kept, (parts[1], parts[2]), strict=True))
+        return self.attended(parts, kept, place).transpose(1, 2).reshape(batch, n, triple // 3)
+
+    def attended(self, parts: Tensor, kept: Tensor, place: Place) -> Tensor:
+        """Queries, keys and values in one, (3, batch, heads, n, depth), to (batch, heads, n, depth)."""
+        keys, values = place.kept(kept, parts[1:])
+        return parts[0].scaled_dot_product_attention(
+            keys, values, causal=place.is_causal, scale=self.scale, lengths=place.lengths
+        )
+
+
+class ComposedBlock(Block):
+    """A block without ops of its own for norm, product with bias, and attention."""
+
+    def _norm(self, weights: Mapping[str, Tensor], name: str) -> LayerNorm:
+        return ComposedLayerNorm(weights, name)
+
+    def _linear(self, weights: Mapping[str, Tensor], name: str) -> Linear:
+        return ComposedLinear(weights, name)
+
+    def attended(self, parts: Tensor, kept: Tensor, place: Place) -> Tensor:
+        """See `Block.attended`."""
+        keys, values = (place.kept(cache, new) for cache, new in zip(kept, parts[1:], strict=True))
         shares = softmax(place.masked((parts[0] * self.scale) @ keys.mT))
-        return (shares @ values).transpose(1, 2).reshape(batch, n, triple // 3)
+        return shares @ values
 
 
 class Linear:
@@ -98,6 +144,14 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(.., inputs) to (.., outputs)."""
+        return x.linear(self.weight.T, self.bias)
+
+
+class ComposedLinear(Linear):
+    """The same in two ops."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """See `Linear`."""
         return x @ self.weight + self.bias
 
 
@@ -107,11 +161,22 @@ class LayerNorm:
     def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
         self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """(.., width) to the same."""
+    def __call__(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The norm of (.., width) and what is added to it first, and their sum."""
+        if added is None:
+            return x.layer_norm(self.weight, self.bias, EPSILON), x
+        return x.layer_norm(self.weight, self.bias, EPSILON, added)
+
+
+class ComposedLayerNorm(LayerNorm):
+    """The same in several ops."""
+
+    def __call__(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+        """See `LayerNorm`."""
+        x = x if added is None else x + added
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = centred.sqr().mean(dim=-1, keepdim=True)
-        return centred * (variance + EPSILON).rsqrt() * self.weight + self.bias
+        return centred * (variance + EPSILON).rsqrt() * self.weight + self.bias, x
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -124,11 +189,17 @@ def softmax(x: Tensor) -> Tensor:
 class Place(Protocol):
     """Where tokens stand, and so what they see."""
 
+    is_causal: bool
+
+    @property
+    def lengths(self) -> Tensor | None:
+        """How much of the cache is there, where not all that `kept` gives is."""
+
     def of(self, table: Tensor) -> Tensor:
         """The rows of the table of positions."""
 
     def kept(self, cache: Tensor, new: Tensor) -> Tensor:
-        """Put new rows (batch, heads, n, depth) into the cache: those that the tokens look at."""
+        """Put new rows (.., heads, n, depth) into the cache: those that the tokens look at."""
 
     def masked(self, scores: Tensor) -> Tensor:
         """Scores (batch, heads, n, rows), with -inf where a token does not look."""
@@ -137,23 +208,32 @@ class Place(Protocol):
 class Prompt:
     """The first tokens: each sees itself and those before it. `places` are 0, 1, .. n - 1."""
 
+    is_causal = True
+    lengths = None
+
     def __init__(self, places: Tensor) -> None:
-        self.count = places.shape[0]
-        self.hidden = places > places.unsqueeze(1)
+        self.places = places
 
     def of(self, table: Tensor) -> Tensor:
-        return table[: self.count]
+        return table[: self.places.shape[0]]
 
     def kept(self, cache: Tensor, new: Tensor) -> Tensor:
-        cache[:, :, : self.count] = new
+        cache[..., : self.places.shape[0], :] = new
         return new
 
     def masked(self, scores: Tensor) -> Tensor:
-        return self.hidden.where(-math.inf, scores)
+        return self._hidden.where(-math.inf, scores)
+
+    @cached_property
+    def _hidden(self) -> Tensor:
+        return self.places > self.places.unsqueeze(1)
 
 
 class Step:
     """One token, which sees all that was kept."""
+
+    is_causal = False
+    lengths = None
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -163,25 +243,36 @@ class Step:
 
     def kept(self, cache: Tensor, new: Tensor) -> Tensor:
         end = self.position + 1
-        cache[:, :, self.position : end] = new
-        return cache[:, :, :end]
+        cache[..., self.position : end, :] = new
+        return cache[..., :end, :]
 
     def masked(self, scores: Tensor) -> Tensor:
         return scores
 
 
 class StepOnDevice:
-    """One token at a position that the device alone knows: the whole cache is looked at, and masked behind it."""
+    """One token at a position that the device alone knows: what is in the cache behind it is not looked at."""
+
+    is_causal = False
 
     def __init__(self, position: Tensor, places: Tensor) -> None:
         self.position = position
-        self.hidden = places > position
+        self.places = places
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Those before the token, and itself."""
+        return self.position + 1
 
     def of(self, table: Tensor) -> Tensor:
         return table[self.position]
 
     def kept(self, cache: Tensor, new: Tensor) -> Tensor:
-        return cache.index_copy_(self.position, new, dim=2)
+        return cache.index_copy_(self.position, new, dim=-2)
 
     def masked(self, scores: Tensor) -> Tensor:
-        return self.hidden.where(-math.inf, scores)
+        return self._hidden.where(-math.inf, scores)
+
+    @cached_property
+    def _hidden(self) -> Tensor:
+        return self.places > self.position

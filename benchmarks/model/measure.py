@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.machine import described, summary, without_garbage_collection
 
 from .decoder import Decoder
-from .results import PHASES, TALLOW_GRAPH, TOLERANCES, TORCH_WAYS, Row
+from .results import GRAPHS, PHASES, TOLERANCES, TORCH_WAYS, Row
 from .ways import Call, Calls, Data, op_by_op, tallow_calls
 
 Logits = NDArray[np.float32]
@@ -108,7 +108,7 @@ def _missing(machine: Machine, way: str) -> str:
     """Why a way is not there; empty where it is."""
     if way in TORCH_WAYS:
         return machine.without_torch
-    return "a graph is a GPU's" if way == TALLOW_GRAPH and machine.device.backend == "cpu" else ""
+    return "a graph is a GPU's" if way in GRAPHS and machine.device.backend == "cpu" else ""
 
 
 def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:

@@ -21,9 +21,10 @@ is written by hand: they show what this command measured:
 - "Wall" is the time from a call to the end of its work on the GPU, "host" until the call returns, each the median of
   several rounds, in which the ways take turns. "GPU" is what its kernels and copies take together, "launches" how many
   they are, as CUPTI tells.
-- "Same ops" is written with the ops of tallow's decoder. "Fused ops" has PyTorch's layer_norm, linear and
-  scaled_dot_product_attention. "Compiled" is that through torch.compile(dynamic=False). In a graph a decode step reads
-  its position from the device, looks at the whole cache and masks what is behind.
+- "Same ops" is written with elementwise ops, reductions and products alone, the same ones in both. "tallow" and
+  PyTorch's "fused ops" have layer_norm, linear and scaled_dot_product_attention. "Compiled" is the latter through
+  torch.compile(dynamic=False). In a graph a decode step reads its position from the device; only tallow's attention
+  takes it from there, the others look at the whole cache and mask what is behind.
 - Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
   share of that of the logits. What is wrong has no times and stands at the top.
 """

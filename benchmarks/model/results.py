@@ -9,9 +9,11 @@ from typing import Any, Self
 
 # The first is what all others are compared with in the tables.
 TALLOW, TALLOW_GRAPH = "tallow", "tallow, in a graph"
+COMPOSED, COMPOSED_GRAPH = "tallow, same ops", "same ops, in a graph"
 SAME_OPS, FUSED = "PyTorch, same ops", "PyTorch, fused ops"
 FUSED_GRAPH, COMPILED = "fused, in a CUDA graph", "compiled, in a CUDA graph"
-TALLOW_WAYS = (TALLOW, TALLOW_GRAPH)
+TALLOW_WAYS = (TALLOW, TALLOW_GRAPH, COMPOSED, COMPOSED_GRAPH)
+GRAPHS = (TALLOW_GRAPH, COMPOSED_GRAPH)
 TORCH_WAYS = (SAME_OPS, FUSED, FUSED_GRAPH, COMPILED)
 WAYS = TALLOW_WAYS + TORCH_WAYS
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import tallow as tl
 
-from .decoder import Decoder
-from .results import TALLOW, TALLOW_GRAPH
+from .decoder import ComposedDecoder, Decoder
+from .results import GRAPHS, TALLOW, TALLOW_GRAPH
 from .weights import Config, Weights, random_tokens
 
 Call = Callable[[], Any]
@@ -83,11 +83,8 @@ def captured(decoder: Any, data: Any, capture: Callable[[Call], Call]) -> Calls:
 
 def tallow_calls(way: str, data: Data) -> Calls:
     """The calls of one of tallow's ways."""
-    decoder = Decoder(data.config, data.weights)
-    return {
-        TALLOW: lambda: op_by_op(decoder, data),
-        TALLOW_GRAPH: lambda: captured(decoder, data, _in_graph),
-    }[way]()
+    decoder = (Decoder if way in (TALLOW, TALLOW_GRAPH) else ComposedDecoder)(data.config, data.weights)
+    return captured(decoder, data, _in_graph) if way in GRAPHS else op_by_op(decoder, data)
 
 
 def _in_graph(call: Call) -> Call:

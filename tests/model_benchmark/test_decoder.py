@@ -8,8 +8,8 @@ import tallow as tl
 from click.testing import CliRunner
 
 from benchmarks.model.__main__ import main
-from benchmarks.model.decoder import Decoder
-from benchmarks.model.results import FUSED, TALLOW, TALLOW_GRAPH, Results
+from benchmarks.model.decoder import ComposedDecoder, Decoder
+from benchmarks.model.results import COMPOSED, COMPOSED_GRAPH, FUSED, TALLOW, TALLOW_GRAPH, Results
 from benchmarks.model.weights import CONFIGS, random_tokens, random_weights
 
 CONFIG = CONFIGS["tiny"]
@@ -49,9 +49,9 @@ def weights() -> dict[str, np.ndarray]:
     return random_weights(CONFIG)
 
 
-@pytest.fixture
-def decoder(weights: dict[str, np.ndarray], device: tl.Device) -> Decoder:
-    return Decoder(CONFIG, {name: tl.Tensor(array, device=device) for name, array in weights.items()})
+@pytest.fixture(params=[Decoder, ComposedDecoder])
+def decoder(request: pytest.FixtureRequest, weights: dict[str, np.ndarray], device: tl.Device) -> Decoder:
+    return request.param(CONFIG, {name: tl.Tensor(array, device=device) for name, array in weights.items()})
 
 
 @pytest.mark.parametrize("is_on_device", [False, True], ids=["position on the host", "position on the device"])
@@ -86,13 +86,16 @@ def test_a_run_compares_and_times_every_way_that_is_there(device, label, tmp_pat
         assert row.wall_seconds >= row.host_seconds > 0
         assert row.difference < 1e-5
         assert rows[FUSED, phase].reason.startswith("PyTorch is ")
-        graph = rows[TALLOW_GRAPH, phase]
-        if label == "cpu":
-            assert graph.reason == "a graph is a GPU's"
-        else:
+        assert rows[COMPOSED, phase].difference < 1e-5
+        for way, captured in ((TALLOW, TALLOW_GRAPH), (COMPOSED, COMPOSED_GRAPH)):
+            graph = rows[captured, phase]
+            if label == "cpu":
+                assert graph.reason == "a graph is a GPU's"
+                continue
             assert graph.wall_seconds > 0
-            # A prefill is the same ops either way; a decode step looks at the whole cache.
-            assert graph.difference == row.difference if phase == "prefill" else graph.difference < 1e-5
+            # A prefill is the same ops either way; a decode step does not know where the token is.
+            same = rows[way, phase].difference
+            assert graph.difference == same if phase == "prefill" else graph.difference < 1e-5
     assert (tmp_path / "model.md").is_file()
 
 
@@ -102,7 +105,8 @@ def test_a_profile_says_how_often_a_step_calls_each_op(device, label):
     )
     assert done.exit_code == 0, done.output
     calls = {name: int(count) for name, count, *_ in (line.split() for line in done.output.splitlines()[1:-1])}
-    # Two products of each of four layers, and of attention, in each block, and that with the embedding.
-    assert calls["__matmul__"] == CONFIG.layers * (4 + 2) + 1
-    assert calls["gelu"] == CONFIG.layers
-    assert calls["mean"] == 2 * (2 * CONFIG.layers + 1)
+    assert calls["linear"] == 4 * CONFIG.layers
+    assert calls["scaled_dot_product_attention"] == calls["gelu"] == CONFIG.layers
+    assert calls["layer_norm"] == 2 * CONFIG.layers + 1
+    # The embedding gives the scores.
+    assert calls["__matmul__"] == 1
