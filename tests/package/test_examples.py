@@ -1,0 +1,65 @@
+"""The examples: that the gradients of gpt.py are those of its loss, and that it learns."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tallow import Device, Tensor
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TOKENS = 11
+
+
+@pytest.fixture
+def gpt(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The example, with a model that a test has time for."""
+    spec = importlib.util.spec_from_file_location("gpt", EXAMPLES / "gpt.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, size in {"WIDTH": 16, "HEADS": 2, "LAYERS": 2, "CONTEXT": 8, "HIDDEN": 24, "BATCH": 4}.items():
+        monkeypatch.setattr(module, name, size)
+    return module
+
+
+def test_the_gradients_are_those_of_the_loss(gpt: ModuleType, device: Device) -> None:
+    device.set_seed(0)
+    generator = np.random.default_rng(0)
+    decoder = gpt.Decoder(TOKENS, device)
+    pieces = Tensor(generator.integers(0, TOKENS, (4, 9)), device=device)
+    tape = gpt.Tape()
+    tape.backward(decoder.loss(tape, pieces))
+    for parameter in decoder.parameters:
+        # Along the gradient itself the loss changes most, so that rounding matters least.
+        slope = parameter.slope
+        size = float(slope.norm().item())
+        weight, step = parameter.value, slope * (0.03 / size)
+        losses = []
+        for parameter.value in (weight + step, weight - step):
+            losses.append(float(decoder.loss(gpt.Tape(), pieces).value.item()))
+        parameter.value = weight
+        assert (losses[0] - losses[1]) / 0.06 == pytest.approx(size, rel=0.02)
+
+
+def test_a_short_training_learns_and_writes(gpt: ModuleType, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpt, "read_text", lambda: "to be or not to be\n" * 40)
+    monkeypatch.setattr(gpt, "REQUIRED_LOSS", 1.5)
+    done = CliRunner().invoke(gpt.main, ["--device", device.label, "--steps", "60", "--characters", "7"])
+    assert done.exit_code == 0, done.output
+    first, written = done.output.splitlines()[0], done.output.split("\n", 1)[1]
+    assert first.startswith("loss on the held-out tenth: ")
+    assert len(written.rstrip("\n")) == 7
+
+
+def test_what_has_not_learnt_fails(gpt: ModuleType, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpt, "read_text", lambda: "to be or not to be\n" * 40)
+    done = CliRunner().invoke(gpt.main, ["--device", device.label, "--steps", "1", "--characters", "1"])
+    assert done.exit_code == 1
+    assert "train for more steps" in done.output
