@@ -56,11 +56,12 @@ class Module:
 
     def __getattr__(self, name):
         def call(*arguments):
-            assert self.context.depth or "destroy" in name
+            assert self.context.depth or "destroy" in name, name
             if name.endswith("set_attribute"):
                 described, attribute, address, size = arguments
                 number = ctypes.c_uint64 if size == 8 else ctypes.c_int32
-                arguments = described, attribute.name, number.from_address(address).value
+                names = self.MatmulDescAttribute if "desc" in name else self.MatmulPreferenceAttribute
+                arguments = described, names(attribute).name, number.from_address(address).value
             self.calls.append((name, *arguments))
             if name == self.failing:
                 raise CuBlasLtError("NOT_SUPPORTED (15)")

@@ -39,14 +39,22 @@ class _Plan:
         types, sums = library.cublas.ComputeType, DType.F64 if dtype is DType.F64 else DType.F32
         compute = types.COMPUTE_64F if sums is DType.F64 else types.COMPUTE_32F
         number = ctypes.c_double if sums is DType.F64 else ctypes.c_float
-        self.one, self.zero = number(1), number(0)
+        self._factors = number(1), number(0)
+        self.one, self.zero = map(ctypes.addressof, self._factors)
         self.bias = ctypes.c_uint64()
+        self.bias_address = ctypes.addressof(self.bias)
         self.layouts: list[int] = []
         self.nbytes = 0
         """Of workspace."""
-        self.algorithm = library.lt.MatmulHeuristicResult(1)
+        self._algorithm = library.lt.MatmulHeuristicResult(1)
+        self.algorithm: int = self._algorithm.ptr
         self.product: int = library.lt.matmul_desc_create(compute, KINDS[sums])
         release_with(self, _destroy_plan, library.lt, self.product, self.layouts)
+
+    def found(self) -> Self:
+        """The plan, once cuBLASLt has found its algorithm."""
+        self.nbytes = int(self._algorithm.workspace_size)
+        return self
 
 
 class _Modules:
@@ -82,6 +90,9 @@ class CuBlasLt(Library):
         self._lock = threading.Lock()
         # None of what cuBLASLt does not take.
         self._plans: Kept[object, _Plan | None] = Kept(_MOST_PLANS)
+        # Looked up once.
+        self._multiply, self._set = modules.lt.matmul, modules.lt.matmul_desc_set_attribute
+        self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)
         with context.activated():
             self._handle: int = self._call("create")
             release_with(self, _destroy, modules.lt, context, self._handle)
@@ -107,22 +118,24 @@ class CuBlasLt(Library):
         workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
         with self._lock, self._context.activated():
             plan.bias.value = bias
-            self._describe(plan.product, "BIAS_POINTER", plan.bias)
             left, right, target = plan.layouts
-            self._call(
-                "matmul",
-                self._handle,
-                plan.product,
-                ctypes.addressof(plan.one),
-                # Columns first, the operands are transposed already, so the product is that of the transposes, swapped.
-                *(int(rhs), right, int(lhs), left),
-                ctypes.addressof(plan.zero),
-                *(int(result), target, int(result), target),
-                plan.algorithm.ptr,
-                0 if workspace is None else workspace.address,
-                plan.nbytes,
-                int(self._queue.handle),
-            )
+            try:
+                self._set(plan.product, self._bias_pointer, plan.bias_address, ctypes.sizeof(plan.bias))
+                self._multiply(
+                    self._handle,
+                    plan.product,
+                    plan.one,
+                    # Columns first, operands are transposed already: the product is that of the transposes, swapped.
+                    *(rhs, right, lhs, left),
+                    plan.zero,
+                    *(result, target, result, target),
+                    plan.algorithm,
+                    0 if workspace is None else workspace.address,
+                    plan.nbytes,
+                    int(self._queue.handle),
+                )
+            except self._modules.lt.cuBLASLtError as error:
+                raise _refusal("matmul", error) from error
         return True
 
     def _plan(
@@ -162,11 +175,10 @@ class CuBlasLt(Library):
             found = np.zeros(1, np.int32)
             operands = self._handle, plan.product, right, left, target, target, preference
             try:
-                lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm.ptr, found.ctypes.data)
+                lt.matmul_algo_get_heuristic(*operands, 1, plan.algorithm, found.ctypes.data)
             except lt.cuBLASLtError:
                 return None
-            plan.nbytes = int(plan.algorithm.workspace_size)
-            return plan if found[0] else None
+            return plan.found() if found[0] else None
         finally:
             lt.matmul_preference_destroy(preference)
 
@@ -178,10 +190,14 @@ class CuBlasLt(Library):
         try:
             return getattr(self._modules.lt, name)(*arguments)
         except self._modules.lt.cuBLASLtError as error:
-            raise LibraryError(f"cublasLt {name}", str(error), ADVICE) from error
+            raise _refusal(name, error) from error
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _refusal(name: str, error: Exception) -> LibraryError:
+    return LibraryError(f"cublasLt {name}", str(error), ADVICE)
 
 
 def _refuse() -> bool:
