@@ -876,6 +876,12 @@ def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same(device
     assert not device.names
 
 
+def test_a_plan_of_what_a_library_may_refuse_is_for_its_numbers():
+    """A plan is found before anybody asks whether the library takes the scale of this call."""
+    assert "scaled_dot_product_attention" not in Storage.numbers
+    assert Storage.numbers["powf"] == 1
+
+
 def test_images_too_large_for_a_kernel_are_refused(device):
     x = device.empty(DType.U8, 4)
     window.upsample_nearest2d(at(x, (3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)

@@ -1,7 +1,7 @@
 """What the templates of the dispatch see: the checks of each method, and for each backend the branch that runs."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from opgen.arguments import accepted, border
@@ -142,8 +142,19 @@ def has_plans(method: Method) -> bool:
     return bool(method.operands) and bool(method.signature.parameters) and custom_class(method) is None
 
 
-def _numbers(method: Method) -> list[str]:
-    """The arguments of a method that a plan is given anew in each run."""
+def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
+    """What the branches of a method call, on all backends."""
+    for lowered in spec.lowerings.values():
+        for (name, _), cells in lowered.items():
+            if name == method.name:
+                for lowering in cells.values():
+                    yield from lowering.calls
+
+
+def _numbers(spec: Spec, method: Method) -> list[str]:
+    """The arguments of a method that a plan is given anew in each run: none where a library may refuse them."""
+    if any(call.library is not None for call in _calls(spec, method)):
+        return []
     return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
 
 
@@ -162,7 +173,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     optional = [name for name in stored if _is_optional(method, name)]
     operands = [*stored, *several]
     inners = [_inner(name) for name in operands]
-    numbers = _numbers(method)
+    numbers = _numbers(spec, method)
     values = [
         _attribute(signature, item.name, "number") if "Layout" in item.type else item.name
         for item in signature.parameters
@@ -171,14 +182,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(operands, inners, strict=True)]
     # What is written may be read through another operand.
     shared = [f"{inner} is inner" for inner in inners[1 : len(stored)]] if signature.returns == "None" else []
-    any_order = any(
-        call.any_order
-        for lowered in spec.lowerings.values()
-        for (name, _), cells in lowered.items()
-        for lowering in cells.values()
-        for call in lowering.calls
-        if name == method.name
-    )
+    any_order = any(call.any_order for call in _calls(spec, method))
     given = [inner for name, inner in zip(stored, inners, strict=False) if name not in optional]
     if optional:
         given.append(f"*[each for each in {_tuple(map(_inner, optional))} if each is not None]")
@@ -539,7 +543,7 @@ class StorageBaseView(NamedTuple):
 
 def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     """The base of the families' methods."""
-    counts = {method.name: len(_numbers(method)) for method in spec.storage_methods() if has_plans(method)}
+    counts = {method.name: len(_numbers(spec, method)) for method in spec.storage_methods() if has_plans(method)}
     numbers = {name: count for name, count in counts.items() if count}
     return StorageBaseView(spec.backends, backend_classes(spec, "Storage"), numbers)
 
