@@ -13,6 +13,7 @@ from ..shape import Shape
 from .base import TensorBase, refuse_keywords
 
 _reshaped: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
+_turned: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
 
 
 class ViewMethods(TensorBase):
@@ -68,16 +69,22 @@ class ViewMethods(TensorBase):
 
     def transpose(self, dim1: int, dim2: int) -> Self:
         """Swap two dims."""
-        return self._view(self._layout.transpose(dim1, dim2))
+        if type(dim1) is not int or type(dim2) is not int:
+            return self._view(self._layout.transpose(dim1, dim2))
+        key = self._layout.number, dim1, dim2
+        return self._view(_turned.get(key) or _turned.keep(key, self._layout.transpose(dim1, dim2)))
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
         """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
-        return self._view(self._layout.permute(_integers("permute", "dims", dims)))
+        order = _integers("permute", "dims", dims)
+        key = self._layout.number, order
+        return self._view(_turned.get(key) or _turned.keep(key, self._layout.permute(order)))
 
     @property
     def T(self) -> Self:  # noqa: N802
         """The tensor with its dims in reverse order."""
-        return self._view(self._layout.permute(range(self.rank - 1, -1, -1)))
+        key = (self._layout.number,)
+        return self._view(_turned.get(key) or _turned.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
 
     @property
     def mT(self) -> Self:  # noqa: N802
