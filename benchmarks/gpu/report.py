@@ -22,8 +22,8 @@ page and the plot is written by hand: they show what this command measured, and 
 
 - A time is the median of several rounds, measured with events on the device; the libraries take turns. The result's
   allocation belongs to the call, and each library has a caching allocator.
-- GB/s count what an op must read and write by its meaning, each element once, however it is done. matmul and conv2d are
-  in TFLOP/s.
+- GB/s count what an op must read and write by its meaning, each element once, however it is done. matmul, conv2d and
+  attention of all tokens, of which causality leaves half, are in TFLOP/s.
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
 - A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.

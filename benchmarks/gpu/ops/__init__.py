@@ -1,7 +1,7 @@
 """Every op that is measured, by family."""
 
 from ..work import Op
-from . import elementwise, images, indexing, memory, products, reductions
+from . import attention, elementwise, images, indexing, memory, products, reductions
 
 OPS: tuple[Op, ...] = (
     *elementwise.OPS,
@@ -10,4 +10,5 @@ OPS: tuple[Op, ...] = (
     *indexing.OPS,
     *images.OPS,
     *products.OPS,
+    *attention.OPS,
 )

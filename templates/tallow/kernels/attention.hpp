@@ -92,6 +92,37 @@ template <typename Arguments> struct RowsOfHead {
     }
 };
 
+// The keys of one split: whole steps, as even as these can be.
+struct KeyRange {
+    uint32_t begin;
+    uint32_t end;
+
+    TALLOW_INLINE KeyRange(uint32_t seen, uint32_t step, uint32_t split, uint32_t splits) {
+        const uint32_t steps = (seen + step - 1) / step;
+        const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / splits) * step;
+        begin = static_cast<uint32_t>(uint64_t{steps} * split / splits) * step;
+        end = next < seen ? next : seen;
+    }
+};
+
+// Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights.
+struct PartsOfRow {
+    float* sums;
+    float* state;
+
+    template <typename Rows> TALLOW_INLINE PartsOfRow(const Rows& rows, uint32_t row, uint32_t split) {
+        const auto& arguments = rows.arguments;
+        const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * rows.count;
+        const uint64_t number = (rows.place() * rows.count + row) * arguments.splits + split;
+        sums = pointer_to<float>(arguments.parts) + number * arguments.head_size;
+        state = pointer_to<float>(arguments.parts) + lines * arguments.splits * arguments.head_size + 2 * number;
+    }
+    TALLOW_INLINE void set_state(float maximum, float total) const {
+        state[0] = maximum;
+        state[1] = total;
+    }
+};
+
 // An access of a line from element `first` on, of which `count` exist; those that begin behind them are 0.
 template <typename T> TALLOW_INLINE Registers<access_bytes> load_access(const T* line, uint32_t first, uint32_t count) {
     Registers<access_bytes> access{};
@@ -414,13 +445,9 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
-    // Splits are of whole steps of the block, as even as these can be.
-    constexpr uint32_t step = Attention::batch * Attention::teams;
-    const uint32_t steps = (seen + step - 1) / step;
-    const uint32_t begin = static_cast<uint32_t>(uint64_t{steps} * split / arguments.splits) * step;
-    const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / arguments.splits) * step;
+    const KeyRange range(seen, Attention::batch * Attention::teams, split, arguments.splits);
     Attention attention;
-    attention.attend(rows, first_row, begin, next < seen ? next : seen, shared);
+    attention.attend(rows, first_row, range.begin, range.end, shared);
     attention.join_teams();
     if constexpr (Attention::Stream::shared_bytes > 0)
         synchronize_block();
@@ -457,15 +484,10 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                 if (arguments.splits == 1) {
                     rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
                 } else {
-                    const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * rows.count;
-                    const uint64_t state = (rows.place() * rows.count + row) * arguments.splits + split;
-                    float* const parts = pointer_to<float>(arguments.parts);
-                    float* const states = parts + lines * arguments.splits * arguments.head_size;
-                    parts[state * arguments.head_size + element] = sum;
-                    if (element == 0) {
-                        states[2 * state] = maximum;
-                        states[2 * state + 1] = total;
-                    }
+                    const PartsOfRow parts(rows, row, split);
+                    parts.sums[element] = sum;
+                    if (element == 0)
+                        parts.set_state(maximum, total);
                 }
             }
         }

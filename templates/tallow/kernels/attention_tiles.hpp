@@ -1,6 +1,6 @@
 // Attention on matrix cores: a wave takes some tiles of 16 rows, and meets the keys a tile at a time, which the block
 // brings to shared memory (Dao 2023, FlashAttention-2). Weights go from the sums of one product to the rows of the
-// next.
+// next. Where there are few rows, waves divide each tile of keys instead, and blocks the keys.
 #pragma once
 
 #include "attention.hpp"
@@ -8,15 +8,23 @@
 
 namespace tallow {
 
+template <typename T, uint32_t Size, uint32_t Sharing, typename Arguments>
+TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t most_rows);
+
 #if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
+// Only where waves share tiles do blocks split the keys.
+template <uint32_t Sharing, typename Arguments> TALLOW_INLINE uint32_t splits_of(const Arguments& arguments) {
+    return Sharing > 1 ? arguments.splits : 1;
+}
+
 // Brings tiles of keys and values by turns to shared memory, ahead of the work on them. Size is that of a head, or
-// more: what is beyond is 0, and so are keys from `end` on.
-template <typename T, uint32_t Size> struct TileLoader {
+// more: what is beyond is 0, and so are keys from `end` on. So many waves share a tile.
+template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
     static constexpr uint32_t length = access_bytes / sizeof(T);
     // So many keys at once that the shared memory of a block is enough, and the registers for their scores.
 #if defined(TALLOW_MATRIX_CORE_WMMA)
-    static constexpr uint32_t keys = Size <= 64 ? 64 : Size <= 128 ? 32 : 16;
+    static constexpr uint32_t keys = Size <= 64 || (Size <= 128 && Sharing > 1) ? 64 : Size <= 128 ? 32 : 16;
 #else
     static constexpr uint32_t keys = Size <= 128 ? 64 : 32;
 #endif
@@ -46,13 +54,13 @@ template <typename T, uint32_t Size> struct TileLoader {
         return ring + (slot + ahead) % slots * bytes;
     }
 
-    // Begin with the first tile.
-    TALLOW_INLINE void start() {
+    // Begin with the tile of the keys from `first` on.
+    TALLOW_INLINE void start(uint32_t first) {
 #if defined(TALLOW_MATRIX_CORE_MMA)
-        begin(key_lines, key_stride, 0, 1);
-        begin(value_lines, value_stride, 0, 2);
+        begin(key_lines, key_stride, first, 1);
+        begin(value_lines, value_stride, first, 2);
 #else
-        load<false>(key_lines, key_stride, 0);
+        load<false>(key_lines, key_stride, first);
 #endif
     }
     // Wait for the keys from `first` on, or the values. What all threads had before is no longer needed.
@@ -139,17 +147,20 @@ template <typename T, uint32_t Size> struct TileLoader {
 };
 
 // A wave's rows, and what it has made of the keys so far.
-template <typename T, uint32_t Size> struct TileAttention {
+template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
     using Core = MatrixCore<T>;
-    using Loader = TileLoader<T, Size>;
+    using Loader = TileLoader<T, Size, Sharing>;
     static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
     static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
     static constexpr uint32_t held = Core::held;
     static constexpr uint32_t steps = Size / matrix_side;
-    static constexpr uint32_t columns = Loader::keys / matrix_side;
+    static constexpr uint32_t columns = Loader::keys / matrix_side / Sharing;
+    static_assert(columns * Sharing * matrix_side == Loader::keys, "waves have equally many keys of a tile");
     // Larger heads leave no registers for the queries, which are loaded for each tile of keys.
     static constexpr bool holds_queries = tiles * steps * Core::words <= 32;
 
+    uint32_t first_row;
+    uint32_t end_row;
     const T* queries[tiles][held];
     const T* masks[tiles][held];
     uint32_t seen[tiles][held];
@@ -159,26 +170,42 @@ template <typename T, uint32_t Size> struct TileAttention {
     typename Core::Rows held_queries[holds_queries ? tiles : 1][holds_queries ? steps : 1];
     uint32_t seen_by_all;
     uint32_t seen_by_any;
+    // Scores and maxima times this are exponents of two.
+    float factor;
 
-    static TALLOW_INLINE uint32_t row(uint32_t tile, uint32_t h) {
-        return (wave_index() * tiles + tile) * matrix_side + Core::row(h);
+    // Whether scores are scaled before there is a largest one: a mask is added to scaled ones, and only a positive
+    // scale leaves the largest the largest.
+    template <typename Arguments> static TALLOW_INLINE bool scales_first(const RowsOfHead<Arguments>& rows) {
+        return rows.arguments.mask != 0 || !(rows.scale() > 0);
+    }
+    // Waves side by side share their rows; each has the keys of a tile from its own first one on.
+    static TALLOW_INLINE uint32_t first_key() {
+        return wave_index() % Sharing * columns * matrix_side;
+    }
+    TALLOW_INLINE uint32_t first_of_wave() const {
+        return first_row + wave_index() / Sharing * tiles * matrix_side;
+    }
+    TALLOW_INLINE uint32_t row(uint32_t tile, uint32_t h) const {
+        return first_of_wave() + tile * matrix_side + Core::row(h);
     }
 
-    template <typename Arguments> TALLOW_INLINE TileAttention(const RowsOfHead<Arguments>& rows, uint32_t first_row) {
+    template <typename Arguments>
+    TALLOW_INLINE TileAttention(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row)
+        : first_row(first_row), end_row(end_row) {
         const Arguments& arguments = rows.arguments;
-        const uint32_t first = first_row + wave_index() * tiles * matrix_side;
-        const uint32_t last = first + tiles * matrix_side - 1;
-        seen_by_all = last < rows.count ? rows.seen(first) : 0;
-        seen_by_any = first < rows.count ? rows.seen(last < rows.count ? last : rows.count - 1) : 0;
+        factor = scales_first(rows) ? 1 : rows.scale();
+        const uint32_t first = first_of_wave();
+        const uint32_t end = first + tiles * matrix_side;
+        seen_by_all = end <= end_row ? rows.seen(first) : 0;
+        seen_by_any = first < end_row ? rows.seen((end < end_row ? end : end_row) - 1) : 0;
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
-                const uint32_t row_of_head = first_row + row(t, h);
-                const uint32_t row_that_is = row_of_head < rows.count ? row_of_head : first_row;
+                const uint32_t row_that_is = row(t, h) < end_row ? row(t, h) : first_row;
                 queries[t][h] = rows.template query<T>(row_that_is);
                 masks[t][h] = rows.template mask<T>(row_that_is);
-                seen[t][h] = rows.seen(row_of_head);
+                seen[t][h] = rows.seen(row(t, h));
                 maxima[t][h] = -infinity(float{});
                 totals[t][h] = 0;
             }
@@ -228,7 +255,7 @@ template <typename T, uint32_t Size> struct TileAttention {
             }
 #pragma unroll
             for (uint32_t c = 0; c < columns; ++c) {
-                const auto column = Core::read(keys, c * matrix_side, s * matrix_side);
+                const auto column = Core::read(keys, first_key() + c * matrix_side, s * matrix_side);
 #pragma unroll
                 for (uint32_t t = 0; t < tiles; ++t)
                     Core::multiply(scores[t][c], rows[t], column);
@@ -236,37 +263,45 @@ template <typename T, uint32_t Size> struct TileAttention {
         }
     }
 
+    // Calls `change` with each score of a held row, and its key; the first one of the tile is `first`.
+    template <typename Change>
+    static TALLOW_INLINE void each_score(float (&scores)[columns][Core::sums], uint32_t h, uint32_t first,
+                                         const Change& change) {
+#pragma unroll
+        for (uint32_t c = 0; c < columns; ++c)
+#pragma unroll
+            for (uint32_t i = 0; i < Core::sums; ++i)
+                if (Core::held_of(i) == h)
+                    change(first + first_key() + c * matrix_side + Core::column(i), scores[c][i]);
+    }
+
     // Makes weights of scores, and brings the sums to the new maxima.
     template <typename Arguments>
     TALLOW_INLINE void weigh(const RowsOfHead<Arguments>& rows, uint32_t first,
                              float (&scores)[tiles][columns][Core::sums]) {
         const Arguments& arguments = rows.arguments;
-        // Scores times this factor are exponents of two; only a positive one leaves the largest score the largest.
-        float factor = rows.scale();
-        if (arguments.mask != 0 || !(factor > 0)) {
+        if (scales_first(rows)) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t c = 0; c < columns; ++c)
-#pragma unroll
-                    for (uint32_t i = 0; i < Core::sums; ++i) {
-                        const uint32_t key = first + c * matrix_side + Core::column(i);
-                        float& score = scores[t][c][i];
-                        score *= factor;
+                for (uint32_t h = 0; h < held; ++h) {
+                    each_score(scores[t], h, first, [&](uint32_t key, float& score) {
+                        score *= rows.scale();
                         if (arguments.mask != 0)
-                            score = multiply_add(rows.masked(masks[t][Core::held_of(i)], key), log2_e, score);
-                    }
-            factor = 1;
+                            score = multiply_add(rows.masked(masks[t][h], key), log2_e, score);
+                    });
+                }
         }
         if (first + Loader::keys > seen_by_all) {
 #pragma unroll
             for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
-                for (uint32_t c = 0; c < columns; ++c)
-#pragma unroll
-                    for (uint32_t i = 0; i < Core::sums; ++i)
-                        if (first + c * matrix_side + Core::column(i) >= seen[t][Core::held_of(i)])
-                            scores[t][c][i] = -infinity(float{});
+                for (uint32_t h = 0; h < held; ++h) {
+                    each_score(scores[t], h, first, [&](uint32_t key, float& score) {
+                        if (key >= seen[t][h])
+                            score = -infinity(float{});
+                    });
+                }
         }
 #pragma unroll
         for (uint32_t t = 0; t < tiles; ++t) {
@@ -275,12 +310,7 @@ template <typename T, uint32_t Size> struct TileAttention {
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
                 float maximum = maxima[t][h];
-#pragma unroll
-                for (uint32_t c = 0; c < columns; ++c)
-#pragma unroll
-                    for (uint32_t i = 0; i < Core::sums; ++i)
-                        if (Core::held_of(i) == h)
-                            maximum = larger(maximum, scores[t][c][i]);
+                each_score(scores[t], h, first, [&](uint32_t, float& score) { maximum = larger(maximum, score); });
 #pragma unroll
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
                     maximum = larger(maximum, shuffle_xor(maximum, partner));
@@ -297,18 +327,21 @@ template <typename T, uint32_t Size> struct TileAttention {
                     scores[t][c][i] = rough_exp2(multiply_add(scores[t][c][i], factor, -subtracted[h]));
                     totals[t][h] += scores[t][c][i];
                 }
+#if defined(TALLOW_MATRIX_CORE_MMA)
+            // Behind the first tiles, maxima hardly ever change. AMD's compilers need too many registers for the
+            // branch.
             bool has_changed = false;
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h)
                 has_changed |= changes[h] != 1;
-            // Behind the first tiles, maxima hardly ever change.
-            if (ballot(has_changed) != 0) {
+            if (ballot(has_changed) == 0)
+                continue;
+#endif
 #pragma unroll
-                for (uint32_t s = 0; s < steps; ++s)
+            for (uint32_t s = 0; s < steps; ++s)
 #pragma unroll
-                    for (uint32_t i = 0; i < Core::sums; ++i)
-                        sums[t][s][i] *= changes[Core::held_of(i)];
-            }
+                for (uint32_t i = 0; i < Core::sums; ++i)
+                    sums[t][s][i] *= changes[Core::held_of(i)];
         }
     }
 
@@ -325,9 +358,9 @@ template <typename T, uint32_t Size> struct TileAttention {
             for (uint32_t s = 0; s < steps; ++s) {
                 typename Core::Columns column;
                 if constexpr (Core::reads_turned)
-                    column = Core::read_turned(values, s * matrix_side, c * matrix_side);
+                    column = Core::read_turned(values, s * matrix_side, first_key() + c * matrix_side);
                 else
-                    column = Core::read(values, s * matrix_side, c * matrix_side);
+                    column = Core::read(values, s * matrix_side, first_key() + c * matrix_side);
 #pragma unroll
                 for (uint32_t t = 0; t < tiles; ++t)
                     Core::multiply(sums[t][s], rows[t], column);
@@ -335,64 +368,159 @@ template <typename T, uint32_t Size> struct TileAttention {
         }
     }
 
-    template <typename Arguments>
-    TALLOW_INLINE void store(const RowsOfHead<Arguments>& rows, uint32_t first_row) const {
+    // Calls `change` with a number for each sum of the steps from `first` on, its tile, its held row, and itself.
+    template <typename Change> TALLOW_INLINE void each_sum(uint32_t first, uint32_t count, const Change& change) {
 #pragma unroll
-        for (uint32_t t = 0; t < tiles; ++t) {
-            float shares[held];
-            T* lines[held];
+        for (uint32_t t = 0; t < tiles; ++t)
+#pragma unroll
+            for (uint32_t s = 0; s < steps; ++s)
+#pragma unroll
+                for (uint32_t i = 0; i < Core::sums; ++i)
+                    if (s >= first && s < first + count)
+                        change((t * count + s - first) * Core::sums + i, t, Core::held_of(i), sums[t][s][i]);
+    }
+
+    // Joins what the waves that share their rows have made, in order; the first of them gets it. `shared` is free, and
+    // has the size of a loader's ring.
+    TALLOW_INLINE void join_waves(bits128* shared) {
+        constexpr uint32_t together = 4;
+        using Exchanged = float[tiles][together][Core::sums];
+        static_assert(sizeof(Exchanged) * block_size / 2 <= Loader::slots * Loader::bytes, "half of the waves hand on");
+        float* const numbers = reinterpret_cast<float*>(shared);
+        const uint32_t place = wave_index() % Sharing;
+#pragma unroll
+        for (uint32_t half = Sharing / 2; half > 0; half /= 2) {
+            // The threads that hand on, one of each pair, are numbered.
+            const uint32_t thread = (wave_index() / Sharing * half + place % half) * wave_size + lane_index();
+            const bool gives = place >= half && place < 2 * half;
+            float factors[tiles][held];
+            float other_factors[tiles][held];
+            const auto exchange = [&](uint32_t number, float own) {
+                float* const slot = numbers + number * (block_size / 2) + thread;
+                if (gives)
+                    *slot = own;
+                return slot;
+            };
+#pragma unroll
+            for (uint32_t t = 0; t < tiles; ++t)
+#pragma unroll
+                for (uint32_t h = 0; h < held; ++h) {
+                    exchange(2 * (t * held + h), maxima[t][h]);
+                    exchange(2 * (t * held + h) + 1, totals[t][h]);
+                }
+            synchronize_block();
+#pragma unroll
+            for (uint32_t t = 0; t < tiles; ++t)
+#pragma unroll
+                for (uint32_t h = 0; h < held; ++h) {
+                    const float other = numbers[2 * (t * held + h) * (block_size / 2) + thread];
+                    const float maximum = larger(maxima[t][h], other);
+                    const float subtracted = finite_maximum(maximum) * factor;
+                    factors[t][h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted));
+                    other_factors[t][h] = rough_exp2(multiply_add(other, factor, -subtracted));
+                    maxima[t][h] = gives ? maxima[t][h] : maximum;
+                    totals[t][h] = totals[t][h] * factors[t][h] +
+                                   numbers[(2 * (t * held + h) + 1) * (block_size / 2) + thread] * other_factors[t][h];
+                }
+            synchronize_block();
+#pragma unroll
+            for (uint32_t first = 0; first < steps; first += together) {
+                each_sum(first, together,
+                         [&](uint32_t number, uint32_t, uint32_t, float& sum) { exchange(number, sum); });
+                synchronize_block();
+                each_sum(first, together, [&](uint32_t number, uint32_t t, uint32_t h, float& sum) {
+                    sum = sum * factors[t][h] + numbers[number * (block_size / 2) + thread] * other_factors[t][h];
+                });
+                synchronize_block();
+            }
+        }
+    }
+    // The results of this wave's rows, or where the keys are split its part of them. Every lane must take part.
+    template <typename Arguments> TALLOW_INLINE void store(const RowsOfHead<Arguments>& rows, uint32_t split) {
+        const Arguments& arguments = rows.arguments;
+        const bool is_first = wave_index() % Sharing == 0;
+        const uint32_t splits = splits_of<Sharing>(arguments);
+#pragma unroll
+        for (uint32_t t = 0; t < tiles; ++t)
 #pragma unroll
             for (uint32_t h = 0; h < held; ++h) {
                 float total = totals[t][h];
 #pragma unroll
                 for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
                     total += shuffle_xor(total, partner);
-                shares[h] = weighted_mean(1, total);
-                const uint32_t row_of_head = first_row + row(t, h);
-                lines[h] = row_of_head < rows.count ? rows.template result<T>(row_of_head) : nullptr;
+                if (!is_first || row(t, h) >= end_row)
+                    continue;
+                if (splits > 1) {
+                    const PartsOfRow parts(rows, row(t, h), split);
+                    parts.set_state(maxima[t][h] * factor, total);
+                    each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
+#pragma unroll
+                        for (uint32_t j = 0; j < Core::run; ++j)
+                            if (column + j < arguments.head_size)
+                                parts.sums[column + j] = values[j];
+                    });
+                } else {
+                    const float share = weighted_mean(1, total);
+                    T* const line = rows.template result<T>(row(t, h));
+                    each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
+                        Pack<T, Core::run> pack;
+#pragma unroll
+                        for (uint32_t j = 0; j < Core::run; ++j)
+                            pack.values[j] = round_from<T>(values[j] * share);
+                        store_guarded<Core::run>(line, column, arguments.head_size, pack);
+                    });
+                }
             }
+    }
+
+  private:
+    // Calls `use` with the first column and the values of each run of sums of a held row.
+    template <typename Use> TALLOW_INLINE void each_run(uint32_t t, uint32_t h, const Use& use) const {
 #pragma unroll
-            for (uint32_t s = 0; s < steps; ++s)
+        for (uint32_t s = 0; s < steps; ++s)
 #pragma unroll
-                for (uint32_t i = 0; i < Core::sums; i += Core::run) {
-                    const uint32_t h = Core::held_of(i);
-                    Pack<T, Core::run> pack;
+            for (uint32_t i = 0; i < Core::sums; i += Core::run)
+                if (Core::held_of(i) == h) {
+                    float values[Core::run];
 #pragma unroll
                     for (uint32_t j = 0; j < Core::run; ++j)
-                        pack.values[j] = round_from<T>(sums[t][s][i + j] * shares[h]);
-                    if (lines[h] != nullptr)
-                        store_guarded<Core::run>(lines[h], s * matrix_side + Core::column(i), rows.arguments.head_size,
-                                                 pack);
+                        values[j] = sums[t][s][i + j];
+                    use(s * matrix_side + Core::column(i), values);
                 }
-        }
     }
 };
 
-template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
-    using Attention = TileAttention<T, Size>;
-    using Loader = TileLoader<T, Size>;
+// A block takes attention_rows / Sharing rows, of which it needs at most `most_rows`, and one split of the keys.
+template <typename T, uint32_t Size, uint32_t Sharing, typename Arguments>
+TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t most_rows) {
+    using Attention = TileAttention<T, Size, Sharing>;
+    using Loader = TileLoader<T, Size, Sharing>;
     __shared__ bits128 ring[Loader::slots * Loader::bytes / sizeof(bits128)];
     const uint32_t count = arguments.queries * arguments.group;
-    const uint32_t parts = (count + attention_rows - 1) / attention_rows;
-    const RowsOfHead<Arguments> rows(arguments, block_index() / parts);
+    const uint32_t parts = (count + most_rows - 1) / most_rows;
+    const uint32_t splits = splits_of<Sharing>(arguments);
+    const uint32_t group = block_index() / splits;
+    const uint32_t split = block_index() % splits;
+    const RowsOfHead<Arguments> rows(arguments, group / parts);
     // The last rows see most keys where attention is causal, and begin first.
-    const uint32_t first_row = (parts - 1 - block_index() % parts) * attention_rows;
-    const uint32_t last_row = count - first_row > attention_rows ? first_row + attention_rows - 1 : count - 1;
-    Attention attention(rows, first_row);
+    const uint32_t first_row = (parts - 1 - group % parts) * most_rows;
+    const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
+    const KeyRange range(rows.seen(end_row - 1), Loader::keys, split, splits);
     Loader loader;
     loader.ring = reinterpret_cast<uint8_t*>(ring);
     loader.key_lines = rows.template keys<T>();
     loader.value_lines = rows.template values<T>();
     loader.key_stride = arguments.key_strides[2];
     loader.value_stride = arguments.value_strides[2];
-    loader.end = rows.seen(last_row);
+    loader.end = range.end;
     loader.head_size = arguments.head_size;
-    loader.start();
+    loader.start(range.begin);
+    Attention attention(rows, first_row, end_row);
 #pragma unroll 1
-    for (uint32_t first = 0; first < loader.end; first += Loader::keys) {
+    for (uint32_t first = range.begin; first < range.end; first += Loader::keys) {
         float scores[Attention::tiles][Attention::columns][Attention::Core::sums];
         const auto keys = loader.take_keys(first);
-        const bool is_seen = first < attention.seen_by_any;
+        const bool is_seen = first + Attention::first_key() < attention.seen_by_any;
         if (is_seen) {
             attention.score(arguments, keys, scores);
             attention.weigh(rows, first, scores);
@@ -401,21 +529,46 @@ template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void atte
         if (is_seen)
             attention.add(values, scores);
     }
-    attention.store(rows, first_row);
-}
-
-#else
-
-template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
-    const uint32_t count = arguments.queries * arguments.group;
-    const uint32_t parts = (count + attention_rows - 1) / attention_rows;
-    const RowsOfHead<Arguments> rows(arguments, block_index() / parts);
-    const uint32_t first = block_index() % parts * attention_rows;
-#pragma unroll 1
-    for (uint32_t row = first; row < count && row < first + attention_rows; row += 8)
-        attend_split<T, Size, 8>(rows, row, 0);
+    if constexpr (Sharing > 1) {
+        synchronize_block();
+        attention.join_waves(ring);
+    }
+    attention.store(rows, split);
 }
 
 #endif
+
+// The same by dot products.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void attend_without_matrix_cores(const Arguments& arguments, uint32_t most_rows) {
+    const uint32_t count = arguments.queries * arguments.group;
+    const uint32_t parts = (count + most_rows - 1) / most_rows;
+    const uint32_t group = block_index() / arguments.splits;
+    const RowsOfHead<Arguments> rows(arguments, group / parts);
+    const uint32_t first = group % parts * most_rows;
+#pragma unroll 1
+    for (uint32_t row = first; row < count && row < first + most_rows; row += 8)
+        attend_split<T, Size, 8>(rows, row, block_index() % arguments.splits);
+}
+
+template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
+    if constexpr (has_matrix_cores)
+        attend_on_matrix_cores<T, Size, 1>(arguments, attention_rows);
+    else
+        attend_without_matrix_cores<T, Size>(arguments, attention_rows);
+}
+
+template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_few(const Arguments& arguments) {
+#if defined(TALLOW_MATRIX_CORE_WMMA)
+    // Large heads would leave too few registers.
+    constexpr bool fits = Size <= 128;
+#else
+    constexpr bool fits = has_matrix_cores;
+#endif
+    if constexpr (fits)
+        attend_on_matrix_cores<T, Size, Size <= 128 ? 4 : 2>(arguments, attention_few_rows);
+    else
+        attend_without_matrix_cores<T, Size>(arguments, attention_few_rows);
+}
 
 } // namespace tallow

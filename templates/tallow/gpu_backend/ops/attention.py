@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, ATTENTION_ROWS, BLOCK_SIZE
+from ...kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, BLOCK_SIZE
+from ..libraries import AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims
 from .index import Rows, check
-from ..libraries import AttentionParams
 from .operand import Operand, dense
 from .scalar import element_bits
 
@@ -25,9 +25,9 @@ _OP: Final = "scaled_dot_product_attention"
 # The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
 _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
-# More rows of a key head than these go to matrix cores, for dtypes that these multiply.
-_FEW_ROWS: Final = 32
-# The keys of a few rows are split so that each multiprocessor has so many blocks, unless that leaves a block too few.
+# Fewer rows of a key head than these are not worth matrix cores.
+_LEAST_ROWS: Final = 1
+# The keys of a few rows are split so that each multiprocessor has so many blocks, each of them so many keys at least.
 _BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
 _NO_LENGTHS: Final = (0,) * 7
@@ -57,11 +57,12 @@ def scaled_dot_product(
     group = heads // key_heads
     rows = group * queries
     if size > _SIZES[-1]:
-        raise InvalidArgument(_OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them")
-    on_matrix_cores = dtype.itemsize == 2 and rows > _FEW_ROWS
-    taken = ATTENTION_ROWS if on_matrix_cores else next((count for count in _ROWS if rows <= count), _ROWS[-1])
+        raise InvalidArgument(
+            _OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them"
+        )
+    way, taken = _way(dtype, rows)
     blocks = batches * key_heads * ceil_divide(rows, taken)
-    splits = 1 if on_matrix_cores else _splits(blocks, keys, device.driver.multiprocessors)
+    splits = 1 if way == "tiles" else _splits(blocks, keys, device.driver.multiprocessors)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
@@ -81,7 +82,6 @@ def scaled_dot_product(
         *(batches, key_heads, group, queries, keys, size, splits),
     )
     least = next(each for each in _SIZES if size <= each)
-    way = "tiles" if on_matrix_cores else f"rows{taken}"
     device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
     if indexes is not None:
         device.index_errors.expect()
@@ -109,7 +109,7 @@ def by_library(
     # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
     # highest one, by which libraries do not divide.
     is_plain = mask is None and lengths is None and 0 < scale < math.inf and not (is_causal and queries > keys)
-    are_few = heads // max(key_heads, 1) * queries <= _FEW_ROWS
+    are_few = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
     are_whole = all(map(_is_whole, (query, key, value)))
     if not is_plain or are_few or keys == 0 or query.layout.elem_count == 0 or not are_whole:
         return None
@@ -123,8 +123,19 @@ def _form(operand: Operand) -> tuple[Dims, Dims]:
     return tuple(operand.shape), operand.strides
 
 
+def _way(dtype: DType, rows: int) -> tuple[str, int]:
+    """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes."""
+    if dtype.itemsize != 2 or rows < _LEAST_ROWS:
+        taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
+        return f"rows{taken}", taken
+    return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
+
+
 def _splits(blocks: int, keys: int, multiprocessors: int) -> int:
-    return max(min(_BUSY_BLOCKS * multiprocessors // blocks, ceil_divide(keys, _LEAST_KEYS), BLOCK_SIZE), 1)
+    """Into how many parts the keys are split: equally many steps each, if all are there."""
+    steps = ceil_divide(keys, _LEAST_KEYS)
+    most = max(min(_BUSY_BLOCKS * multiprocessors // blocks, steps, BLOCK_SIZE), 1)
+    return ceil_divide(steps, ceil_divide(steps, most))
 
 
 def _whole(operand: Operand) -> Operand:
