@@ -255,7 +255,9 @@ def test_every_kernel_of_the_package_is_found_in_its_source():
         text = path.read_text()
         names = kernels_module._KERNEL.findall(text)
         assert len(names) == len(set(names)) == text.count("TALLOW_KERNEL(")
-        assert one_kernel(path.stem, names[-1]).count("TALLOW_KERNEL(") == 1
+        # Of the family that fused kernels stand on there is none.
+        assert names or path.stem == "fused"
+        assert all(one_kernel(path.stem, name).count("TALLOW_KERNEL(") == 1 for name in names[-1:])
 
 
 @pytest.fixture

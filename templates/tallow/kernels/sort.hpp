@@ -88,43 +88,6 @@ template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& ar
     }
 }
 
-template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arguments) {
-    __shared__ uint32_t next[digit_count];
-    __shared__ uint32_t in_wave[waves_per_block][digit_count];
-    const uint32_t thread = thread_index();
-    const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
-    const uint32_t first = sum_before(counts[digit_count * arguments.blocks + thread], next);
-    next[thread] = first + counts[thread * arguments.blocks + block_index()];
-    const uint32_t begin = block_index() * sort_tile;
-    for (uint32_t base = begin; base < begin + sort_tile && base < arguments.count; base += block_size) {
-#pragma unroll
-        for (uint32_t w = 0; w < waves_per_block; ++w)
-            in_wave[w][thread] = 0;
-        synchronize_block();
-        const uint32_t i = base + thread;
-        const bool valid = i < arguments.count;
-        const uint32_t key = valid ? pointer_to<const uint32_t>(arguments.keys)[i] : 0;
-        const uint32_t digit = (key >> arguments.shift) % digit_count;
-        const LaneMask alike = lanes_of_digit(digit, valid);
-        const uint32_t rank = count_bits(alike & lanes_before());
-        if (valid && rank == 0)
-            in_wave[wave_index()][digit] = count_bits(alike);
-        synchronize_block();
-        if (valid) {
-            uint32_t place = next[digit] + rank;
-            for (uint32_t w = 0; w < wave_index(); ++w)
-                place += in_wave[w][digit];
-            pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
-            pointer_to<uint32_t>(arguments.sorted_positions)[place] =
-                pointer_to<const uint32_t>(arguments.positions)[i];
-        }
-        synchronize_block();
-#pragma unroll
-        for (uint32_t w = 0; w < waves_per_block; ++w)
-            next[thread] += in_wave[w][thread];
-    }
-}
-
 // The pairs of one block, and for each wave how many of its keys have a digit.
 struct SharedPairs {
     uint32_t keys[sort_tile];
@@ -192,6 +155,39 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
         }
     }
     synchronize_block();
+}
+
+// A block sorts its pairs by the digit before it moves them, so that those of one digit go to one place side by side.
+template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arguments) {
+    __shared__ SharedPairs pairs;
+    // Where the pairs of each digit go, less where they begin among those of the block.
+    __shared__ uint32_t next[digit_count];
+    const uint32_t thread = thread_index();
+    const uint32_t begin = block_index() * sort_tile;
+    const uint32_t left = arguments.count - begin;
+    const uint32_t count = left < sort_tile ? left : sort_tile;
+    const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
+    const uint32_t first = sum_before(counts[digit_count * arguments.blocks + thread], pairs.sums);
+    next[thread] = first + counts[thread * arguments.blocks + block_index()];
+    for (uint32_t i = thread; i < count; i += block_size) {
+        pairs.keys[i] = pointer_to<const uint32_t>(arguments.keys)[begin + i];
+        pairs.positions[i] = static_cast<uint16_t>(i);
+    }
+    synchronize_block();
+    sort_by_digit(pairs, count, arguments.shift);
+    for (uint32_t i = thread; i < count; i += block_size) {
+        const uint32_t digit = (pairs.keys[i] >> arguments.shift) % digit_count;
+        if (i == 0 || (pairs.keys[i - 1] >> arguments.shift) % digit_count != digit)
+            next[digit] -= i;
+    }
+    synchronize_block();
+    for (uint32_t i = thread; i < count; i += block_size) {
+        const uint32_t key = pairs.keys[i];
+        const uint32_t place = next[(key >> arguments.shift) % digit_count] + i;
+        pointer_to<uint32_t>(arguments.sorted_keys)[place] = key;
+        pointer_to<uint32_t>(arguments.sorted_positions)[place] =
+            pointer_to<const uint32_t>(arguments.positions)[begin + pairs.positions[i]];
+    }
 }
 
 } // namespace tallow

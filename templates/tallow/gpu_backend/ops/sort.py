@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32
 _WORD_BYTES: Final = 4
+# A block sorts a line by a digit in the time in which its threads make so many comparisons of all of it with all of it.
+_FEW_COMPARISONS: Final = 1 << 13
 
 
 def argsort(x: Operand, descending: bool) -> GpuStorage:
@@ -33,7 +35,7 @@ def argsort(x: Operand, descending: bool) -> GpuStorage:
     if length >= LIMIT:
         raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
     source, lines = copy.contiguous(x), count // length
-    if length <= BLOCK_SIZE:
+    if length <= BLOCK_SIZE and length * length <= _FEW_COMPARISONS * dtype.itemsize:
         packed = arguments.SORT_LINES.pack(result.memory.address, source.address, lines, length, bits, descending)
         device.kernels.launch("sort", f"sort_{dtype.value}_short", ceil_divide(lines, BLOCK_SIZE // length), packed)
         return result
