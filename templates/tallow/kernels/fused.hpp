@@ -112,13 +112,13 @@ template <typename Composition, typename Arguments> TALLOW_INLINE void fused_con
     const uint64_t base = block_index() * step;
     const uint64_t reached = grid_blocks() * step;
     const bool in_packs = reached < count + step && Composition::is_aligned(arguments);
-    if (in_packs && base + step <= count)
-        Composition::compute(WholeAccess<Arguments, length, packs>{arguments, base + thread_index() * length});
     const uint64_t whole = reached < count ? reached : count - count % step;
     const uint64_t threads = uint64_t{grid_blocks()} * block_size;
     for (uint64_t first = (in_packs ? whole : 0) + block_index() * block_size + thread_index(); first < count;
          first += elements * threads)
         Composition::compute(ApartAccess<Arguments, elements>{arguments, first, threads});
+    if (in_packs && base + step <= count)
+        Composition::compute(WholeAccess<Arguments, length, packs>{arguments, base + thread_index() * length});
 }
 
 // As map_strided.
