@@ -35,28 +35,40 @@ TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&pla
     }
 }
 
-// The row that an index names, or `no_row` for the mark and for an index out of range, which is recorded. The shift
-// brings the sign of a signed index to the highest bit.
-template <typename Arguments> TALLOW_INLINE int64_t loaded_row(const Arguments& arguments, uint64_t loaded) {
-    const int64_t index = static_cast<int64_t>(loaded << arguments.index_shift) >> arguments.index_shift;
-    if (static_cast<uint64_t>(index) < arguments.size && index != arguments.index_mark)
-        return index;
-    if (index != arguments.index_mark) {
-        IndexError* const error = pointer_to<IndexError>(arguments.errors);
-        if (atomic_compare_exchange(&error->state, 0, 1) == 0) {
-            error->op = arguments.op;
-            error->index = index;
-            error->size = static_cast<int64_t>(arguments.size);
-        }
-        error->refused = arguments.call;
+// Records that an index is out of range, if it is the first one.
+template <typename Arguments> TALLOW_INLINE void record_index(const Arguments& arguments, int64_t index) {
+    IndexError* const error = pointer_to<IndexError>(arguments.errors);
+    if (atomic_compare_exchange(&error->state, 0, 1) == 0) {
+        error->op = arguments.op;
+        error->index = index;
+        error->size = static_cast<int64_t>(arguments.size);
     }
-    return no_row;
+    error->refused = arguments.call;
+}
+
+// The rows that indexes name, or `no_row` for the mark and for an index out of range, of which one is recorded: code
+// for each of them would take longer to come than few indexes take. The shift brings the sign of a signed index to the
+// highest bit.
+template <uint32_t N, typename Arguments>
+TALLOW_INLINE void find_rows(const Arguments& arguments, const uint64_t (&loaded)[N], int64_t (&rows)[N]) {
+    int64_t outside = arguments.index_mark;
+#pragma unroll
+    for (uint32_t i = 0; i < N; ++i) {
+        const int64_t index = static_cast<int64_t>(loaded[i] << arguments.index_shift) >> arguments.index_shift;
+        const bool is_inside = static_cast<uint64_t>(index) < arguments.size && index != arguments.index_mark;
+        rows[i] = is_inside ? index : no_row;
+        outside = is_inside || index == arguments.index_mark ? outside : index;
+    }
+    if (outside != arguments.index_mark)
+        record_index(arguments, outside);
 }
 template <typename Arguments> TALLOW_INLINE int64_t read_row(const Arguments& arguments, uint64_t place) {
     const uint64_t places[1] = {place};
     uint64_t loaded[1];
     load_indexes(arguments, places, loaded);
-    return loaded_row(arguments, loaded[0]);
+    int64_t rows[1];
+    find_rows(arguments, loaded, rows);
+    return rows[0];
 }
 
 // Whether an index of the call was met that is out of range, so that nothing is written. Every lane of the wave must
@@ -118,9 +130,8 @@ template <typename Arguments> struct IndexChecker {
     template <uint32_t N> TALLOW_INLINE void visit(uint32_t, const Run<1>& run) const {
         uint64_t loaded[N];
         load_indexes_of_run<N>(arguments, run, 0, loaded);
-#pragma unroll
-        for (uint32_t i = 0; i < N; ++i)
-            loaded_row(arguments, loaded[i]);
+        int64_t rows[N];
+        find_rows(arguments, loaded, rows);
     }
 };
 template <typename Arguments> TALLOW_INLINE void check_indexes(const Arguments& arguments) {
@@ -140,9 +151,7 @@ template <typename T, typename Arguments> struct GatherMaker {
             uint64_t loaded[ahead];
             load_indexes_of_run<N>(arguments, run, begin, loaded);
             int64_t rows[ahead];
-#pragma unroll
-            for (uint32_t i = 0; i < ahead; ++i)
-                rows[i] = loaded_row(arguments, loaded[i]);
+            find_rows(arguments, loaded, rows);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
                 const uint64_t place = run.place(1, begin + i, arguments.strides[max_rank]) +
@@ -238,9 +247,8 @@ template <typename Arguments> TALLOW_INLINE bool are_lines_refused(const Argumen
             places[i] = offsets[0] + (element - line * arguments.length) * arguments.index_stride;
         }
         load_indexes(arguments, places, loaded);
-#pragma unroll
-        for (uint32_t i = 0; i < each; ++i)
-            loaded_row(arguments, loaded[i]);
+        int64_t rows[each];
+        find_rows(arguments, loaded, rows);
         synchronize_block();
     }
     return is_refused(arguments);
@@ -259,13 +267,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_lines(c
         Value* const destination = pointer_to<Value>(arguments.destination) + offsets[1];
         for (uint32_t base = 0; base < arguments.length; base += ahead) {
             const Stretch<T, ahead> stretch = load_stretch<ahead, T>(arguments, offsets, base, 1);
+            int64_t rows[ahead];
+            find_rows(arguments, stretch.indexes, rows);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                if (base + i >= arguments.length)
-                    break;
-                const int64_t row = loaded_row(arguments, stretch.indexes[i]);
-                if (row != no_row) {
-                    Value* const place = destination + static_cast<uint64_t>(row) * arguments.row_stride;
+                if (base + i < arguments.length && rows[i] != no_row) {
+                    Value* const place = destination + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
                     *place = add(*place, to_compute(stretch.values[i]));
                 }
             }
@@ -312,9 +319,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_shared(
         for (uint32_t base = 0; base < arguments.length; base += ahead * block_size) {
             const uint32_t first = base + thread_index();
             const Stretch<T, ahead> stretch = load_stretch<ahead, T>(arguments, offsets, first, block_size);
+            int64_t rows[ahead];
+            find_rows(arguments, stretch.indexes, rows);
 #pragma unroll
             for (uint32_t i = 0; i < ahead; ++i) {
-                const uint64_t place = static_cast<uint64_t>(loaded_row(arguments, stretch.indexes[i])) - begin;
+                const uint64_t place = static_cast<uint64_t>(rows[i]) - begin;
                 if (first + i * block_size < arguments.length && place < count)
                     atomic_add_shared(sums + place, to_compute(stretch.values[i]));
             }
@@ -346,23 +355,23 @@ template <typename Value> TALLOW_INLINE void add_alike(Value* place, Value value
 
 // A wave walks the positions of one line, a lane for each of `wave_size` of them. The next ones are under way while
 // these are added. There are fewer than 2**32 - 1 rows; the destination is in the compute dtype.
-template <typename T, typename Arguments>
+template <uint32_t ahead, typename T, typename Arguments>
 TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets)[3], compute_type<T>* destination,
                             uint64_t row_stride) {
-    constexpr uint32_t ahead = sizeof(compute_type<T>) < 8 ? 4 : 2;
     constexpr uint32_t length = ahead * wave_size;
     Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
     for (uint32_t base = 0; base < arguments.length; base += length) {
         const Stretch<T, ahead> stretch = next;
         if (base + length < arguments.length)
             next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
+        int64_t found[ahead];
+        find_rows(arguments, stretch.indexes, found);
         uint32_t rows[ahead];
         LaneMask alike[ahead];
 #pragma unroll
         for (uint32_t i = 0; i < ahead; ++i) {
-            rows[i] = static_cast<uint32_t>(no_row);
-            if (base + i * wave_size + lane_index() < arguments.length)
-                rows[i] = static_cast<uint32_t>(loaded_row(arguments, stretch.indexes[i]));
+            const bool is_there = base + i * wave_size + lane_index() < arguments.length;
+            rows[i] = static_cast<uint32_t>(is_there ? found[i] : no_row);
             alike[i] = lanes_alike(rows[i], arguments.size);
         }
 #pragma unroll
@@ -374,16 +383,18 @@ TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_waves(const Arguments& arguments) {
     if (are_lines_refused(arguments))
         return;
+    constexpr uint32_t ahead = sizeof(compute_type<T>) < 8 ? 4 : 2;
     const uint32_t waves = grid_blocks() * waves_per_block;
     for (uint32_t line = block_index() * waves_per_block + wave_index(); line < arguments.lines; line += waves) {
         uint64_t offsets[3];
         locate(arguments, line, offsets);
-        add_line<T>(arguments, offsets, pointer_to<compute_type<T>>(arguments.destination) + offsets[1],
-                    arguments.row_stride);
+        add_line<ahead, T>(arguments, offsets, pointer_to<compute_type<T>>(arguments.destination) + offsets[1],
+                           arguments.row_stride);
     }
 }
 
-// The same of lines for which a wave has room in shared memory, from which sums go back rounded once.
+// The same of lines for which a wave has room in shared memory, from which sums go back rounded once. A step takes
+// little time there, so that few of them are unrolled.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_near(const Arguments& arguments) {
     using Value = compute_type<T>;
     __shared__ Value sums[waves_per_block][shared_sums / waves_per_block / sizeof(Value)];
@@ -399,7 +410,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void scatter_add_near(co
         for (uint32_t i = lane_index(); i < size; i += wave_size)
             own[i] = to_compute(destination[i * arguments.row_stride]);
         synchronize_wave();
-        add_line<T>(arguments, offsets, own, 1);
+        add_line<2, T>(arguments, offsets, own, 1);
         for (uint32_t i = lane_index(); i < size; i += wave_size)
             destination[i * arguments.row_stride] = convert<T>(own[i]);
         synchronize_wave();
@@ -438,14 +449,15 @@ template <typename Arguments> TALLOW_INLINE void make_sorted_keys(const Argument
             places[i] = offsets[1];
         }
         load_indexes(arguments, index_places, loaded);
+        int64_t rows[ahead];
+        find_rows(arguments, loaded, rows);
 #pragma unroll
         for (uint32_t i = 0; i < ahead; ++i) {
             const uint32_t index = base + i * block_size;
             if (index >= arguments.count)
                 break;
-            const int64_t row = loaded_row(arguments, loaded[i]);
-            const uint64_t place = places[i] + static_cast<uint64_t>(row) * arguments.row_stride;
-            pairs.keys[index] = row == no_row ? ~0u : static_cast<uint32_t>(place);
+            const uint64_t place = places[i] + static_cast<uint64_t>(rows[i]) * arguments.row_stride;
+            pairs.keys[index] = rows[i] == no_row ? ~0u : static_cast<uint32_t>(place);
             pairs.positions[index] = static_cast<uint16_t>(index);
         }
     }
@@ -574,9 +586,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void index_add_few(const
         places[i] = (entry < arguments.entries ? entry : arguments.entries - 1) * arguments.index_stride;
     }
     load_indexes(arguments, places, loaded);
+    int64_t rows[each];
+    find_rows(arguments, loaded, rows);
 #pragma unroll
     for (uint32_t i = 0; i < each; ++i)
-        named[thread_index() + i * block_size] = static_cast<uint32_t>(loaded_row(arguments, loaded[i]));
+        named[thread_index() + i * block_size] = static_cast<uint32_t>(rows[i]);
     synchronize_block();
     const T* const added = pointer_to<const T>(arguments.added) + offsets[1];
     const uint32_t own = arguments.first_row + static_cast<uint32_t>(offsets[2]);
