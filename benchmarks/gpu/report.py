@@ -34,6 +34,24 @@ page and the plot is written by hand: they show what this command measured, and 
   and stands at the top.
 """
 
+# Of the ops that were slow on an H200. Figures are in the tables alone.
+_CAUSES = """\
+What keeps them slow, as far as it is known, and what was tried:
+
+- scatter_add: each sum has the same bits on every run, so its elements are added one after the other in the order of
+  their positions, where PyTorch adds with atomics. Lines that fit into shared memory are added up there; longer ones in
+  the cache, where each step of a wave waits for the one before. Votes in place of match.any took longer. The rows "both
+  in any order" and "both deterministic" compare like with like. More than a thousand indexes are looked at in a launch
+  of their own, since nothing is written where one is out of range.
+- divide by a number: PyTorch multiplies by the reciprocal, which rounds twice; tallow divides.
+- Small calls: they wait for their launch, and then for the code of the kernel. One element for each thread of about as
+  many blocks as there are multiprocessors took less time than whole packs in fewer blocks, and so did the code of few
+  elements in front of that of many. What is left is the size of that code.
+- gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
+- index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
+- sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
+"""
+
 
 def page(results: Results, plot: str) -> str:
     """The page, in Markdown; `plot` is the name of the plot beside it."""
@@ -106,6 +124,8 @@ def _slow(results: Results, sizes: Sequence[int]) -> list[str]:
         head = ["op", "dtype", *(f"of {title}" for title in PEERS.values()), *_titles("us")]
         rows = [[row.op, row.dtype, *_both(row.host_ratio), *_on_host(row)] for row in slow_host]
         parts += [f"Below {SLOW_RATIO} of a peer on the host, in small calls:", markdown(head, rows)]
+    if slow_host or _slow_rows(results.rows):
+        parts.append(_CAUSES)
     return parts
 
 

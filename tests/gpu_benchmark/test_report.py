@@ -126,6 +126,9 @@ def test_page_says_what_is_slow_worst_first(results: Results) -> None:
     assert [line.split(" | ")[0] for line in ceiling.splitlines() if "f32" in line] == ["| scatter_add", "| gather"]
     assert "| gather | f32 | 0.50 | 0.80 | 10.0 | 5.00 | 8.00 |" in host
     assert "exp" not in slow
+    assert "What keeps them slow" in slow
+    results.rows[:] = [row for row in results.rows if row.op == "exp"]
+    assert "What keeps them slow" not in report.page(results, "plot.svg")
 
 
 def test_page_shows_rates_times_and_reasons(results: Results) -> None:
