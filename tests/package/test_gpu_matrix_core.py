@@ -1,0 +1,96 @@
+"""Products of tiles on the matrix cores of the GPU of --device, and on those that the HIP runtime for the CPU has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hip_runtime import Host
+from tallow import Device, Kernel, Tensor
+
+from . import backend
+
+backend.require_package()
+
+# Two products, of which the first one's sums are the rows of the second, by a wave; its lanes store what they hold.
+SOURCE = """
+#include "matrix_core.hpp"
+
+using namespace tallow;
+
+template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, const T* columns, const T* turned) {
+    using Core = MatrixCore<T>;
+    __shared__ bits128 memory[2][16 * 64 * sizeof(T) / sizeof(bits128)];
+    const SharedTile<T, 64, false> tile{reinterpret_cast<uint8_t*>(memory[0])};
+    const SharedTile<T, 64, !Core::reads_turned> other{reinterpret_cast<uint8_t*>(memory[1])};
+    for (uint32_t i = thread_index(); i < 16 * 64; i += wave_size) {
+        *reinterpret_cast<T*>(tile.at(i / 64, i % 64)) = columns[i];
+        *reinterpret_cast<T*>(other.at(i / 64, i % 64)) = turned[i];
+    }
+    synchronize_block();
+    float first[Core::sums] = {};
+    float second[Core::sums] = {};
+    for (uint32_t step = 0; step < 64; step += 16) {
+        typename Core::Rows loaded;
+        for (uint32_t w = 0; w < Core::words; ++w) {
+            const T* const pair = rows + Core::row(Core::held_of_word(w)) * 64 + step + Core::depth_of_word(w);
+            loaded.values[w] = pair[0].bits | static_cast<uint32_t>(pair[1].bits) << 16;
+        }
+        Core::multiply(first, loaded, Core::read(tile, 0, step));
+    }
+    if constexpr (Core::reads_turned)
+        Core::multiply(second, Core::rows_of(first), Core::read_turned(other, 32, 0));
+    else
+        Core::multiply(second, Core::rows_of(first), Core::read(other, 0, 32));
+    for (uint32_t i = 0; i < Core::sums; ++i) {
+        const uint32_t place = Core::row(Core::held_of(i)) * 16 + Core::column(i);
+        sums[place] = first[i];
+        sums[256 + place] = second[i];
+        sums[512 + place] = static_cast<float>(Core::reads_turned);
+    }
+}
+
+extern "C" __global__ void f16_tiles(float* sums, const f16* rows, const f16* columns, const f16* turned) {
+    multiply(sums, rows, columns, turned);
+}
+extern "C" __global__ void bf16_tiles(float* sums, const bf16* rows, const bf16* columns, const bf16* turned) {
+    multiply(sums, rows, columns, turned);
+}
+"""
+ABOUT = """
+#include "matrix_core.hpp"
+
+extern "C" __global__ void about(unsigned* facts) {
+    facts[0] = tallow::wave_size;
+    facts[1] = tallow::has_matrix_cores;
+}
+"""
+
+
+@pytest.fixture
+def device(gpu: Any) -> Device:
+    return Device(gpu)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("options", [(), ("-DTALLOW_MATRIX_CORE_WMMA=12",)], ids=["", "RDNA 4"])
+def test_sums_of_one_product_are_rows_of_the_next(device: Device, dtype: str, options: tuple[str, ...]) -> None:
+    facts = Tensor.zeros((2,), dtype="u32", device=device)
+    Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
+    wave_size, has_matrix_cores = facts.numpy().tolist()
+    # RDNA 4's are those of the HIP runtime for the CPU, with waves of 32.
+    if not has_matrix_cores or (options and (wave_size == 64 or Host.found() is None)):
+        pytest.skip("the device has no such matrix cores")
+    generator = np.random.default_rng(3)
+    rows, columns, turned = (generator.integers(-2, 3, (16, 64)).astype(np.float32) for _ in range(3))
+    sums = Tensor.zeros((3, 16, 16), device=device)
+    operands = [Tensor(each, dtype=dtype, device=device) for each in (rows, columns, turned)]
+    signature = f"float*, const {dtype}*, const {dtype}*, const {dtype}*"
+    kernel = Kernel.compile(f"{dtype}_tiles", SOURCE, device, options, signature=signature)
+    kernel.launch(1, wave_size, sums, *operands)
+    first, second, reads_turned = sums.numpy()
+    np.testing.assert_array_equal(first, rows @ columns.T)
+    # Where columns are read turned, row r of the tile is what all of them have at depth r.
+    part = turned[:, 32:48]
+    np.testing.assert_array_equal(second, first @ (part if reads_turned.all() else part.T))
