@@ -464,9 +464,15 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
 #pragma unroll
             for (uint32_t r = 0; r < Attention::joined; ++r)
 #pragma unroll
-                for (uint32_t i = 0; i < Attention::elements; ++i)
-                    joined.sums[wave_index()][r][Attention::element(i / Attention::length) + i % Attention::length] =
-                        attention.sums[first + r][i];
+                for (uint32_t i = 0; i < Attention::elements; i += 4) {
+                    Pack<float, 4> pack;
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k)
+                        pack.values[k] = attention.sums[first + r][i + k];
+                    store_whole(joined.sums[wave_index()][r] + Attention::element(i / Attention::length) +
+                                    i % Attention::length,
+                                pack);
+                }
         }
         synchronize_block();
 #pragma unroll 1
@@ -517,7 +523,8 @@ struct JoinTotals {
 // Joins the splits of a row, of which there are at most block_size: a thread for each, and then teams for the elements.
 template <typename T, typename Arguments> TALLOW_INLINE void join_attention(const Arguments& arguments) {
     __shared__ float factors[block_size];
-    __shared__ float sums[block_size];
+    __shared__ float joined[2];
+    __shared__ float sums[waves_per_block][256];
     const uint32_t line = block_index();
     const uint32_t splits = arguments.splits;
     const uint32_t size = arguments.head_size;
@@ -527,34 +534,41 @@ template <typename T, typename Arguments> TALLOW_INLINE void join_attention(cons
     const bool is_split = thread_index() < splits;
     const float maximum = is_split ? states[2 * thread_index()] : -infinity(float{});
     const float total = is_split ? states[2 * thread_index() + 1] : 0.0f;
-    // Every thread gets what the block joins by way of the factors.
-    sums[thread_index()] = reduce_team<JoinMaxima>(maximum, block_size);
+    const float maximum_of_all = reduce_team<JoinMaxima>(maximum, block_size);
+    if (thread_index() == 0)
+        joined[0] = maximum_of_all;
     synchronize_block();
-    const float factor = rough_exp2(maximum - finite_maximum(sums[0]));
+    factors[thread_index()] = rough_exp2(maximum - finite_maximum(joined[0]));
+    const float total_in_first = reduce_team<JoinTotals>(factors[thread_index()] * total, block_size);
+    if (thread_index() == 0)
+        joined[1] = total_in_first;
     synchronize_block();
-    factors[thread_index()] = factor;
-    sums[thread_index()] = reduce_team<JoinTotals>(factor * total, block_size);
-    synchronize_block();
-    const float total_of_all = sums[0];
-    synchronize_block();
-    const uint32_t width = size <= 64 ? 64 : size <= 128 ? 128 : 256;
-    const uint32_t element = thread_index() % width;
-    float sum = 0;
-    if (element < size) {
-#pragma unroll 16
-        for (uint32_t split = thread_index() / width; split < splits; split += block_size / width)
-            sum = multiply_add(factors[split], part[uint64_t{split} * size + element], sum);
-    }
-    sums[thread_index()] = sum;
+    const float total_of_all = joined[1];
+    // Waves take splits by turns, so that all loads are on their way at once.
+    constexpr uint32_t elements = 256 / wave_size;
+    float sums_of_lane[elements] = {};
+#pragma unroll 4
+    for (uint32_t split = wave_index(); split < splits; split += waves_per_block)
+#pragma unroll
+        for (uint32_t i = 0; i < elements; ++i) {
+            const uint32_t element = i * wave_size + lane_index();
+            if (element < size)
+                sums_of_lane[i] = multiply_add(factors[split], part[split * size + element], sums_of_lane[i]);
+        }
+#pragma unroll
+    for (uint32_t i = 0; i < elements; ++i)
+        sums[wave_index()][i * wave_size + lane_index()] = sums_of_lane[i];
     synchronize_block();
     if (thread_index() < size) {
-        for (uint32_t i = thread_index() + width; i < block_size; i += width)
-            sum += sums[i];
+        float sum = 0;
+#pragma unroll
+        for (uint32_t wave = 0; wave < waves_per_block; ++wave)
+            sum += sums[wave][thread_index()];
         const uint32_t row = line % (arguments.queries * arguments.group);
         const uint64_t head = line / (arguments.queries * arguments.group);
         const uint64_t place =
             (head * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
-        pointer_to<T>(arguments.result)[place * size + element] = convert<T>(weighted_mean(sum, total_of_all));
+        pointer_to<T>(arguments.result)[place * size + thread_index()] = convert<T>(weighted_mean(sum, total_of_all));
     }
 }
 

@@ -26,9 +26,11 @@ _OP: Final = "scaled_dot_product_attention"
 _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
 # Fewer rows of a key head than these are not worth matrix cores.
-_LEAST_ROWS: Final = 1
-# The keys of a few rows are split so that each multiprocessor has so many blocks, each of them so many keys at least.
-_BUSY_BLOCKS: Final = 2
+_LEAST_ROWS: Final = 5
+# The keys of a few rows are split so that each multiprocessor has as many blocks as it runs at once, each of them with
+# so many keys at least.
+_BUSY_BLOCKS: Final = {"few": 1}
+_MOST_BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
 _NO_LENGTHS: Final = (0,) * 7
 
@@ -62,7 +64,8 @@ def scaled_dot_product(
         )
     way, taken = _way(dtype, rows)
     blocks = batches * key_heads * ceil_divide(rows, taken)
-    splits = 1 if way == "tiles" else _splits(blocks, keys, device.driver.multiprocessors)
+    busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS) * device.driver.multiprocessors
+    splits = 1 if way == "tiles" else _splits(busy // blocks, keys)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
@@ -131,11 +134,10 @@ def _way(dtype: DType, rows: int) -> tuple[str, int]:
     return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
 
 
-def _splits(blocks: int, keys: int, multiprocessors: int) -> int:
+def _splits(most: int, keys: int) -> int:
     """Into how many parts the keys are split: equally many steps each, if all are there."""
     steps = ceil_divide(keys, _LEAST_KEYS)
-    most = max(min(_BUSY_BLOCKS * multiprocessors // blocks, steps, BLOCK_SIZE), 1)
-    return ceil_divide(steps, ceil_divide(steps, most))
+    return ceil_divide(steps, ceil_divide(steps, max(min(most, steps, BLOCK_SIZE), 1)))
 
 
 def _whole(operand: Operand) -> Operand:
