@@ -63,6 +63,10 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "cat of more than one launch joins": (2, lambda x: tallow.cat([x] * 17, 1)),
     "cat with a view": (2, lambda x: tallow.cat([x, x[:, ::2], x], 1)),
     "stack": (1, lambda x: tallow.stack([x, x], -1)),
+    "arange, a product, and index_copy_ of one row": (
+        3,
+        lambda x: x.index_copy_(Tensor.arange(2, 3, device=x.device), x[:1] * 2, 0),
+    ),
     "where with a number": (2, lambda x: (x > 3).where(x, 0)),
     "full": (1, lambda x: Tensor.full((5, 6), 2.5, device=x.device)),
     "fill_": (1, lambda x: x.fill_(3)),

@@ -20,7 +20,7 @@ from tallow.gpu_backend.matrices import Matrices
 from .test_cuda_cublas import Context, queue
 from .test_gpu_allocator import Memory
 
-LHS, RHS = Matrices(1024, False, 7, 21), Matrices(2048, True, 8, 40)
+LHS, RHS = Matrices(1024, False, 16, 48), Matrices(2048, True, 16, 128)
 
 
 class CuBlasLtError(Exception):
@@ -96,10 +96,10 @@ def blas(context, module):
 
 @pytest.mark.parametrize(("dtype", "kind", "compute"), [(DType.F16, 2, 68), (DType.F32, 0, 68), (DType.F64, 1, 70)])
 def test_a_product_and_its_bias(blas, module, dtype, kind, compute):
-    assert blas.multiply_and_add(dtype, (3, 5, 7), LHS, RHS, 4096, 8192)
+    assert blas.multiply_and_add(dtype, (3, 8, 16), LHS, RHS, 4096, 8192)
     assert module.named("matmul_desc_create")[0][0] == compute
     # The sizes of the transposes, as cuBLASLt sees what lies there.
-    assert module.named("matrix_layout_create") == [[kind, 7, 3, 7], [kind, 7, 5, 8], [kind, 5, 3, 5]]
+    assert module.named("matrix_layout_create") == [[kind, 16, 3, 16], [kind, 16, 8, 16], [kind, 8, 3, 8]]
     described = {name: value for _, name, value in module.named("matmul_desc_set_attribute")}
     assert described == {"TRANSA": 1, "TRANSB": 0, "EPILOGUE": 4, "BIAS_POINTER": 4096}
     wanted = {name: value for _, name, value in module.named("matmul_preference_set_attribute")}
@@ -113,7 +113,7 @@ def test_a_product_and_its_bias(blas, module, dtype, kind, compute):
 
 def test_a_plan_is_made_once_and_takes_each_bias(blas, module):
     for bias in (4096, 5120):
-        assert blas.multiply_and_add(DType.F16, (3, 5, 7), LHS, RHS, bias, 8192)
+        assert blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, bias, 8192)
     assert len(module.named("matmul_desc_create")) == 1
     assert [value for _, name, value in module.named("matmul_desc_set_attribute") if name == "BIAS_POINTER"] == [
         4096,
@@ -126,14 +126,25 @@ def test_what_is_not_aligned_is_refused(blas, module, place):
     addresses = [1024, 2048, 4096, 8192]
     addresses[place] += 8
     lhs, rhs = LHS._replace(address=addresses[0]), RHS._replace(address=addresses[1])
-    assert not blas.multiply_and_add(DType.F16, (3, 5, 7), lhs, rhs, *addresses[2:])
+    assert not blas.multiply_and_add(DType.F16, (3, 8, 16), lhs, rhs, *addresses[2:])
+    assert module.named("matmul") == []
+
+
+@pytest.mark.parametrize(
+    ("mnk", "lhs", "rhs"),
+    [((3, 9, 16), 16, 16), ((3, 8, 17), 17, 16), ((3, 8, 16), 16, 17)],
+    ids=["the result", "the left side", "the right side"],
+)
+def test_rows_that_are_not_aligned_are_refused(blas, module, mnk, lhs, rhs):
+    left, right = LHS._replace(leading=lhs), RHS._replace(leading=rhs)
+    assert not blas.multiply_and_add(DType.F16, mnk, left, right, 4096, 8192)
     assert module.named("matmul") == []
 
 
 def test_what_it_has_no_algorithm_for_is_refused_and_not_asked_again(blas, module):
     module.found = 0
     for _ in range(2):
-        assert not blas.multiply_and_add(DType.F16, (3, 5, 7), LHS, RHS, 4096, 8192)
+        assert not blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
     assert len(module.named("matmul_algo_get_heuristic")) == 1
     assert len(module.named("matmul_desc_destroy")) == 1
 
@@ -141,11 +152,11 @@ def test_what_it_has_no_algorithm_for_is_refused_and_not_asked_again(blas, modul
 def test_a_product_that_fails(blas, module):
     module.failing = "matmul"
     with pytest.raises(LibraryError, match=r"cublasLt matmul: NOT_SUPPORTED \(15\); tallow needs cuBLAS 12"):
-        blas.multiply_and_add(DType.F16, (3, 5, 7), LHS, RHS, 4096, 8192)
+        blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
 
 
 def test_everything_is_given_back(blas, module):
-    blas.multiply_and_add(DType.F16, (3, 5, 7), LHS, RHS, 4096, 8192)
+    blas.multiply_and_add(DType.F16, (3, 8, 16), LHS, RHS, 4096, 8192)
     made = [name for name, *_ in module.calls if "create" in name]
     blas._plans.clear()
     gc.collect()

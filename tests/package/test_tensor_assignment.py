@@ -173,6 +173,7 @@ def test_empty_tensors_are_written(device: Device) -> None:
         (lambda x: x.slice_set(Tensor.ones((4, 6)), 0, 1), InvalidArgument, "^slice_set: "),
         (lambda x: x.index_copy_(Tensor([0, 1]), Tensor.ones((3, 6)), 0), ShapeMismatch, "^index_copy_: "),
         (lambda x: x.index_copy_(Tensor([0, 4]), Tensor.ones((2, 6)), 0), InvalidIndex, "index 4 is out of range"),
+        (lambda x: x.index_copy_(Tensor([4]), Tensor.ones((1, 6)), 0), InvalidIndex, "index 4 is out of range"),
         (lambda x: x[0].broadcast_as(3, 6).add_(1), InvalidArgument, "^add_: shape .* repeats elements"),
         (lambda x: x[0].broadcast_as(3, 6).copy_(x[:3]), InvalidArgument, "^copy_: shape .* repeats elements"),
     ],

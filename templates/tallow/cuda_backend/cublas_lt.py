@@ -109,7 +109,9 @@ class CuBlasLt(Library):
             return super().step(name, arguments)
         dtype, mnk, lhs, rhs, bias, result = arguments
         addresses = lhs.address, rhs.address, bias, result
-        is_aligned = all(address % ACCESS_BYTES == 0 for address in addresses)
+        # Of rows that are not aligned some algorithms round the sums before they add the bias.
+        steps = [row * dtype.itemsize for row in (lhs.leading, rhs.leading, mnk[1])]
+        is_aligned = all(number % ACCESS_BYTES == 0 for number in (*addresses, *steps))
         plan = self._plan(dtype, mnk, lhs[1:3], rhs[1:3]) if is_aligned else None
         return (_refuse, ()) if plan is None else (self._enqueue, (plan, *addresses))
 

@@ -180,7 +180,8 @@ TALLOW_INLINE void for_each_scattered(const Arguments& arguments, Function funct
     }
 }
 
-// The last position that writes an element wins: the highest is found first, then only it writes.
+// The last position that writes an element wins: the highest is found first, then only it writes. Where all have one
+// index there is nothing to find, and no array of winners.
 struct MarkWinner {
     uint32_t* winners;
     TALLOW_INLINE void operator()(uint32_t index, uint64_t place, uint64_t) const {
@@ -192,7 +193,7 @@ template <typename T> struct WriteWinner {
     T* destination;
     const T* source;
     TALLOW_INLINE void operator()(uint32_t index, uint64_t place, uint64_t source_place) const {
-        if (winners[place] == index + 1)
+        if (winners == nullptr || winners[place] == index + 1)
             destination[place] = source[source_place];
     }
 };

@@ -154,24 +154,30 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     indexes, source = copy.apart(x, indexes), copy.apart(x, source)
     device, itemsize = x.device, x.itemsize
     rows = Rows.of("scatter_set", indexes, x.shape[dim])
-    winners = device.allocate((x.layout.end - x.layout.start_offset) * _WINNER_BYTES if x.layout.end else 0)
+    reached = x.layout.end - x.layout.start_offset if x.layout.end else 0
+    # A row that one index names is written to once.
+    is_one = indexes.shape[dim] == 1 and all(
+        size == 1 or stride == 0 for size, stride in zip(indexes.shape, indexes.strides, strict=True)
+    )
+    winners = None if is_one else device.allocate(reached * _WINNER_BYTES)
     launches = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
-    if len(launches) > 1:
+    if winners is not None and len(launches) > 1:
         # One launch marks the winners of its part only, and none may write before all indexes were looked at.
         check(rows)
     for blocks, _, offsets, geometry in launches:
-        if winners.nbytes:
+        if winners is not None and winners.nbytes:
             device.driver.zero(winners.address, winners.nbytes)
         packed = arguments.SCATTER.pack(
             x.address + offsets[1] * itemsize,
             source.address + offsets[2] * itemsize,
             indexes.address + offsets[0] * indexes.itemsize,
-            winners.address + offsets[1] * _WINNER_BYTES,
+            0 if winners is None else winners.address + offsets[1] * _WINNER_BYTES,
             *rows.fields,
             x.strides[dim],
             *geometry,
         )
-        launch(device, "scatter_mark", blocks, packed)
+        if winners is not None:
+            launch(device, "scatter_mark", blocks, packed)
         launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)
 
 
