@@ -192,6 +192,23 @@ def norm_shapes(
         raise ShapeMismatch(op, (shape, residual_layout.shape), "the residual has the shape of what it is added to")
 
 
+def rope_shapes(
+    op: str, layout: Layout, cos_layout: Layout, sin_layout: Layout, positions_layout: Layout
+) -> None:
+    """Check that rows have pairs, that the tables have an angle for each and rows for all tokens, and the positions."""
+    shape, table, positions = layout.shape, cos_layout.shape, positions_layout.shape
+    if len(shape) < 2 or shape[-1] % 2:
+        raise ShapeMismatch(op, (shape,), "it needs dims (.., tokens, d), with an even d; unsqueeze or narrow it first")
+    if len(table) != 2 or table[1] != shape[-1] // 2 or sin_layout.shape != table:
+        reason = f"the tables need a row of {shape[-1] // 2} angles for each position"
+        raise ShapeMismatch(op, (shape, table, sin_layout.shape), reason)
+    if table[0] < shape[-2]:
+        raise InvalidArgument(op, f"tables of {table[0]} rows are too short for {shape[-2]} tokens; make longer ones")
+    if positions not in ((), (1,), shape[:1] if len(shape) > 2 else ()):
+        reason = "the positions are one index, or one for each of a batch, which the first of three dims or more counts"
+        raise ShapeMismatch(op, (shape, positions), reason)
+
+
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
     """Check that input and kernel have the shapes that the parameters state."""
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:

@@ -107,6 +107,9 @@ def call_storage(cell: SupportCell, make: Make) -> object:
             return x.layer_norm(layout(2, 2), y, layout(2), y, layout(2), x, layout(2, 2), 1e-5)
         case "rms_norm":
             return x.rms_norm(layout(2, 2), y, layout(2), None, None, 1e-5)
+        case "rope":
+            table, place = make("f32", 3), make("u8", 1)
+            return x.rope(layout(2, 2), table, layout(3, 1), table, layout(3, 1), place, layout(1), False)
         case "gather":
             return x.gather(vector, make("u32", 4), vector, 0)
         case "index_select":

@@ -17,18 +17,16 @@ from . import attention, capture
 if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
 
-INDEX_OPS: Final = {
-    name: number
-    for number, name in enumerate(
-        ("gather", "scatter_set", "scatter_add", "index_add", "index_select", "scaled_dot_product_attention")
-    )
-}
+_NAMES: Final = (
+    *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
+    *("rope", "cross_entropy", "scaled_dot_product_attention"),
+)
+INDEX_OPS: Final = {name: number for number, name in enumerate(_NAMES)}
 """The number by which kernels know an op."""
 
 # IndexError of kernels/index.hpp: state, op, index, size, refused. The state is 0 while there is none.
 _RECORD: Final = struct.Struct("=IIqqQ")
 _STATE_BYTES: Final = 4
-_NAMES: Final = tuple(INDEX_OPS)
 # So many records are allocated at once.
 _PAGE: Final = 128
 

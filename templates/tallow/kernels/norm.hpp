@@ -31,98 +31,103 @@ template <typename Value> struct Moments {
     }
 };
 
-// A row as it is read.
-template <typename T, typename Arguments> struct NormRow {
-    using Value = compute_type<T>;
-    using Access = Registers<access_bytes>;
-    const Arguments& arguments;
-    const Row<T>& row;
-    uint64_t first;
-    const T* residual;
+// By what centred elements are multiplied, given the sum of their squares.
+template <typename Value, typename Arguments> TALLOW_INLINE Value scale_of(const Arguments& arguments, Value squares) {
+    return Value{1} / sqrt(squares / static_cast<Value>(arguments.length) + from_bits<Value>(arguments.epsilon));
+}
 
-    TALLOW_INLINE NormRow(const Arguments& arguments, const Row<T>& row, uint32_t number, uint64_t residual)
-        : arguments(arguments), row(row), first(uint64_t{number} * arguments.length),
-          residual(arguments.residual ? pointer_to<const T>(arguments.residual) + residual : nullptr) {
-    }
-    // The elements from a place on; with a residual their sums, which are written too.
-    template <bool Whole> TALLOW_INLINE Access load(uint32_t place) const {
-        const Access access = row.template load<Whole>(row.elements, place, T{});
-        if (!residual)
-            return access;
-        const Access other = row.template load<Whole>(residual, place, T{});
-        const Access sum =
-            map_pack<T>(access, [&](Value x, uint32_t i) { return x + to_compute(take_element<T>(other, i)); });
-        row.template store<Whole>(pointer_to<T>(arguments.sum) + first, place, sum);
-        return sum;
-    }
-    TALLOW_INLINE Access load(uint32_t place) const {
-        return row.is_whole(place) ? load<true>(place) : load<false>(place);
-    }
-    // The same once they have been loaded before, by this thread or by another kernel.
-    TALLOW_INLINE Access load_again(uint32_t place) const {
-        return row.load(residual ? pointer_to<const T>(arguments.sum) + first : row.elements, place, T{});
-    }
-    // By what centred elements are multiplied.
-    TALLOW_INLINE Value scale(Value squares) const {
-        return Value{1} / sqrt(squares / static_cast<Value>(arguments.length) + from_bits<Value>(arguments.epsilon));
-    }
-    TALLOW_INLINE T* result() const {
-        return pointer_to<T>(arguments.result) + first;
-    }
-};
+template <typename T>
+TALLOW_INLINE Registers<access_bytes> add_packs(const Registers<access_bytes>& x, const Registers<access_bytes>& y) {
+    return map_pack<T>(x, [&](compute_type<T> value, uint32_t i) { return value + to_compute(take_element<T>(y, i)); });
+}
+template <typename T, typename Value>
+TALLOW_INLINE Registers<access_bytes> scale_pack(const Registers<access_bytes>& pack, Value mean, Value scale,
+                                                 const Registers<access_bytes>& weights,
+                                                 const Registers<access_bytes>& biases) {
+    return map_pack<T>(pack, [&](Value x, uint32_t i) {
+        const Value factor = scale * to_compute(take_element<T>(weights, i));
+        return fma(x - mean, factor, to_compute(take_element<T>(biases, i)));
+    });
+}
 
-// What makes the results of a row.
-template <typename T, typename Arguments> struct NormMaker {
-    using Value = compute_type<T>;
-    using Access = Registers<access_bytes>;
-    const Arguments& arguments;
-    const Row<T>& row;
-    Value mean;
-    Value scale;
-
-    // What is not there changes nothing: a weight of 1 and a bias of -0.0.
-    template <bool Whole> TALLOW_INLINE Access make(const Access& pack, uint32_t place) const {
-        const Access weights = load<Whole>(arguments.weight, place, Value{1});
-        const Access biases = load<Whole>(arguments.bias, place, -Value{0});
-        return map_pack<T>(pack, [&](Value x, uint32_t i) {
-            const Value factor = scale * to_compute(take_element<T>(weights, i));
-            return fma(x - mean, factor, to_compute(take_element<T>(biases, i)));
-        });
-    }
-
-  private:
-    template <bool Whole> TALLOW_INLINE Access load(uint64_t vector, uint32_t place, Value absent) const {
-        if (vector)
-            return row.template load_vector<Whole>(pointer_to<const T>(vector), place);
-        Access access{};
+// A weight or a bias that is not there changes nothing as 1 and as -0.0.
+template <typename T> TALLOW_INLINE Registers<access_bytes> repeated(compute_type<T> value) {
+    Registers<access_bytes> pack{};
 #pragma unroll
-        for (uint32_t i = 0; i < Row<T>::pack; ++i)
-            put_element(access, i, convert<T>(absent));
-        return access;
-    }
-};
+    for (uint32_t i = 0; i < Row<T>::pack; ++i)
+        put_element(pack, i, convert<T>(value));
+    return pack;
+}
 
 // Rows that a team holds in registers, each read once.
 template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void norm_held(const Arguments& arguments) {
     using Value = compute_type<T>;
+    using Access = Registers<access_bytes>;
     Team team{arguments.team};
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
         const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], length);
-        const NormRow<T, Arguments> norm(arguments, row, number, offsets[1]);
-        HeldRow<T, Packs> held(row, team.size, T{}, norm);
+        const uint64_t first = uint64_t{number} * arguments.length;
+        HeldRow<T, Packs> held(row, team.size, T{});
+        if (arguments.residual) {
+            Access others[Packs] = {};
+            held.load(pointer_to<const T>(arguments.residual) + offsets[1], T{}, others);
+            held.replace([&](const Access& pack, uint32_t p) { return add_packs<T>(pack, others[p]); });
+            held.store(pointer_to<T>(arguments.sum) + first);
+        }
         Value mean = 0;
         if (arguments.is_centered) {
             mean = team.sum(held.template fold<JoinSums>(Value{0}, [](Value sum, Value x) { return sum + x; })) /
                    static_cast<Value>(arguments.length);
             held.keep_packed();
         }
-        const Value squares =
-            team.sum(held.fold_sums([=](Value sum, Value x) { return fma(x - mean, x - mean, sum); }));
+        const Value own = held.fold_sums([=](Value sum, Value x) { return fma(x - mean, x - mean, sum); });
         held.keep_packed();
-        held.store(norm.result(), NormMaker<T, Arguments>{arguments, row, mean, norm.scale(squares)});
+        // They are asked for before the threads wait for each other.
+        Access weights[Packs];
+        Access biases[Packs];
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p) {
+            weights[p] = repeated<T>(Value{1});
+            biases[p] = repeated<T>(-Value{0});
+        }
+        if (arguments.weight)
+            held.load_vector(pointer_to<const T>(arguments.weight), weights);
+        if (arguments.bias)
+            held.load_vector(pointer_to<const T>(arguments.bias), biases);
+        const Value scale = scale_of(arguments, team.sum(own));
+        held.replace([&](const Access& pack, uint32_t p) {
+            return scale_pack<T>(pack, mean, scale, opaque_pack<T>(weights[p]), opaque_pack<T>(biases[p]));
+        });
+        held.store(pointer_to<T>(arguments.result) + first);
     });
 }
+
+// The operands of a long row.
+template <typename T, typename Arguments> struct NormRow {
+    using Access = Registers<access_bytes>;
+    const Row<T>& row;
+    const T* residual;
+    T* sum;
+
+    TALLOW_INLINE NormRow(const Arguments& arguments, const Row<T>& row, uint32_t number, uint64_t residual)
+        : row(row), residual(arguments.residual ? pointer_to<const T>(arguments.residual) + residual : nullptr),
+          sum(pointer_to<T>(arguments.sum) + uint64_t{number} * arguments.length) {
+    }
+    // The elements from a place on; with a residual their sums, which are written too.
+    TALLOW_INLINE Access load(uint32_t place) const {
+        const Access access = row.load(row.elements, place, T{});
+        if (!residual)
+            return access;
+        const Access added = add_packs<T>(access, row.load(residual, place, T{}));
+        row.store(sum, place, added);
+        return added;
+    }
+    // The same once they have been loaded before, by this thread or by another kernel.
+    TALLOW_INLINE Access load_again(uint32_t place) const {
+        return row.load(residual ? sum : row.elements, place, T{});
+    }
+};
 
 // What a thread of the block knows of the packs of a part.
 template <typename T, typename Norm>
@@ -183,13 +188,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_long(const Arg
                 known.add(parts[i]);
         }
         known = known.of_team(team);
-        const NormMaker<T, Arguments> maker{arguments, row, known.mean, norm.scale(known.squares)};
+        const compute_type<T> scale = scale_of(arguments, known.squares);
+        T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
         for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
             const uint32_t place = row.place(k);
-            const auto loaded = norm.load_again(place);
-            row.store(norm.result(), place,
-                      row.is_whole(place) ? maker.template make<true>(loaded, place)
-                                          : maker.template make<false>(loaded, place));
+            const auto weights = arguments.weight ? row.load_vector(pointer_to<const T>(arguments.weight), place)
+                                                  : repeated<T>(compute_type<T>{1});
+            const auto biases = arguments.bias ? row.load_vector(pointer_to<const T>(arguments.bias), place)
+                                               : repeated<T>(-compute_type<T>{0});
+            row.store(result, place, scale_pack<T>(norm.load_again(place), known.mean, scale, weights, biases));
         }
     });
 }

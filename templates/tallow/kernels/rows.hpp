@@ -68,17 +68,17 @@ template <typename T> struct Row {
         else
             store<false>(row, place, access);
     }
-    // The same of a vector that begins at a whole access, which the row may not do.
-    template <bool Whole> TALLOW_INLINE Access load_vector(const T* vector, uint32_t place) const {
-        if constexpr (!Whole)
-            return load<false>(vector, place, T{});
-        if (lead == 0)
-            return load_registers<access_bytes>(vector + place);
+    // Elements that are all there, one by one.
+    TALLOW_INLINE Access load_singly(const T* elements, uint32_t place) const {
         Access access{};
 #pragma unroll
         for (uint32_t i = 0; i < pack; ++i)
-            put_element(access, i, vector[place + i]);
+            put_element(access, i, elements[place + i]);
         return access;
+    }
+    // The same of a vector that begins at a whole access, which the row may not do.
+    TALLOW_INLINE Access load_vector(const T* vector, uint32_t place) const {
+        return lead == 0 || !is_whole(place) ? load(vector, place, T{}) : load_singly(vector, place);
     }
 };
 
@@ -130,6 +130,17 @@ struct Team {
     }
 };
 
+// The same pack, whose elements are unpacked anew by what follows. Compilers would keep them as numbers of the compute
+// dtype, which take twice the registers.
+template <typename T> TALLOW_INLINE Registers<access_bytes> opaque_pack(Registers<access_bytes> pack) {
+    if constexpr (sizeof(T) < sizeof(compute_type<T>)) {
+#pragma unroll
+        for (uint32_t word = 0; word < access_bytes / 4; ++word)
+            pack.values[word] = opaque(pack.values[word]);
+    }
+    return pack;
+}
+
 // What a thread of a team holds of a row in registers: every team-th pack. The ends of the row, of which there are two
 // at most, go through the registers of one pack, so that code for single elements is there once.
 template <typename T, uint32_t Packs> struct HeldRow {
@@ -140,26 +151,34 @@ template <typename T, uint32_t Packs> struct HeldRow {
     uint32_t team;
     Access held[Packs];
 
-    // load<Whole>(place) of the source gives a pack; what no pack of the row has is `blank`.
-    template <typename Source>
-    TALLOW_INLINE HeldRow(const Row<T>& row, uint32_t team, T blank, const Source& source)
-        : row(row), lane(place_in_team(team)), team(team) {
+    TALLOW_INLINE HeldRow(const Row<T>& row, uint32_t team, T blank) : row(row), lane(place_in_team(team)), team(team) {
         Access blanks{};
 #pragma unroll
         for (uint32_t i = 0; i < Row<T>::pack; ++i)
             put_element(blanks, i, blank);
 #pragma unroll
-        for (uint32_t p = 0; p < Packs; ++p) {
+        for (uint32_t p = 0; p < Packs; ++p)
             held[p] = blanks;
-            if (row.is_whole(place(p)))
-                held[p] = source.template load<true>(place(p));
-        }
-        visit_ends([&](uint32_t end, uint32_t place) {
-            const Access loaded = source.template load<false>(place);
+        load(row.elements, blank, held);
+    }
+    // The packs of another row, which begins within an access as this one does; those that no pack of it has are left
+    // as they are.
+    TALLOW_INLINE void load(const T* elements, T blank, Access (&packs)[Packs]) const {
 #pragma unroll
-            for (uint32_t p = 0; p < Packs; ++p)
-                held[p] = choose(p == end, loaded, held[p]);
-        });
+        for (uint32_t p = 0; p < Packs; ++p)
+            if (row.is_whole(place(p)))
+                packs[p] = row.template load<true>(elements, place(p), blank);
+        load_ends(elements, blank, packs);
+    }
+    // The same of a vector that begins at a whole access.
+    TALLOW_INLINE void load_vector(const T* vector, Access (&packs)[Packs]) const {
+        if (row.lead == 0)
+            return load(vector, T{}, packs);
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p)
+            if (row.is_whole(place(p)))
+                packs[p] = row.load_singly(vector, place(p));
+        load_ends(vector, T{}, packs);
     }
     TALLOW_INLINE uint32_t place(uint32_t p) const {
         return row.place(lane + p * team);
@@ -167,16 +186,10 @@ template <typename T, uint32_t Packs> struct HeldRow {
     TALLOW_INLINE Value value(uint32_t p, uint32_t i) const {
         return to_compute(take_element<T>(held[p], i));
     }
-    // Has what follows unpack the elements anew. Compilers would keep them as numbers of the compute dtype, which take
-    // twice the registers.
     TALLOW_INLINE void keep_packed() {
-        if constexpr (sizeof(T) < sizeof(Value)) {
 #pragma unroll
-            for (uint32_t p = 0; p < Packs; ++p)
-#pragma unroll
-                for (uint32_t word = 0; word < access_bytes / 4; ++word)
-                    held[p].values[word] = opaque(held[p].values[word]);
-        }
+        for (uint32_t p = 0; p < Packs; ++p)
+            held[p] = opaque_pack<T>(held[p]);
     }
     // function(.. function(function(first, element), element) .., element): a chain for each pack, which Join joins.
     template <typename Join, typename Function> TALLOW_INLINE Value fold(Value first, Function function) const {
@@ -195,15 +208,14 @@ template <typename T, uint32_t Packs> struct HeldRow {
         Value sums[Packs];
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p) {
-            sums[p] = 0;
-            if (row.is_whole(place(p))) {
+            Value sum = 0;
 #pragma unroll
-                for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                    sums[p] = function(sums[p], value(p, i));
-            }
+            for (uint32_t i = 0; i < Row<T>::pack; ++i)
+                sum = function(sum, value(p, i));
+            sums[p] = row.is_whole(place(p)) ? sum : Value{0};
         }
         visit_ends([&](uint32_t end, uint32_t place) {
-            const Access pack = pack_of(end);
+            const Access pack = pack_of(held, end);
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i)
                 if (place + i < row.length)
@@ -211,18 +223,30 @@ template <typename T, uint32_t Packs> struct HeldRow {
         });
         return join<JoinSums>(sums);
     }
-    // Writes make<Whole>(pack, place) of each pack to a row of the result.
-    template <typename Maker> TALLOW_INLINE void store(T* result, const Maker& maker) const {
+    // Puts make(pack, its number) in the place of each pack.
+    template <typename Make> TALLOW_INLINE void replace(Make make) {
+#pragma unroll
+        for (uint32_t p = 0; p < Packs; ++p)
+            held[p] = make(held[p], p);
+    }
+    // Writes the packs to a row of the result, which begins within an access as this one does.
+    TALLOW_INLINE void store(T* result) const {
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p)
             if (row.is_whole(place(p)))
-                row.template store<true>(result, place(p), maker.template make<true>(held[p], place(p)));
-        visit_ends([&](uint32_t end, uint32_t place) {
-            row.template store<false>(result, place, maker.template make<false>(pack_of(end), place));
-        });
+                row.template store<true>(result, place(p), held[p]);
+        visit_ends([&](uint32_t end, uint32_t place) { row.template store<false>(result, place, pack_of(held, end)); });
     }
 
   private:
+    TALLOW_INLINE void load_ends(const T* elements, T blank, Access (&packs)[Packs]) const {
+        visit_ends([&](uint32_t end, uint32_t place) {
+            const Access loaded = row.template load<false>(elements, place, blank);
+#pragma unroll
+            for (uint32_t p = 0; p < Packs; ++p)
+                packs[p] = choose(p == end, loaded, packs[p]);
+        });
+    }
     template <typename Join> static TALLOW_INLINE Value join(Value (&parts)[Packs]) {
 #pragma unroll
         for (uint32_t half = Packs / 2; half > 0; half /= 2)
@@ -231,12 +255,12 @@ template <typename T, uint32_t Packs> struct HeldRow {
                 parts[p] = Join::combine(parts[p], parts[p + half]);
         return parts[0];
     }
-    // A held pack by a number that is known at run time alone. All are read, as registers have no addresses.
-    TALLOW_INLINE Access pack_of(uint32_t number) const {
-        Access pack = held[0];
+    // A pack by a number that is known at run time alone. All are read, as registers have no addresses.
+    static TALLOW_INLINE Access pack_of(const Access (&packs)[Packs], uint32_t number) {
+        Access pack = packs[0];
 #pragma unroll
         for (uint32_t p = 1; p < Packs; ++p)
-            pack = choose(p == number, held[p], pack);
+            pack = choose(p == number, packs[p], pack);
         return pack;
     }
     static TALLOW_INLINE Access choose(bool first, const Access& x, const Access& y) {

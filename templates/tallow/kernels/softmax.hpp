@@ -50,28 +50,14 @@ template <typename T> struct Exponentials {
     TALLOW_INLINE Value result(Value x, bool is_log) const {
         return is_log ? (x - highest) - sum : row_exponential<T>(x - highest) * sum;
     }
+    TALLOW_INLINE Registers<access_bytes> results(const Registers<access_bytes>& pack, bool is_log) const {
+        return map_pack<T>(pack, [&](Value x, uint32_t) { return result(x, is_log); });
+    }
 };
 
 template <typename T> TALLOW_INLINE T no_number() {
     return convert<T>(-infinity(compute_type<T>{}));
 }
-
-// A row as it is read, and as its results are made.
-template <typename T> struct SoftmaxRow {
-    using Access = Registers<access_bytes>;
-    const Row<T>& row;
-    template <bool Whole> TALLOW_INLINE Access load(uint32_t place) const {
-        return row.template load<Whole>(row.elements, place, no_number<T>());
-    }
-};
-template <typename T> struct SoftmaxMaker {
-    using Access = Registers<access_bytes>;
-    Exponentials<T> finished;
-    bool is_log;
-    template <bool> TALLOW_INLINE Access make(const Access& pack, uint32_t) const {
-        return map_pack<T>(pack, [&](compute_type<T> x, uint32_t) { return finished.result(x, is_log); });
-    }
-};
 
 // Rows that a team holds in registers, each read once.
 template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void softmax_held(const Arguments& arguments) {
@@ -81,15 +67,16 @@ template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void sof
     visit_rows<1>(arguments, [&](uint32_t number, const uint64_t(&offsets)[1]) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
         const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], length);
-        HeldRow<T, Packs> held(row, team.size, no_number<T>(), SoftmaxRow<T>{row});
+        HeldRow<T, Packs> held(row, team.size, no_number<T>());
         const Value highest = team.highest(
             held.template fold<JoinHighest>(-infinity(Value{}), [](Value most, Value x) { return fmax(most, x); }));
         held.keep_packed();
         const Value sum = team.sum(held.template fold<JoinSums>(
             Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }));
         held.keep_packed();
-        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
-                   SoftmaxMaker<T>{Exponentials<T>{highest, sum}.finished(is_log), is_log});
+        const auto known = Exponentials<T>{highest, sum}.finished(is_log);
+        held.replace([=](const Registers<access_bytes>& pack, uint32_t) { return known.results(pack, is_log); });
+        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length);
     });
 }
 
@@ -151,12 +138,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void softmax_long(const 
                 known.add(parts[i]);
         }
         const bool is_log = arguments.is_log != 0;
-        const SoftmaxMaker<T> maker{known.of_team(team).finished(is_log), is_log};
+        known = known.of_team(team).finished(is_log);
         T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
         for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
             const uint32_t place = row.place(k);
             const auto loaded = row.load(row.elements, place, no_number<T>());
-            row.store(result, place, maker.template make<true>(loaded, place));
+            row.store(result, place, known.results(loaded, is_log));
         }
     });
 }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Self, overload
 
+from ..argument import integer
+from ..dtype import DType
+from ..error import InvalidIndex
 from ..layout import Layout
 from ..storage import Storage
 from .base import TensorBase, require_tensors
@@ -71,6 +74,27 @@ class NetworkOpMethods(TensorBase):
         """
         scale, added = _parts("rms_norm", "weight", weight), _parts("rms_norm", "residual", residual)
         return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
+
+    def rope(self, cos: Self, sin: Self, positions: Self | int = 0, interleaved: bool = False) -> Self:
+        """Turn pairs of (.., tokens, d) by the angles of their position, as rotary embeddings do.
+
+        The pair (x, y) becomes (x cos - y sin, x sin + y cos). Pairs are elements i and i + d / 2, or neighbours where
+        `interleaved`. The tables are f32 (rows, d / 2). Token t has row position + t of them: one position for all, a
+        number or an index on the device, or one index for each of the batch that the first of three dims or more
+        counts. `InvalidIndex` where not all tokens have a row.
+        """
+        require_tensors("rope", cos=cos, sin=sin)
+        place = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
+        tables = cos._storage, cos._layout, sin._storage, sin._layout
+        storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
+        return self._like(storage)
+
+    def _position(self, cos: Self, position: int) -> Self:
+        """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""
+        position = integer("rope", "positions", position)
+        if cos.rank and len(self.shape) > 1 and not 0 <= position <= cos.shape[0] - self.shape[-2]:
+            raise InvalidIndex("rope", position, cos.shape[0] - self.shape[-2] + 1)
+        return self._new(self.device.storage_from_slice([position], DType.I64), Layout.contiguous(()))
 
     def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
         normed, *sums = map(self._like, storages)

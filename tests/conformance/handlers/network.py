@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from .. import values
 from ..bench import Bench
-from ..comparison import assert_close, assert_same, tolerance
+from ..comparison import ROUNDED, assert_close, assert_same, tolerance
 from ..layouts import Case, Operand
 from ..oracle import network as oracle
-from ..oracle.formats import EXTENDED, Array, encode
+from ..oracle.formats import EXTENDED, NO_ROW, NUMPY, Array, encode
+from .indexing import check_bad_indexes
 
 # Shapes of rows around the widths of accesses, of waves and of what a block holds; some of them lie in other ways.
 ROWS = (
@@ -117,4 +120,62 @@ def check_normed(
     assert_close(bench.name, got, expected, ulps, where, {"x": total}, slack=slack, zero_sign=False)
 
 
-HANDLERS = {"softmax": softmax, "log_softmax": softmax, "layer_norm": layer_norm, "rms_norm": rms_norm}
+# (.., tokens, d), how it lies, how the tables do, and how many positions there are: 0 is a number of rank 0.
+ROTATED: list[tuple[tuple[int, ...], str, str, int]] = [
+    ((2, 5, 3, 64), "contiguous", "contiguous", 1),
+    ((2, 5, 3, 64), "offset", "offset", 2),
+    ((2, 5, 3, 16), "transposed", "transposed", 2),
+    ((2, 3, 4, 6), "rolled", "narrowed columns", 0),
+    ((3, 9, 32), "narrowed rows", "contiguous", 3),
+    ((3, 9, 32), "broadcast rows", "broadcast rows", 1),
+    ((7, 16), "contiguous", "broadcast columns", 0),
+    ((1, 1, 2, 1, 24), "contiguous", "contiguous", 1),
+    ((2, 3, 2, 5, 40), "narrowed rows", "contiguous", 2),
+    ((1, 6, 1, 128), "contiguous", "contiguous", 1),
+    ((2, 0, 4, 8), "contiguous", "contiguous", 2),
+    ((2, 3, 0, 8), "contiguous", "contiguous", 1),
+]
+
+
+def rope(bench: Bench) -> None:
+    for number, (shape, placement, tables, count) in enumerate(ROTATED):
+        x = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        rows = shape[-2] + 6
+        angles = bench.generator.uniform(0, 7, (rows, shape[-1] // 2))
+        cos, sin = (bench.place(f(angles).astype(np.float32), tables, "f32") for f in (np.cos, np.sin))
+        for index_name in list(NO_ROW)[number % 2 :: 2]:
+            indexes = bench.generator.integers(0, rows - shape[-2] + 1, count or ()).astype(NUMPY[index_name])
+            positions = bench.place(np.asarray(indexes), "contiguous", index_name)
+            for is_interleaved in (False, True):
+                where = bench.where(f"{index_name} positions, shape {shape}, {placement}, {is_interleaved}")
+                operands = [part for each in (cos, sin, positions) for part in (each.storage, each.layout)]
+                got = x.storage.rope(x.layout, *operands, is_interleaved)
+                expected, slack = oracle.rope(
+                    bench.name, x.values, cos.values, sin.values, positions.values, is_interleaved=is_interleaved
+                )
+                found = bench.read(got, bench.name, shape, where)
+                assert_close(bench.name, found, expected, ROUNDED, where, slack=slack, zero_sign=False)
+    for index_name in NO_ROW:
+        _check_positions(bench, index_name)
+
+
+def _check_positions(bench: Bench, index_name: str) -> None:
+    """A position from which a token has no row in the tables is an error, also where there is no token to turn."""
+    for shape in ((2, 3, 8), (2, 0, 3, 8)):
+        x = bench.place(values.modest(bench.generator, bench.name, shape))
+        table = bench.place(np.ones((6, 4), np.float32), name="f32")
+        tables = (table.storage, table.layout) * 2
+
+        def call(indexes: Operand, x: Operand = x, tables: tuple[Any, ...] = tables) -> object:
+            return x.storage.rope(x.layout, *tables, indexes.storage, indexes.layout, False)
+
+        check_bad_indexes(bench, index_name, (2,), 4, call)
+
+
+HANDLERS = {
+    "softmax": softmax,
+    "log_softmax": softmax,
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "rope": rope,
+}

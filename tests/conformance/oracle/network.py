@@ -78,3 +78,20 @@ def norm(
         terms = np.log2(count) + 8
         off = np.abs(scaled) * terms + np.abs(factor) * (np.abs(value) + magnitude * terms) + np.abs(result)
         return result, np.nan_to_num(epsilon(name) * off)
+
+
+def rope(name: str, x: Array, cos: Array, sin: Array, positions: Array, *, is_interleaved: bool) -> tuple[Array, Array]:
+    """Each pair (x, y) as (x cos - y sin, x sin + y cos)."""
+    value = decode(name, x)
+    result, off = np.zeros(x.shape, EXTENDED), np.zeros(x.shape, EXTENDED)
+    size = x.shape[-1]
+    for place in np.ndindex(x.shape[:-1]):
+        batch = place[0] if positions.size > 1 else 0
+        row = int(positions.reshape(-1)[batch]) + place[-1]
+        for pair in range(size // 2):
+            i, j = (2 * pair, 2 * pair + 1) if is_interleaved else (pair, pair + size // 2)
+            u, v = value[(*place, i)], value[(*place, j)]
+            c, s = EXTENDED(cos[row, pair]), EXTENDED(sin[row, pair])
+            result[(*place, i)], off[(*place, i)] = u * c - v * s, abs(u * c) + abs(v * s)
+            result[(*place, j)], off[(*place, j)] = u * s + v * c, abs(u * s) + abs(v * c)
+    return result, 2 * epsilon(name) * off

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...dtype import Array
+from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from . import cast
 from .operand import Operand
@@ -50,6 +51,27 @@ def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: 
     with np.errstate(all="ignore"):
         wide, *sums = _sum(x, residual)
         return x.result(_scaled(wide, weight, None, eps, x)), *sums
+
+
+@tells_lack_of_memory
+def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> CpuStorage:
+    """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
+    wide = cast.widen(x.array, x.dtype).astype(np.float64)
+    tokens, size = wide.shape[-2:]
+    begins = positions.array.astype(np.int64).reshape(-1)
+    count = cos.layout.shape[0] - tokens + 1
+    wrong = (begins < 0) | (begins >= count)
+    if wrong.any():
+        raise InvalidIndex("rope", int(begins[wrong][0]), count)
+    rows = begins[:, None] + np.arange(tokens)
+    before = (len(begins), *(1,) * (wide.ndim - 3)) if wide.ndim > 2 else ()
+    cosines, sines = (table.array[rows].reshape(*before, tokens, size // 2) for table in (cos, sin))
+    first, second = (np.s_[..., ::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., : size // 2], np.s_[..., size // 2 :])
+    result = np.empty(wide.shape)
+    with np.errstate(all="ignore"):
+        result[first] = wide[first] * cosines - wide[second] * sines
+        result[second] = wide[first] * sines + wide[second] * cosines
+    return x.result(cast.narrow(result, x.dtype))
 
 
 def _sum(x: Operand, residual: Operand | None) -> tuple[Array, *tuple[CpuStorage, ...]]:
