@@ -1,7 +1,7 @@
 """Every op that is measured, by family."""
 
 from ..work import Op
-from . import attention, elementwise, images, indexing, memory, products, reductions
+from . import attention, elementwise, images, indexing, memory, network, products, reductions
 
 OPS: tuple[Op, ...] = (
     *elementwise.OPS,
@@ -11,4 +11,5 @@ OPS: tuple[Op, ...] = (
     *images.OPS,
     *products.OPS,
     *attention.OPS,
+    *network.OPS,
 )
