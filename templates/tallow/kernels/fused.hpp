@@ -3,6 +3,7 @@
 //     static constexpr uint32_t sources                           operands in memory
 //     static constexpr uint32_t length                            elements of a pack
 //     static bool is_aligned(arguments)                           whether sources begin where whole packs do
+//     static bool are_runs<N>(arguments, offsets)                 whether `is_run` of each source
 //     static void compute(access)                                 loads from `access`, computes, and stores to it
 #pragma once
 
@@ -86,6 +87,41 @@ template <typename Arguments, uint32_t Length, uint32_t Sources> struct StridedA
     }
 };
 
+// Whether N elements of a row are one access, or one element repeated.
+template <uint32_t N, typename T> TALLOW_INLINE bool is_run(const T* pointer, uint64_t stride) {
+    return stride == 0 || (stride == 1 && is_aligned<N>(pointer));
+}
+
+// Sources that are such runs. Elements are cut from registers once all sources are on their way.
+template <typename Arguments, uint32_t Length, uint32_t Sources> struct RunAccess {
+    static constexpr uint32_t count = Length;
+    template <typename T> using Of = Elements<T, Length, 1>;
+    const Arguments& arguments;
+    uint32_t first;
+    const uint64_t (&offsets)[Sources];
+
+    template <typename T, uint32_t K> TALLOW_INLINE Of<T> load() const {
+        const T* const source = pointer_to<const T>(arguments.sources[K]) + offsets[K];
+        Registers<sizeof(T) * Length> registers{};
+        if (arguments.strides[K * max_rank] == 1) {
+            registers = load_registers<sizeof(T) * Length>(source);
+        } else {
+            const T element = *source;
+#pragma unroll
+            for (uint32_t i = 0; i < Length; ++i)
+                put_element(registers, i, element);
+        }
+        Of<T> elements;
+#pragma unroll
+        for (uint32_t i = 0; i < Length; ++i)
+            elements[i] = take_element<T>(registers, i);
+        return elements;
+    }
+    template <uint32_t K, typename T> TALLOW_INLINE void store(const Of<T>& elements) const {
+        store_guarded(pointer_to<T>(arguments.results[K]), first, arguments.count, elements.packs[0]);
+    }
+};
+
 // One element, with sources of any strides.
 template <typename Arguments, uint32_t Sources> struct SingleAccess {
     static constexpr uint32_t count = 1;
@@ -136,7 +172,10 @@ template <typename Composition, typename Arguments> TALLOW_INLINE void fused_str
         return;
     }
     const bool in_one_row = column + length <= arguments.dims[0];
-    Composition::compute(StridedAccess<Arguments, length, sources>{arguments, first, in_one_row, offsets});
+    if (in_one_row && Composition::template are_runs<length>(arguments, offsets))
+        Composition::compute(RunAccess<Arguments, length, sources>{arguments, first, offsets});
+    else
+        Composition::compute(StridedAccess<Arguments, length, sources>{arguments, first, in_one_row, offsets});
 }
 
 } // namespace tallow

@@ -32,6 +32,10 @@ struct Composition {{
     template <typename Arguments> static TALLOW_INLINE bool is_aligned(const Arguments& arguments) {{
         return {aligned};
     }}
+    template <uint32_t N, typename Arguments>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[sources]) {{
+        return {runs};
+    }}
     template <typename Access> static TALLOW_INLINE void compute(const Access& access) {{
         {loads}
         {results}
@@ -106,12 +110,17 @@ def family_of(program: Program) -> str:
         f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{place}]))"
         for place, (_, cpp) in enumerate(sources)
     ]
+    runs = [
+        f"is_run<N>(pointer_to<const {cpp}>(arguments.sources[{k}]) + offsets[{k}], arguments.strides[{k} * max_rank])"
+        for k, (_, cpp) in enumerate(sources)
+    ]
     steps = [_line(step, terms, program) for step in program.steps]
     steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, _) in enumerate(program.results)]
     fields = {
         "sources": len(sources),
         "types": ", ".join([*[cpp for _, cpp in sources], *made]),
         "aligned": " &&\n               ".join(aligned),
+        "runs": " &&\n               ".join(runs),
         "loads": "\n        ".join(
             f"const auto {name} = access.template load<{cpp}, {place}>();" for place, (name, cpp) in enumerate(sources)
         ),

@@ -22,7 +22,7 @@ _DIGITS: Final = 1 << DIGIT_BITS
 _WORD_BITS: Final = 32
 _WORD_BYTES: Final = 4
 # A block sorts a line by a digit in the time in which its threads make so many comparisons of all of it with all of it.
-_FEW_COMPARISONS: Final = 1 << 13
+_FEW_COMPARISONS: Final = 1 << 14
 
 
 def argsort(x: Operand, descending: bool) -> GpuStorage:
