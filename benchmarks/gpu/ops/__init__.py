@@ -1,7 +1,7 @@
 """Every op that is measured, by family."""
 
 from ..work import Op
-from . import attention, elementwise, images, indexing, memory, network, products, reductions
+from . import attention, elementwise, images, indexing, memory, network, ordering, products, reductions
 
 OPS: tuple[Op, ...] = (
     *elementwise.OPS,
@@ -12,4 +12,5 @@ OPS: tuple[Op, ...] = (
     *products.OPS,
     *attention.OPS,
     *network.OPS,
+    *ordering.OPS,
 )

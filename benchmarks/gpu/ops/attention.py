@@ -17,7 +17,7 @@ _HEADS, _KEY_HEADS = 32, 8
 
 def _prefill(data: Data) -> Work:
     batches, heads = _BATCHES_AND_HEADS
-    tokens = min(data.elements // (batches * heads * _SIZE), _TOKENS)
+    tokens = min(max(data.elements // (batches * heads * _SIZE), 1), _TOKENS)
     query, key, value = (data.share(data.normal(batches, heads, tokens, _SIZE)) for _ in range(3))
     return _attention(
         data,
@@ -30,8 +30,8 @@ def _prefill(data: Data) -> Work:
 
 
 def _decode(data: Data, most_batches: int) -> Work:
-    cached = min(data.elements // (2 * _KEY_HEADS * _SIZE), _CACHED)
-    batches = min(data.elements // (2 * _KEY_HEADS * _SIZE * cached), most_batches)
+    cached = min(max(data.elements // (2 * _KEY_HEADS * _SIZE), 1), _CACHED)
+    batches = min(max(data.elements // (2 * _KEY_HEADS * _SIZE * cached), 1), most_batches)
     query = data.share(data.normal(batches, _HEADS, 1, _SIZE))
     key, value = (data.share(data.normal(batches, _KEY_HEADS, cached, _SIZE)) for _ in range(2))
     shape = f"{batches} x {_HEADS} x 1 x {_SIZE}, {_KEY_HEADS} x {cached} keys"

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import tallow as tl
+import tallow as tl
 import torch
 from torch.nn import functional
 
@@ -179,6 +180,28 @@ def _add_turned(data: Data) -> Work:
     )
 
 
+def _eight(x: Any, y: Any) -> Any:
+    """Eight ops, written alike for both libraries."""
+    x = (x * 2.0 + y - 1.0).abs()
+    return ((x * y).maximum(y) + 0.5) * 0.25
+
+
+_fused = tl.fuse(_eight)
+
+
+def _eight_fused(data: Data) -> Work:
+    x, y = data.x, data.y
+    return Work(
+        shape=matrix_text(data),
+        nbytes=3 * data.elements * data.itemsize,
+        tallow=lambda: _fused(x.tallow, y.tallow),
+        torch=lambda: _eight(x.torch, y.torch),
+        cupy="CuPy's names differ",
+        # Each op rounds, so that the bits are those of the ops one by one.
+        check=close(lambda: _eight(x.torch, y.torch), data),
+    )
+
+
 OPS = (
     Op("affine", "affine", _affine),
     _binary("add"),
@@ -197,4 +220,5 @@ OPS = (
     _add_small("row"),
     _add_small("column"),
     Op("transposed", "add, one side transposed", _add_turned),
+    Op("fused", "eight ops, fused", _eight_fused),
 )

@@ -59,7 +59,28 @@ def _conv2d(data: Data) -> Work:
     )
 
 
+def _linear(data: Data) -> Work:
+    size = min(data.rows, _LARGEST_MATRIX)
+    x, weight = (data.share(operand.torch.view(-1)[: size**2].view(size, size)) for operand in (data.x, data.y))
+    bias = data.share(data.normal(size))
+    return Work(
+        shape=f"{size} x {size} by {size} x {size}",
+        nbytes=3 * size**2 * data.itemsize,
+        flops=2 * size**3,
+        tallow=lambda: x.tallow.linear(weight.tallow, bias.tallow),
+        torch=lambda: functional.linear(x.torch, weight.torch, bias.torch),
+        cupy="CuPy has no product with a bias",
+        check=close(
+            lambda: functional.linear(x.torch.double(), weight.torch.double(), bias.torch.double()),
+            data,
+            ulps=1,
+            absolute=(4 + math.log2(size)) * size * 2 / math.pi,
+        ),
+    )
+
+
 OPS = (
     Op("matmul", "matmul", _matmul),
+    Op("linear", "linear", _linear),
     Op("conv2d", "conv2d", _conv2d),
 )
