@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any
 
 import tallow as tl
-import tallow as tl
 import torch
 from torch.nn import functional
 
