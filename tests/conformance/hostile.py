@@ -327,6 +327,7 @@ BASES = {
     "Tensor.from_storage": (None, f"{_COUNT}; at(2, 3)"),
     "Tensor.layer_norm": (_MATRIX, f"{_VECTOR}; {_VECTOR}; 1e-5; {_MATRIX}"),
     "Tensor.rms_norm": (_MATRIX, f"{_VECTOR}; 1e-5; {_MATRIX}"),
+    "Tensor.cross_entropy": (_MATRIX, "ramp(d, DType.I64, 2); 1; 'sum'"),
     "Tensor.rope": ("ramp(d, DType.F32, 2, 6)", f"{_MATRIX}; {_MATRIX}; 0; True"),
     "Tensor.matmul": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 3, 2)"),
     "Tensor.linear": ("ramp(d, DType.F32, 2, 3)", "ramp(d, DType.F32, 4, 3); ramp(d, DType.F32, 4)"),

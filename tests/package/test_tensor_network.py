@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tallow import Device, InvalidArgument, ParamsConv1D, ParamsConvTranspose2D, ShapeMismatch, Tensor
+from tallow import (
+    Device,
+    InvalidArgument,
+    InvalidIndex,
+    ParamsConv1D,
+    ParamsConvTranspose2D,
+    ShapeMismatch,
+    Tensor,
+    UnsupportedDType,
+)
 
 from .arrays import numbers, same
 
@@ -204,3 +213,43 @@ def test_upsampling(device: Device) -> None:
         tensor.upsample_bilinear2d(4, 6, scale_h=0.0)
     with pytest.raises(ShapeMismatch, match="use an input with elements"):
         Tensor.zeros((1, 2, 0, 3), device=device).upsample_nearest2d(4, 6)
+
+
+def losses_of(x: Array, targets: Array, ignored: int) -> tuple[Array, Array]:
+    """Minus the logarithm of softmax at each target, 0 where it is ignored, and where it is not."""
+    below = x - x.max(axis=1, keepdims=True)
+    logarithms = below - np.log(np.exp(below).sum(axis=1, keepdims=True))
+    counted = targets != ignored
+    places = np.expand_dims(np.where(counted, targets, 0), 1)
+    return np.where(counted, -np.take_along_axis(logarithms, places, 1)[:, 0], 0), counted
+
+
+@pytest.mark.parametrize("dtype", ["i64", "i32", "u32", "u8"])
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 6), (1, 3)])
+def test_cross_entropy_ignores_an_index_and_takes_the_mean_of_the_others(
+    device: Device, dtype: str, shape: tuple[int, ...]
+) -> None:
+    x = np.random.default_rng(5).normal(0, 3, shape)
+    targets = np.random.default_rng(6).integers(0, shape[1], (shape[0], *shape[2:]))
+    tensor, indexes = Tensor(x, "f64", device), Tensor(targets, dtype, device)
+    for ignored in (-100, 1):
+        losses, counted = losses_of(x, targets, ignored)
+        found = tensor.cross_entropy(indexes, ignored, "none").numpy()
+        np.testing.assert_allclose(found, losses, rtol=1e-12)
+        assert not np.signbit(found).any()
+        np.testing.assert_allclose(tensor.cross_entropy(indexes, ignored, "sum").item(), losses.sum(), rtol=1e-12)
+        with np.errstate(invalid="ignore"):
+            mean = losses.sum() / counted.sum()
+        np.testing.assert_allclose(tensor.cross_entropy(indexes, ignored).item(), mean, rtol=1e-12)
+
+
+def test_cross_entropy_refuses_what_does_not_fit(device: Device) -> None:
+    x, targets = Tensor(numbers((4, 3), seed=1), device=device), Tensor([0, 1, 2, 0], device=device)
+    with pytest.raises(InvalidArgument, match="reduction is one of mean, sum, none, not 'median'"):
+        x.cross_entropy(targets, reduction="median")
+    with pytest.raises(ShapeMismatch, match="cross_entropy"):
+        x.cross_entropy(targets[1:])
+    with pytest.raises(UnsupportedDType, match="cross_entropy"):
+        x.cross_entropy(targets.to_dtype("f32"))
+    with pytest.raises(InvalidIndex):
+        x.cross_entropy(targets + 1).item()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Self, overload
+from typing import Final, Self, overload
+
+import numpy as np
 
 from ..argument import integer
 from ..dtype import DType
-from ..error import InvalidIndex
+from ..error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsupportedDType, shown
 from ..layout import Layout
+from ..op import CmpOp
 from ..storage import Storage
 from .base import TensorBase, require_tensors
+from .indexing import IndexMethods
+
+_REDUCTIONS: Final = ("mean", "sum", "none")
 
 
-class NetworkOpMethods(TensorBase):
+class NetworkOpMethods(IndexMethods):
     """Softmax and what is made of it, normalisation, and rotary embeddings."""
 
     __slots__ = ()
@@ -88,6 +94,43 @@ class NetworkOpMethods(TensorBase):
         tables = cos._storage, cos._layout, sin._storage, sin._layout
         storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
         return self._like(storage)
+
+    def cross_entropy(self, targets: Self, ignore_index: int = -100, reduction: str = "mean") -> Self:
+        """Return the mean of -log_softmax at the targets, as PyTorch has it; the classes are dim 1, of a vector dim 0.
+
+        Targets are integers in the shape without that dim. One that is `ignore_index` or the "no row" mark of its dtype
+        counts for nothing; where all do, the mean is NaN. The reduction is "mean", "sum", or "none" for each loss.
+        """
+        op = "cross_entropy"
+        require_tensors(op, targets=targets)
+        if reduction not in _REDUCTIONS:
+            raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
+        ignored, dim = integer(op, "ignore_index", ignore_index), min(self.rank, 2) - 1
+        shape = (*self.shape[:dim], *self.shape[dim + 1 :])
+        if dim < 0 or targets.shape != shape:
+            reason = "the targets have the shape without dim 1, that of a vector is ()"
+            raise ShapeMismatch(op, (self.shape, targets.shape), reason)
+        if not targets.dtype.is_integer:
+            reason = "targets are integers; convert them with to_dtype first"
+            raise UnsupportedDType(op, targets.dtype, self.device.backend, reason)
+        # The mark is what gather takes for nothing; u8 has none.
+        targets = targets if targets.dtype.index_mark is not None else targets.to_dtype(DType.U32)
+        limits, mark = np.iinfo(targets.dtype.numpy), targets.dtype.index_mark
+        assert mark is not None
+        if limits.min <= ignored <= limits.max:
+            targets = targets._cmp(CmpOp.NE, ignored).where(targets, mark)
+        counted = targets._cmp(CmpOp.NE, mark)
+        try:
+            # Times -1 plus 0, which makes 0.0 of nothing.
+            losses = self.log_softmax(dim).gather(targets.unsqueeze(dim), dim).squeeze(dim).affine(-1.0, 0.0)
+        except TallowError as error:
+            error.rename(op)
+            raise
+        if reduction == "none":
+            return losses
+        wide = DType.F64 if self.dtype is DType.F64 else DType.F32
+        total = losses.to_dtype(wide).sum()
+        return (total / counted.to_dtype(wide).sum() if reduction == "mean" else total).to_dtype(self.dtype)
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""

@@ -12,7 +12,7 @@ from .network import NetworkMethods
 from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, LinearMethods, AttentionMethods, NetworkMethods, NetworkOpMethods, CustomMethods):
+class Tensor(AssignmentMethods, NetworkOpMethods, LinearMethods, AttentionMethods, NetworkMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
