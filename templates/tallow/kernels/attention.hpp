@@ -426,8 +426,9 @@ template <typename Maxima> TALLOW_INLINE float maximum_of_parts(uint32_t parts, 
     return maximum;
 }
 
+// The total is 0 or from 1 on, so that its inverse takes no subroutine.
 TALLOW_INLINE float weighted_mean(float sum, float total) {
-    return total == 0 ? 0.0f : sum / total;
+    return total == 0 ? 0.0f : sum * divide_positive(1.0f, total);
 }
 
 // One split of the keys for some rows, by a block.
