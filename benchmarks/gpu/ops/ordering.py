@@ -38,13 +38,14 @@ def _argsort(data: Data) -> Work:
         shape=f"{rows} x {columns}",
         nbytes=x.torch.numel() * (data.itemsize + 4),
         tallow=lambda: x.tallow.argsort(-1),
-        torch=lambda: torch.argsort(x.torch, -1, stable=True),
+        torch=lambda: torch.sort(x.torch, -1, stable=True)[1],
         cupy="CuPy's sort of rows is not stable",
-        check=close(lambda: torch.argsort(x.torch, -1, stable=True), data),
+        check=close(lambda: torch.sort(x.torch, -1, stable=True)[1], data),
     )
 
 
 OPS = (
-    Op("order", f"cumsum, rows of {_LENGTH}", _cumsum),
+    # PyTorch's running sums of halves are off by whole units: there is nothing to compare with.
+    Op("order", f"cumsum, rows of {_LENGTH}", _cumsum, ("f32",)),
     Op("order", f"argsort, rows of {_LENGTH}", _argsort),
 )

@@ -185,6 +185,10 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     TALLOW_INLINE void take_values(uint32_t first, Lines& lines) {
         take(values, value_stride, first, lines);
     }
+    // Behind the last lines the slots are still being cleared.
+    static TALLOW_INLINE void finish() {
+        await_copies<0>();
+    }
 
   private:
     TALLOW_INLINE bits128* place(uint32_t ahead, uint32_t access) const {
@@ -450,8 +454,10 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
     Attention attention;
     attention.attend(rows, first_row, range.begin, range.end, shared);
     attention.join_teams();
-    if constexpr (Attention::Stream::shared_bytes > 0)
+    if constexpr (Attention::Stream::shared_bytes > 0) {
+        Attention::Stream::finish();
         synchronize_block();
+    }
     if (lane_index() == 0) {
 #pragma unroll
         for (uint32_t r = 0; r < Rows; ++r) {
