@@ -38,9 +38,9 @@ def _argsort(data: Data) -> Work:
         shape=f"{rows} x {columns}",
         nbytes=x.torch.numel() * (data.itemsize + 4),
         tallow=lambda: x.tallow.argsort(-1),
-        torch=lambda: torch.sort(x.torch, -1, stable=True)[1],
+        torch=lambda: torch.sort(x.torch, dim=-1, stable=True)[1],
         cupy="CuPy's sort of rows is not stable",
-        check=close(lambda: torch.sort(x.torch, -1, stable=True)[1], data),
+        check=close(lambda: torch.sort(x.torch, dim=-1, stable=True)[1], data),
     )
 
 
