@@ -25,9 +25,9 @@ is written by hand: they show what this command measured:
   PyTorch's "fused ops" have layer_norm, linear and scaled_dot_product_attention. "Compiled" is the latter through
   torch.compile(dynamic=False). In a graph a decode step reads its position from the device; only tallow's attention
   takes it from there, the others look at the whole cache and mask what is behind.
-- A replay takes longer than its kernels together: between two nodes of a graph the GPU pauses while the one ends and the
-  other begins, in all ways alike. Fewer nodes are what helps: norms that add first, products that add a bias, attention
-  in one op.
+- A replay takes longer than its kernels together: between two nodes of a graph the GPU pauses while the one ends and
+  the other begins, in all ways alike. Fewer nodes are what helps: norms that add first, products that add a bias,
+  attention in one op.
 - Logits are compared with those in f32 before anything is timed. "Difference" is the root of the mean of squares, as a
   share of that of the logits. What is wrong has no times and stands at the top.
 """
