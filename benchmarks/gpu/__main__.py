@@ -95,6 +95,8 @@ def run(device: str, exponents: tuple[int, ...], dtypes: tuple[str, ...], only: 
                 results.starts = starting.measure(device)
                 click.echo("loading a safetensors file", err=True)
                 results.loading = loading.measure(device)
+                if output is not None:
+                    results.write(output / _RESULTS)
     except NoDevice as error:
         raise click.ClickException(str(error)) from error
     if output is not None:
