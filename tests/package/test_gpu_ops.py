@@ -769,7 +769,8 @@ class Library:
     def __init__(self):
         self.calls = []
 
-    def multiply(self, dtype, bmnk, lhs, rhs, result):
+    def multiply(self, dtype, bmnk, lhs, rhs, result, is_added=False):
+        assert not is_added, "there is no bias"
         self.calls.append((dtype, bmnk, lhs, rhs))
 
 

@@ -13,6 +13,11 @@ def ceil_divide(number: int, divisor: int) -> int:
     return -(-number // divisor)
 
 
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is at least `number`."""
+    return 1 << (number - 1).bit_length()
+
+
 def blocks_for(count: int, itemsize: int, packs: int = 1) -> int:
     """The blocks in which each thread has `packs` packs of `count` elements."""
     return ceil_divide(count, BLOCK_SIZE * packs * (ACCESS_BYTES // itemsize))

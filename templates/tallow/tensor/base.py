@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
-from typing import Final, Never, Self
+from functools import cache, lru_cache, wraps
+from typing import Final, Never, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument, shown
+from ..error import InvalidArgument, TallowError, shown
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 from ..shape import Shape
@@ -21,6 +21,24 @@ from .number import as_number
 
 # By NumPy's names of parameters, those of tensors.
 _NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def named(method: Callable[P, R]) -> Callable[P, R]:
+    """Have errors of what a method calls name that method."""
+
+    @wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except TallowError as error:
+            error.rename(method.__name__)
+            raise
+
+    return call
 
 
 class TensorBase:

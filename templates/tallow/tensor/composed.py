@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Never, ParamSpec, Self, TypeVar
+from collections.abc import Sequence
+from typing import Never, Self
 
 from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument, ShapeMismatch, TallowError, UnsupportedDType
+from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..layout import Layout
 from ..shape import Shape
-from .base import device_of, refuse_keywords
+from .base import device_of, named, refuse_keywords
 from .create import _shape
 from .indexing import IndexMethods
 from .joining import cat
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _named(method: Callable[P, R]) -> Callable[P, R]:
-    """Have errors of what a method calls name that method."""
-
-    @functools.wraps(method)
-    def call(*arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return method(*arguments, **options)
-        except TallowError as error:
-            error.rename(method.__name__)
-            raise
-
-    return call
-
 
 class ComposedMethods(IndexMethods):
     """Statistics, parts of matrices, repetition and padding."""
@@ -50,7 +31,7 @@ class ComposedMethods(IndexMethods):
         """
         return self._like(self._storage.cumsum(self._layout, self.shape.dim("cumsum", dim)))
 
-    @_named
+    @named
     def var(
         self,
         dim: int | Sequence[int] | None = None,
@@ -66,7 +47,7 @@ class ComposedMethods(IndexMethods):
         refuse_keywords("var", unknown)
         return self._variance(dim, keepdim, correction).to_dtype(self.dtype)
 
-    @_named
+    @named
     def std(
         self,
         dim: int | Sequence[int] | None = None,
@@ -86,12 +67,12 @@ class ComposedMethods(IndexMethods):
         count = self.elem_count / max(mean.elem_count, 1)
         return total / max(count - correction, 0.0)
 
-    @_named
+    @named
     def tril(self, diagonal: int = 0) -> Self:
         """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below."""
         return self._triangle(diagonal).where(self, 0)
 
-    @_named
+    @named
     def triu(self, diagonal: int = 0) -> Self:
         """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below."""
         below = self._triangle(argument.integer("triu", "diagonal", diagonal) - 1)
@@ -108,7 +89,7 @@ class ComposedMethods(IndexMethods):
         ends = self.arange(last, last + rows, device=self.device).unsqueeze(1)
         return ends >= self.arange(columns, device=self.device)
 
-    @_named
+    @named
     def repeat(self, *times: int | Sequence[int]) -> Self:
         """Copy the tensor, repeated along each dim; more numbers than dims add dims in front.
 
@@ -128,7 +109,7 @@ class ComposedMethods(IndexMethods):
                 result = result.reshape(outer, 1, inner).broadcast_as(outer, count, inner)
         return result.copy().reshape(repeated) if result is self else result.reshape(repeated)
 
-    @_named
+    @named
     def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
         """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
 
@@ -143,7 +124,7 @@ class ComposedMethods(IndexMethods):
         bounds = [part * length + min(part, longer) for part in range(min(count, size) + 1)]
         return [self.narrow(dim, first, end - first) for first, end in itertools.pairwise(bounds)]
 
-    @_named
+    @named
     def flip(self, *dims: int | Sequence[int]) -> Self:
         """Copy the tensor with the order of some dims reversed."""
         given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
@@ -154,7 +135,7 @@ class ComposedMethods(IndexMethods):
             result = result.index_select(self.arange(size - 1, -1, -1, device=self.device), dim)
         return result if chosen else self.copy()
 
-    @_named
+    @named
     def pad_with_zeros(self, dim: int, left: int, right: int) -> Self:
         """Copy the tensor with so many zeros before and behind it along a dim."""
         dim = self.shape.dim("pad_with_zeros", dim)
@@ -167,7 +148,7 @@ class ComposedMethods(IndexMethods):
         )
         return cat([*before, self, *behind], dim) if any(sides) else self.copy()
 
-    @_named
+    @named
     def argsort(self, dim: int = -1, descending: bool = False) -> Self:
         """Find the positions of the elements along a dim in ascending or descending order, as u32.
 
@@ -177,13 +158,13 @@ class ComposedMethods(IndexMethods):
         lines = self.transpose(dim, -1)
         return lines._like(lines._storage.argsort(lines._layout, descending)).transpose(dim, -1)
 
-    @_named
+    @named
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
         """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
         positions = self.argsort(dim, descending)
         return self.gather(positions, dim), positions
 
-    @_named
+    @named
     def topk(self, count: int, dim: int = -1, largest: bool = True) -> tuple[Self, Self]:
         """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Never, TypeVar
 
 from ..check import require_alike_but
-from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch, TallowError
+from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
 from ..layout import Layout
 from ..shape import Shape
-from .base import refuse_keywords, require_tensors
+from .base import named, refuse_keywords, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
@@ -34,6 +34,7 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     return first._new(first.storage.cat(first.layout, storages, layouts, dim), Layout.contiguous(joined))
 
 
+@named
 def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
     refuse_keywords("stack", unknown)
@@ -41,11 +42,7 @@ def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     for tensor in others:
         if tensor.shape != first.shape:
             raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
-    try:
-        return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
-    except TallowError as error:
-        error.rename("stack")
-        raise
+    return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
 
 
 def _alike(op: str, tensors: Iterable[T]) -> list[T]:

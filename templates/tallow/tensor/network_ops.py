@@ -8,11 +8,11 @@ import numpy as np
 
 from ..argument import integer
 from ..dtype import DType
-from ..error import InvalidArgument, InvalidIndex, ShapeMismatch, TallowError, UnsupportedDType, shown
+from ..error import InvalidArgument, InvalidIndex, ShapeMismatch, UnsupportedDType, shown
 from ..layout import Layout
 from ..op import CmpOp
 from ..storage import Storage
-from .base import TensorBase, require_tensors
+from .base import TensorBase, named, require_tensors
 from .indexing import IndexMethods
 
 _REDUCTIONS: Final = ("mean", "sum", "none")
@@ -95,6 +95,7 @@ class NetworkOpMethods(IndexMethods):
         storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
         return self._like(storage)
 
+    @named
     def cross_entropy(self, targets: Self, ignore_index: int = -100, reduction: str = "mean") -> Self:
         """Return the mean of -log_softmax at the targets, as PyTorch has it; the classes are dim 1, of a vector dim 0.
 
@@ -120,12 +121,8 @@ class NetworkOpMethods(IndexMethods):
         if limits.min <= ignored <= limits.max:
             targets = targets._cmp(CmpOp.NE, ignored).where(targets, mark)
         counted = targets._cmp(CmpOp.NE, mark)
-        try:
-            # Times -1 plus 0, which makes 0.0 of nothing.
-            losses = self.log_softmax(dim).gather(targets.unsqueeze(dim), dim).squeeze(dim).affine(-1.0, 0.0)
-        except TallowError as error:
-            error.rename(op)
-            raise
+        # Times -1 plus 0, which makes 0.0 of nothing.
+        losses = self.log_softmax(dim).gather(targets.unsqueeze(dim), dim).squeeze(dim).affine(-1.0, 0.0)
         if reduction == "none":
             return losses
         wide = DType.F64 if self.dtype is DType.F64 else DType.F32

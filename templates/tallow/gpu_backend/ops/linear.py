@@ -35,20 +35,7 @@ def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Ope
 
 def by_library(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
     """The same by a library that adds the product to what is there: None as of `matmul.by_library`."""
-    sizes = _sizes(x, weight)
-    if bias is None:
-        return matmul.by_library(library, x, _transposed(weight), sizes)
-    if 0 in sizes:
-        return None
-    x, left = matmul.as_matrices(x)
-    weight, right = matmul.as_matrices(_transposed(weight))
-    if left is None or right is None:
-        return None
-    _, m, n, _ = sizes
-    result = x.device.empty(x.dtype, m * n)
-    copy.copy(bias.relaid((m, n), (0, *bias.strides)), dense(result, (m, n)))
-    library.multiply(x.dtype, sizes, left, right, result.memory.address, True)
-    return result
+    return matmul.by_library(library, x, _transposed(weight), _sizes(x, weight), bias)
 
 
 def by_kernel(x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage:

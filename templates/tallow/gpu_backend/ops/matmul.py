@@ -11,7 +11,7 @@ from ..matrices import Matrices, matrices
 from ..utils import ceil_divide
 from . import copy
 from .geometry import LIMIT, parts
-from .operand import Operand
+from .operand import Operand, dense
 
 if TYPE_CHECKING:
     from ..libraries import Blas
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 Sizes = tuple[int, int, int, int]
 
 
-def by_library(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes) -> GpuStorage | None:
+def by_library(
+    library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None
+) -> GpuStorage | None:
     """b products of matrices (m, k) and (k, n): (b, m, n). The layouts end in the dims of the matrices.
 
-    None where there is nothing to multiply, or sizes are more than the library counts.
+    A bias (n) is what the products are added to. None where there is nothing to multiply, or sizes are more than the
+    library counts.
     """
     b, m, n, _ = bmnk
     if 0 in bmnk:
@@ -34,7 +37,9 @@ def by_library(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes) -> GpuSto
     if left is None or right is None:
         return None
     result = lhs.device.empty(lhs.dtype, b * m * n)
-    library.multiply(lhs.dtype, bmnk, left, right, result.memory.address)
+    if bias is not None:
+        copy.copy(bias.relaid((b * m, n), (0, *bias.strides)), dense(result, (b * m, n)))
+    library.multiply(lhs.dtype, bmnk, left, right, result.memory.address, bias is not None)
     return result
 
 

@@ -11,7 +11,7 @@ from ...error import InvalidArgument
 from ...kernels import arguments
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
 from ...op import ReduceOp
-from ..utils import ceil_divide
+from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
 from .operand import Operand, dense
@@ -190,7 +190,7 @@ def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: in
     pack = COLUMN_ELEMENTS[itemsize]
     per_row = ceil_divide(inner, pack)
     packs = kept.size // inner * per_row
-    team = min(ROW_TEAM, _power_of_two(packs))
+    team = min(ROW_TEAM, power_of_two(packs))
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
     # Where that spares a second pass, more blocks have fewer outputs each.
@@ -213,13 +213,8 @@ def _team(accesses: int) -> int:
     return (
         BLOCK_SIZE
         if accesses > _WAVE_ACCESSES
-        else min(ROW_TEAM, _power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
+        else min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
     )
-
-
-def _power_of_two(number: int) -> int:
-    """The smallest power of two that is at least `number`."""
-    return 1 << (number - 1).bit_length()
 
 
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:

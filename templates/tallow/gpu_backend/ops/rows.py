@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ...error import InvalidArgument
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
-from ..utils import ceil_divide
+from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
 from .operand import Operand, dense
@@ -103,7 +103,7 @@ def _held(packs: int, most: int) -> tuple[int, int] | None:
         held *= 2
     while packs > held * BLOCK_SIZE:
         held *= 2
-    return held, 1 << (ceil_divide(packs, held) - 1).bit_length()
+    return held, power_of_two(ceil_divide(packs, held))
 
 
 def _parts(rows: int, packs: int, multiprocessors: int) -> tuple[int, int]:

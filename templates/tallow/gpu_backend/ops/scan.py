@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...kernels import arguments
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
-from ..utils import MOST_BLOCKS, ceil_divide
+from ..utils import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 from .operand import Operand
 
@@ -60,7 +60,7 @@ def cumsum(x: Operand, dim: int) -> GpuStorage:
 @lru_cache(maxsize=4096)
 def _row_plan(itemsize: int, rows: int, length: int, _inner: int, multiprocessors: int) -> _Plan:
     accesses = ceil_divide(length, ACCESS_BYTES // itemsize)
-    team = min(ROW_TEAM, 1 << (accesses - 1).bit_length()) if accesses <= _TEAM_ROUNDS * ROW_TEAM else BLOCK_SIZE
+    team = min(ROW_TEAM, power_of_two(accesses)) if accesses <= _TEAM_ROUNDS * ROW_TEAM else BLOCK_SIZE
     unit = team * ACCESS_BYTES // itemsize
     splits = _splits(length, unit, _BUSY_BLOCKS * multiprocessors // ceil_divide(rows * team, BLOCK_SIZE))
     chunk = ceil_divide(ceil_divide(length, splits), unit) * unit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...error import InvalidArgument
 from ...kernels import arguments
 from ...kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
-from ..utils import ceil_divide
+from ..utils import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT
 from .operand import Operand
@@ -70,7 +70,7 @@ def _by_columns(op: str, x: Operand, dim: int, inner: int, result: GpuStorage, *
             op, f"shape {x.shape} has more along a dim than a kernel can number; make dim {dim} the last"
         )
     # Threads across columns read what is side by side; where those are few, the others of a block share out the rows.
-    team = min(ROW_TEAM, 1 << (packs - 1).bit_length())
+    team = min(ROW_TEAM, power_of_two(packs))
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
     addresses = result.memory.address, x.address
