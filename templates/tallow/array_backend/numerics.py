@@ -87,12 +87,15 @@ class Numerics:
     def _in_wide(self, function: Callable[..., Any], *operands: Any) -> Any:
         """`function` of floats, in f64 where the library has it."""
         library, own = self._library, operands[0].dtype
-        if self._wide is None or own == self._wide:
+        if self._wide is None or self._is_wide(operands[0]):
             return function(*operands)
         return library.astype(function(*(library.astype(operand, self._wide) for operand in operands)), own)
 
+    def _is_wide(self, x: Any) -> bool:
+        return self._wide is not None and bool(x.dtype == self._wide)
+
     def _format(self, x: Any) -> _Format:
-        return _FORMATS[DType.F64 if x.dtype == self._wide else DType.F32]
+        return _FORMATS[DType.F64 if self._is_wide(x) else DType.F32]
 
     def number(self, x: Any, value: float) -> Any:
         """A number as an array of one element of the dtype of `x`."""
@@ -135,7 +138,7 @@ class Numerics:
         library = self._library
         if library.is_integer(x):
             return x * mul + add
-        if self._wide is not None and x.dtype != self._wide:
+        if self._wide is not None and not self._is_wide(x):
             return self._in_wide(lambda *operands: operands[0] * operands[1] + operands[2], x, mul, add)
         plain = x * mul + add
         limits = self._format(x)
@@ -185,13 +188,9 @@ class Numerics:
         library = self._library
 
         def compute(x: Any) -> Any:
-            size = library.abs(x)
-            decay = library.exp(-size)
-            above = x * ((1 + 2 * decay) / (1 + 2 * decay + 2 * decay * decay))
-            # Subnormal exponentials have few digits: the half of the exponent, taken twice, keeps them all.
-            half = library.exp(-size / 2)
-            lowest = self.number(x, -2 * self._format(x).most_normal)
-            below = library.maximum(x, lowest) * half * ((decay + 2) / (decay * (decay + 2) + 2)) * half
+            decay = library.exp(-library.abs(x))
+            above = x - x * (2 * decay * decay / (1 + 2 * decay + 2 * decay * decay))
+            below = self._faded(x, -x, None, (decay + 2) / (decay * (decay + 2) + 2))
             return library.where(x > self.number(x, 0), above, below)
 
         return self._in_wide(compute, x)
@@ -247,19 +246,25 @@ class Numerics:
 
     def _gated(self, x: Any, exponent: Any, exponent_error: Any) -> Any:
         """x / (1 + exp(-w)) where x >= 0, elsewhere x * exp(-w) / (1 + exp(-w)); w is the exponent and its error."""
+        decay = self._library.exp(-exponent)
+        if exponent_error is not None:
+            decay = decay - decay * exponent_error
+        ahead = self._library.where(x >= self.number(x, 0), x, self._faded(x, exponent, exponent_error, 1))
+        return ahead / (1 + decay)
+
+    def _faded(self, x: Any, exponent: Any, exponent_error: Any, factor: Any) -> Any:
+        """x * exp(-w) * factor, for x below 0; w is the exponent and its error."""
         library, most = self._library, self._format(x).most_normal
-        rest = 1 if exponent_error is None else 1 - exponent_error
-        decay = library.exp(-exponent) * rest
-        # Subnormal exponentials have few digits: two halves of the exponent, and x between them, keep them all.
-        is_far = exponent > self.number(x, most)
-        half = library.exp(-exponent / 2)
+        rest = factor if exponent_error is None else factor - factor * exponent_error
         low = library.maximum(x, self.number(x, -2 * most))
-        below = library.where(is_far, low * half * (half * rest), low * decay)
-        return library.where(x >= self.number(x, 0), x, below) / (1 + decay)
+        # Subnormal exponentials have few digits: two halves of the exponent, and x between them, keep them all.
+        half = library.exp(-exponent / 2)
+        is_far = exponent > self.number(x, most)
+        return library.where(is_far, low * half * (half * rest), low * (library.exp(-exponent) * rest))
 
     def _two_numbers(self, x: Any, value: tuple[float, float]) -> tuple[Any, float]:
         """A sum of two f64 as one of two numbers of the dtype of `x`, the first as an array."""
-        high = value[0] if x.dtype == self._wide else float(np.float32(value[0]))
+        high = value[0] if self._is_wide(x) else float(np.float32(value[0]))
         return self.number(x, high), value[0] - high + value[1]
 
     def _two_sum(self, x: Any, y: Any) -> tuple[Any, Any]:

@@ -51,6 +51,21 @@ def erf(library: Any, x: Any) -> Any:
     return library.where(x > library.constant(0, x), result, library.where(x == library.constant(0, x), x, -result))
 
 
+def logaddexp(library: Any, x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)): the larger one, and what the other adds to it."""
+    larger = library.maximum(x, y)
+    rest = library.minimum(x, y) - larger
+    # Of two infinities there is no difference.
+    return library.where(x == y, x + math.log(2), larger + library.log1p(exp(library, rest)))
+
+
+def fmod(library: Any, x: Any, y: Any) -> Any:
+    """What is left of x / y truncated toward zero, from the remainder of the magnitudes, which is exact."""
+    rest = library.remainder(library.abs(x), library.abs(y))
+    zero = library.constant(0, x)
+    return library.where(x < zero, -rest, library.where((x == zero) & (rest == zero), x, rest))
+
+
 def _wave(library: Any, x: Any, ahead: int) -> Any:
     """The sine of x + ahead * pi / 2."""
     count = library.floor(x * (2 / math.pi) + 0.5)

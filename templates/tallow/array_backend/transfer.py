@@ -20,6 +20,11 @@ def native(library: Any, dtype: DType) -> Any:
     return library.DTYPES[dtype]
 
 
+def is_of(library: Any, x: Any, dtype: DType) -> bool:
+    """Whether an array is of a dtype, which the library may lack."""
+    return dtype in library.DTYPES and bool(x.dtype == library.DTYPES[dtype])
+
+
 def is_widened(library: Any, dtype: DType) -> bool:
     """Whether the library has i64 in the place of a shorter integer: then its numbers are in range after each op."""
     return dtype is not DType.I64 and bool(library.DTYPES[dtype] == library.DTYPES[DType.I64])

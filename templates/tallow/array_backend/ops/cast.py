@@ -50,7 +50,7 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
     own = library.DTYPES[dtype]
     if x.dtype == own:
         return x
-    if dtype in (DType.BF16, DType.F8E4M3) and x.dtype == library.DTYPES.get(DType.F64):
+    if dtype in (DType.BF16, DType.F8E4M3) and transfer.is_of(library, x, DType.F64):
         x = _round_to_odd(library, x)
     if dtype is not DType.F8E4M3:
         return library.astype(x, own)
@@ -128,7 +128,7 @@ def _integer_to_float(library: Any, x: Any, target: DType) -> Any:
 def _saturated(library: Any, x: Any, target: DType) -> Any:
     """An f32 or f64 array as integers: truncated, saturated, NaN to 0."""
     limits = np.iinfo(target.numpy)
-    real = np.float64 if x.dtype == library.DTYPES.get(DType.F64) else np.float32
+    real = np.float64 if transfer.is_of(library, x, DType.F64) else np.float32
     lowest, highest = real(limits.min), real(limits.max)
     # The greatest i64, for one, is no float; what rounds up to 2**63 is beyond the range of a defined cast.
     top = highest if int(highest) <= limits.max else np.nextafter(highest, real(0))
