@@ -34,9 +34,14 @@ def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
 @tells_lack_of_memory
 def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of numbers from `start` on, `step` apart."""
+    return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
+
+
+def sequence(count: int, start: float, step: float, dtype: DType) -> Array:
+    """The first of the numbers from `start` on, `step` apart."""
     if isinstance(start, int) and isinstance(step, int):
-        return make(device, lambda count: _integers(count, start, step, dtype), shape, dtype)
-    return make(device, lambda count: _floats(count, start, step, dtype), shape, dtype)
+        return _integers(count, start, step, dtype)
+    return _floats(count, start, step, dtype)
 
 
 def _integers(count: int, start: int, step: int, dtype: DType) -> Array:

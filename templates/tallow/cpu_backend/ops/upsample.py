@@ -58,13 +58,13 @@ def _interpolated(x: Array, axis: int, size: int, align_corners: bool, factor: f
     """`x` with a dim of another size; one that keeps its size is copied, whatever its factor."""
     if x.shape[axis] == size:
         return x
-    before, after, share = _neighbours(x.shape[axis], size, align_corners, factor)
+    before, after, share = neighbours(x.shape[axis], size, align_corners, factor)
     share = share.reshape(-1, *(1,) * (x.ndim - 1 - axis))
     result: Array = x.take(before, axis) * (1 - share) + x.take(after, axis) * share
     return result
 
 
-def _neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
+def neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
     """For each new place of a dim the old places before and after it, and the weight of the one after.
 
     The arithmetic is Candle's, which follows PyTorch's area_pixel_compute_source_index.

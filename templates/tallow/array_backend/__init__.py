@@ -1,0 +1,1 @@
+"""What the backends on array libraries share: their ops, in the words that each backend's `library` module spells."""

@@ -1,0 +1,108 @@
+"""The devices of backends on array libraries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from ..backend import BackendDevice, Part
+from ..dtype import DType
+from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
+from ..layout import Layout
+from ..random import RandomState
+from . import transfer
+
+if TYPE_CHECKING:
+    from .storage import ArrayStorage
+
+# So many indexes may be out of range before the first one is looked for.
+_MOST_NOTES: Final = 64
+
+
+class _Notes(threading.local):
+    """What one thread has noted: the op, its size, where an index is wrong, how many there are, and that index."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, int, Any, int, Any]] = []
+        self.found: InvalidIndex | None = None
+
+
+class ArrayDevice(BackendDevice):
+    """A device of an array library."""
+
+    backend: ClassVar[str]
+    library: ClassVar[Any]
+    storage_class: ClassVar[type[ArrayStorage]]
+
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        count = cls.library.device_count()
+        if not 0 <= ordinal < count:
+            if count == 0:
+                raise BackendUnavailable(cls.backend, "its library finds no device; use Device.cpu()")
+            raise InvalidArgument("device", f"{cls.backend} has {count} devices, and no number {ordinal}")
+        return super().open(ordinal)
+
+    @classmethod
+    def is_available(cls) -> bool:
+        return bool(cls.library.device_count() > 0)
+
+    def __init__(self, ordinal: int = 0) -> None:
+        super().__init__(ordinal)
+        self.handle = self.library.device_handle(ordinal)
+        self.random = RandomState()
+        self._notes = _Notes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ordinal}: {self.library.device_name(self.handle)})"
+
+    def note(self, op: str, size: int, position: Any, count: int, index: Any) -> None:
+        """Note that of `count` indexes the one at `position` may be out of range: it is not where that is `count`."""
+        waiting = self._notes.waiting
+        waiting.append((op, size, position, count, index))
+        if len(waiting) > _MOST_NOTES:
+            self._look()
+
+    def raise_errors(self) -> None:
+        """Raise the first InvalidIndex among the calls of this thread."""
+        self._look()
+        found, self._notes.found = self._notes.found, None
+        if found is not None:
+            raise found
+
+    def _look(self) -> None:
+        notes = self._notes
+        for op, size, position, count, index in notes.waiting if notes.found is None else ():
+            if int(self.library.to_numpy(position).item()) < count:
+                notes.found = InvalidIndex(op, int(self.library.to_numpy(index).item()), size)
+                break
+        notes.waiting = []
+
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:
+        """Storages of parts, read through the memory of the host."""
+        storages, done = [], 0
+        for part in parts:
+            content = bytearray(part.nbytes)
+            part.read_into(memoryview(content), 0)
+            data = transfer.from_bytes(self.library, content, part.dtype, self.handle)
+            storages.append(self.storage_class(self, part.dtype, data))
+            done += part.nbytes
+            if progress is not None:
+                progress(done)
+        return storages
+
+    def from_dlpack(self, source: Any) -> tuple[ArrayStorage, Layout]:
+        array = self.library.from_dlpack(source, self.handle)
+        dtype = self.dtype_of(array)
+        if dtype is None:
+            array, dtype = self.library.astype(array, self.library.DTYPES[DType.U8]), DType.U8
+        shape = tuple(array.shape)
+        return self.storage_class(self, dtype, self.library.reshape(array, (-1,))), Layout.contiguous(shape)
+
+    def dtype_of(self, array: Any) -> DType | None:
+        """The dtype of an array of the library; None for booleans. Raises InvalidArgument for one that is not ours."""
+        found = next((dtype for dtype, own in self.library.DTYPES.items() if own == array.dtype), None)
+        if found is None and "bool" not in str(array.dtype):
+            raise InvalidArgument("from_dlpack", f"no dtype for {array.dtype}; convert the tensor first")
+        return found

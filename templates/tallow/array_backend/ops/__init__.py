@@ -1,0 +1,1 @@
+"""The ops of the array family. Each is one for all libraries; `Operand.library` is what does the work."""

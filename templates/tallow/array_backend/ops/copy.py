@@ -1,0 +1,58 @@
+"""Elements moved and filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...layout import Layout
+from ...shape import Shape
+from . import cast
+from .operand import Operand
+
+
+def clone(source: Operand) -> Any:
+    """A new storage of all elements of a storage, wherever the layout reaches."""
+    # Nothing changes an array, so both may have it.
+    return source.result(source.storage.data)
+
+
+def fill(target: Operand, value: float) -> None:
+    """Set every element to `value`, converted to the dtype."""
+    library, layout = target.library, target.layout
+    if layout.elem_count == 0:
+        return
+    number = cast.scalar(library, value, target.dtype, target.device.handle)
+    shape = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
+    distinct = Operand(target.storage, Layout(shape, layout.strides, layout.start_offset))
+    distinct.write(library.broadcast_to(number, shape or (1,)))
+
+
+def assign(target: Operand, source: Operand) -> None:
+    """Set every element to that of `source`, which may share memory with it."""
+    target.write(source.array)
+
+
+def copy_to(source: Operand, target: Any, offset: int) -> None:
+    """Move elements, in row-major order, to those of `target` from `offset` on."""
+    Operand(target, Layout.contiguous(source.layout.shape, offset)).write(source.array)
+
+
+def cat(first: Operand, dim: int, *others: Operand) -> Any:
+    """The elements of several operands, one behind the other along `dim`."""
+    return first.result(first.library.concat([operand.array for operand in (first, *others)], dim))
+
+
+def copy_rows(
+    source: Any,
+    target: Any,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> None:
+    """Copy rows of dense elements."""
+    shape = Shape((rows, columns))
+    written = Operand(target, Layout(shape, (target_stride, 1), target_offset))
+    written.write(source.view(Layout(shape, (source_stride, 1), source_offset)))

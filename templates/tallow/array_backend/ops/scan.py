@@ -1,0 +1,21 @@
+"""Running sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...dtype import DType
+from . import cast
+from .operand import Operand
+
+
+def cumsum(operand: Operand, dim: int) -> Any:
+    """Element i along `dim` is the sum of the elements 0 to i, rounded once; integers wrap."""
+    library, dtype, x = operand.library, operand.dtype, operand.array
+    if not dtype.is_float:
+        return operand.result(cast.wrap(library, library.cumsum(x, dim), dtype))
+    wide = cast.widen(library, x, dtype)
+    if DType.F64 in library.DTYPES:
+        wide = library.astype(wide, library.DTYPES[DType.F64])
+    # It starts at 0.0, so that no sum is -0.0.
+    return operand.result(cast.narrow(library, library.cumsum(wide, dim) + library.constant(0, wide), dtype))

@@ -1,0 +1,22 @@
+"""Elements in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...dtype import DType
+from . import cast
+from .operand import Operand
+
+
+def argsort(operand: Operand, descending: bool) -> Any:
+    """The positions of the elements in order along the last dim, as u32; NaN comes last."""
+    library, dtype, x = operand.library, operand.dtype, operand.array
+    x = cast.widen(library, x, dtype)
+    if descending:
+        # The order of equals is kept in ascending order only.
+        x = -x if dtype.is_float else ~x
+    if dtype.is_float:
+        # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
+        x = library.where(x == library.constant(0, x), library.constant(0, x), x)
+    return operand.result(library.astype(library.argsort(x), library.DTYPES[DType.U32]), DType.U32)

@@ -1,0 +1,35 @@
+"""What functors are made of: functions of elements, and reductions of the last axis of a 2-d array."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..dtype import DType
+from ..op import ReduceOp
+
+
+class Function(NamedTuple):
+    """A function of elements: of operands, and then of parameters as arrays of one element."""
+
+    compute: Callable[..., Any]
+
+
+class Monoid(NamedTuple):
+    """A reduction that joins what the elements contribute."""
+
+    combine: Callable[[Any, int], Any]
+    """The word that joins the elements along an axis, and keeps the axis."""
+    identity: float | None
+    """The result of nothing, before `finish`; None where there is none."""
+    element: Callable[[Any], Any] | None
+    accumulate: DType | None
+    """The dtype in which floats are joined, where the library has it; None for their own."""
+    result: DType | None
+    """The dtype of the result, where it is not that of the elements."""
+    finish: Callable[[Any, int], Any] | None
+    """Makes the result of what so many elements contribute together."""
+
+
+class Position(NamedTuple):
+    """A reduction that says where another one finds its element: the first of equals, or the first NaN."""
+
+    of: ReduceOp

@@ -1,0 +1,44 @@
+"""The storages of backends on array libraries."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..backend import BackendStorage, kind_of
+from ..dtype import Array, DType
+from ..error import UnsupportedDType
+from ..layout import Layout
+from . import strided, transfer
+
+if TYPE_CHECKING:
+    from .device import ArrayDevice
+
+
+class ArrayStorage(BackendStorage):
+    """A flat array of a library, which is never changed: a method that works in place puts another one there."""
+
+    device: ArrayDevice
+    library: ClassVar[ModuleType]
+
+    def __init__(self, device: ArrayDevice, dtype: DType, data: Any) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.data = data
+        self.length = data.shape[0]
+        self.kind = kind_of(dtype, self.length)
+
+    def to_numpy(self) -> Array:
+        """A copy of the elements; raises what was recorded of indexes."""
+        self.device.raise_errors()
+        return transfer.to_numpy(self.library, self.data, self.dtype)
+
+    def view(self, layout: Layout) -> Any:
+        """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
+        return strided.view(self.library, self.data, layout, self.device.handle)
+
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        if self.library.DTYPES[self.dtype] is self.library.DTYPES[DType.U8] is not self.dtype:
+            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")
+        self.device.raise_errors()
+        return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)
