@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from opgen.arrays import build_array, build_vocabulary
 from opgen.cells import build_cells
 from opgen.cpp import flaw
 from opgen.fields import Fields, Names, build_names
@@ -522,6 +523,7 @@ def _backend_family(document: Document, problems: list[Problem]) -> BackendFamil
     family = BackendFamily(
         name=document.stem,
         package=fields.name("package"),
+        vocabulary=build_vocabulary(fields),
         cells=build_cells(fields, f"family '{document.stem}'"),
         path=document.path,
     )
@@ -538,6 +540,13 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         package, missing = _runtime(runtime_value, f"'runtime' of {what}", problems)
     extra = fields.name_or_none("extra")
     modules = tuple(text for text, _ in fields.texts("modules"))
+    array_value = fields.optional("array")
+    array = None if array_value is None else build_array(array_value, document.stem, problems)
+    if array is not None and modules:
+        message = f"{what} names its modules below 'array'; remove 'modules'"
+        fields.problem(fields.place("modules"), message)
+    elif array is not None and extra is not None:
+        modules = tuple(array.modules.values())
     if extra is None and (modules or (package is None and missing is not None)):
         message = f"{what} lacks the key 'extra', which names what to install for it; add it"
         fields.problem(fields.key_location, message)
@@ -553,6 +562,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         requires=tuple(text for text, _ in fields.texts("requires")),
         modules=modules,
         libraries=_libraries(fields),
+        array=array,
         code_objects=build_code_objects(compiled, document.stem, problems) if compiled is not None else None,
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),

@@ -190,6 +190,11 @@ class Fields:
             self.problem(value.location, f"'{key}' of {self.what} is empty; write what it holds")
         return self._named(value, key) if value is not None else {}
 
+    def named(self, key: str) -> dict[str, Value]:
+        """A mapping from names to values; empty where the key is not written."""
+        value = self.optional(key)
+        return {} if value is None else self._named(value, key)
+
     def _named(self, value: Value, key: str) -> dict[str, Value]:
         if not isinstance(value.content, dict):
             self.problem(value.location, f"'{key}' of {self.what} must be a mapping, not {value.type_name}")
@@ -205,9 +210,7 @@ class Fields:
 
     def texts_by_name(self, key: str) -> dict[str, str]:
         """A mapping from names to texts; empty where the key is not written."""
-        value = self.optional(key)
-        named = {} if value is None else self._named(value, key)
-        return {name: self.line(inner, name) or "" for name, inner in named.items()}
+        return {name: self.line(inner, name) or "" for name, inner in self.named(key).items()}
 
     def text_list(self, value: Value, key: str) -> tuple[tuple[str, Location], ...]:
         """The texts in a list with their places."""

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from opgen.check import are_known
+from opgen.fields import Names
 from opgen.model import FUNCTOR_KINDS, Backend, BackendFamily, Cells, Lowering, Lowerings, Method, Spec, Table
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.views.dispatch import custom_class
@@ -111,11 +112,20 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: lis
                 continue
             keys = keys_of(part, method, op)
             cells = (_table(owner.cells, key[0]).get(key[1], ()) for owner in owners for key in keys)
-            done = _by_dtype(spec, [lowering for cell in cells for lowering in cell], dtypes)
+            own = [lowering for cell in cells for lowering in cell]
+            done = _by_dtype(spec, [*_unsupported(spec, backend, method, op), *own], dtypes)
             found[method.name, op] = MappingProxyType(done)
             if len(done) < len(dtypes):
                 lacking.append((keys, tuple(str(dtype) for dtype in dtypes if dtype not in done) if done else ()))
     return found
+
+
+def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:
+    """What the backend lacks because its library lacks a dtype: that of the elements, or that of the results."""
+    functor = spec.functor(method, op)
+    for name, (reason, place) in backend.lacking.items():
+        is_result = functor is not None and functor.result == name
+        yield Lowering((), None, None, reason, None if is_result else Names((name,), (place,), listed=True), place)
 
 
 def _note_lacking(spec: Spec, backend: Backend, lacking: Sequence[Lacking], problems: list[Problem]) -> None:

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
+from opgen.arrays import ArrayLibrary, Word
 from opgen.fields import Names
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
@@ -285,6 +286,7 @@ class BackendFamily:
 
     name: str
     package: str  # the subpackage whose ops it calls
+    vocabulary: Mapping[str, Word]  # what its ops are written in, where each of its backends is an array library
     cells: Cells
     path: Path
 
@@ -313,6 +315,7 @@ class Backend:
     requires: tuple[str, ...]
     modules: tuple[str, ...]  # importable when these dependencies are installed
     libraries: tuple[Library, ...]
+    array: ArrayLibrary | None  # what it computes with, where its family has a vocabulary
     code_objects: CodeObjects | None  # what its kernels are compiled for ahead of time
     label: str
     display: str
@@ -331,6 +334,11 @@ class Backend:
     def is_numbered(self) -> bool:
         """Whether its devices have numbers."""
         return "{ordinal}" in self.label
+
+    @property
+    def lacking(self) -> Mapping[str, tuple[str, Location]]:
+        """The dtypes that no storage of it has, and why."""
+        return self.array.lacking if self.array is not None else {}
 
 
 @dataclass(frozen=True)
@@ -401,6 +409,15 @@ class Spec:
         for text in names.texts:
             found.update((text,) if names.listed else self.groups.get(text, ()))
         return tuple(dtype.name for dtype in self.dtypes if dtype.name in found)
+
+    def family_of(self, backend: Backend) -> BackendFamily | None:
+        """The family that a backend extends, perhaps by way of others."""
+        known = {other.name: other for other in self.backends}
+        name, seen = backend.extends, {backend.name}
+        while name in known and name not in seen:
+            seen.add(name)
+            name = known[name].extends
+        return next((family for family in self.backend_families if family.name == name), None)
 
     def storage_methods(self) -> Iterator[Method]:
         """The storage methods of all families."""

@@ -66,9 +66,9 @@ def _note_missing(spec: Spec, templates: Templates, problems: list[Problem]) -> 
     owners.update({backend.package: backend.place("runtime") for backend in spec.backends if backend.package})
     package = spec.package.name
     found = {name for path in templates.paths if path.parts[0] == package for name in path.parts[1:2]}
-    # A backend that extends another one may leave all modules to it.
+    # A backend that extends another one may leave all modules to it, and that of an array library is made for it.
     others = {backend.name for backend in spec.backends}
-    spared = {backend.package for backend in spec.backends if backend.extends in others}
+    spared = {backend.package for backend in spec.backends if backend.extends in others or backend.array is not None}
     torn = {problem.location.path for problem in problems}
     for name, place in owners.items():
         # That the whole package is missing, `plan` tells.

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
+from opgen.views.arrays import array_backend, library, vocabulary
 from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend, kernel_op
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
 from opgen.views.kernels import arguments, constants, dtypes, functor_names, kernel_family
 from opgen.views.libraries import library_functions
-from opgen.views.op import functors, op_module, tensor_ops
+from opgen.views.op import array_functors, functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.support import support
 
@@ -22,6 +23,9 @@ PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "library": lambda spec: [library.name for library in spec.c_libraries],
     "gpu": lambda spec: [
         backend.package for backend in spec.backends if backend.package and "gpu_backend" in spec.packages[backend.name]
+    ],
+    "array": lambda spec: [
+        backend.package for backend in spec.backends if backend.package and backend.array is not None
     ],
     "runtime": lambda spec: [backend.package for backend in spec.backends if backend.package is not None],
     "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
@@ -37,11 +41,17 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "docs/flow.svg.j2": flow,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
+    "tallow/array_backend/functors.py.j2": array_functors,
+    "tallow/array_backend/library.py.j2": vocabulary,
     "tallow/backends.py.j2": backends_module,
     "tallow/custom_op.py.j2": custom_op,
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
+    "tallow/{array}/__init__.py.j2": array_backend,
+    "tallow/{array}/device.py.j2": array_backend,
+    "tallow/{array}/library.py.j2": library,
+    "tallow/{array}/storage.py.j2": array_backend,
     "tallow/{gpu}/__init__.py.j2": gpu_backend,
     "tallow/{gpu}/device.py.j2": gpu_backend,
     "tallow/{gpu}/storage/__init__.py.j2": gpu_backend,

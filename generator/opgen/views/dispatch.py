@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from opgen.arguments import accepted, border
 from opgen.fields import Names
@@ -10,6 +10,9 @@ from opgen.matrix import op_reason
 from opgen.model import Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
 from opgen.signature import Signature, is_optional
 from opgen.views.python import quoted
+
+# An op of a method, where it chooses between several, and a dtype.
+Case: TypeAlias = tuple[str | None, str | None]
 
 
 class Guard(NamedTuple):
@@ -398,16 +401,23 @@ def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
 
 def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> Branch:
     """The branch of `backend`: what it lacks raises, then come the calls of libraries, then the call that takes all."""
-    guarded: dict[str, list[tuple[str | None, str | None]]] = {}
-    done: dict[Lowering, list[tuple[str | None, str | None]]] = {}
-    for (name, op), lowerings in spec.lowerings[backend.name].items():
-        if name == method.name:
-            for element, lowering in lowerings.items():
-                if lowering.unsupported is not None:
-                    guarded.setdefault(lowering.unsupported, []).append((op, element))
-                else:
-                    done.setdefault(lowering, []).append((op, element))
-    condition = _Conditions(spec, method, dtype)
+    lowered = {
+        (op, element): lowering
+        for (name, op), lowerings in spec.lowerings[backend.name].items()
+        for element, lowering in lowerings.items()
+        if name == method.name
+    }
+    # No storage has a dtype that the backend's library lacks, which the device says when it shall make one.
+    absent = backend.lacking if suffix == "Storage" else {}
+    lowered = {case: lowering for case, lowering in lowered.items() if case[1] not in absent} or lowered
+    guarded: dict[str, list[Case]] = {}
+    done: dict[Lowering, list[Case]] = {}
+    for case, lowering in lowered.items():
+        if lowering.unsupported is not None:
+            guarded.setdefault(lowering.unsupported, []).append(case)
+        else:
+            done.setdefault(lowering, []).append(case)
+    condition = _Conditions(spec, method, dtype, frozenset(lowered))
     # The call that serves most needs no condition.
     counts: dict[str, int] = {}
     for lowering, cases in done.items():
@@ -448,8 +458,9 @@ class _Conditions(NamedTuple):
     spec: Spec
     method: Method
     dtype: str
+    every: frozenset[Case]  # of the method on a backend
 
-    def of(self, cases: list[tuple[str | None, str | None]], *, is_all: bool) -> list[str | None]:
+    def of(self, cases: list[Case], *, is_all: bool) -> list[str | None]:
         """Conditions of which one holds for each of the cases and for no other; None holds for everything."""
         if is_all:
             return [None]
@@ -458,7 +469,7 @@ class _Conditions(NamedTuple):
             by_op.setdefault(op, []).append(dtype or "")
         by_dtypes: dict[tuple[str, ...], list[str | None]] = {}
         for op, dtypes in by_op.items():
-            is_whole = set(dtypes) == set(self.spec.op_dtypes(self.method, op) or ())
+            is_whole = set(dtypes) == {dtype or "" for other, dtype in self.every if other == op}
             by_dtypes.setdefault(() if is_whole else tuple(dtypes), []).append(op)
         return [self._condition(ops, dtypes) for dtypes, ops in by_dtypes.items()]
 

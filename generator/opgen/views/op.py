@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec, sentence
@@ -71,6 +72,7 @@ class FunctionView(NamedTuple):
     """The NumPy function of an elementwise op."""
 
     name: str
+    names: str  # of the parameters
     parameters: str
     doc: str
     integer: str | None  # the expression for integers where it is another one
@@ -89,6 +91,28 @@ class FunctorsView(NamedTuple):
 
 def functors(spec: Spec, _: str | None) -> FunctorsView:
     """The NumPy functions of all functors."""
+
+    def function(reduction: Monoid | Position) -> str:
+        return reduction.numpy if isinstance(reduction, Position) else reduction.combine[0]
+
+    return _functors(spec, function)
+
+
+def array_functors(spec: Spec, _: str | None) -> FunctorsView:
+    """The same in words of array libraries."""
+    words = [word for family in spec.backend_families for word in family.vocabulary.values()]
+    joining = {word.combine: f"np.{word.name}" for word in words}
+
+    def function(reduction: Monoid | Position) -> str:
+        if isinstance(reduction, Position):
+            return f"ReduceOp.{reduction.of.upper()}"
+        return joining[reduction.combine[0]]
+
+    return _functors(spec, function)
+
+
+def _functors(spec: Spec, function: Callable[[Monoid | Position], str]) -> FunctorsView:
+    """All functors, with what `function` says that joins the elements of a reduction, or finds its element."""
     functions = []
     reductions = []
     for kind in spec.functors.values():
@@ -96,12 +120,13 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
             enum = METHOD_OP if functor.is_method else class_name(kind.name)
             member = f"{enum}.{functor.name.upper()}"
             if functor.reduction is not None:
-                reductions.append((member, _rows(functor.reduction, functor.result)))
+                reductions.append((member, _rows(functor.reduction, function(functor.reduction), functor.result)))
                 continue
             names = (*functor.operands, *functor.parameters)
             functions.append(
                 FunctionView(
                     name=f"{kind.name}_{functor.name}",
+                    names=", ".join(names),
                     parameters=", ".join(f"{name}: Array" for name in names),
                     doc=sentence(functor.doc),
                     integer=functor.numpy.integer if functor.numpy.is_split else None,
@@ -116,10 +141,10 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     return FunctorsView(_classes(spec), tuple(functions), tuple(reductions))
 
 
-def _rows(reduction: Monoid | Position, result: str | None) -> str:
+def _rows(reduction: Monoid | Position, function: str, result: str | None) -> str:
     """The object of rows.py that reduces the last axis."""
     if isinstance(reduction, Position):
-        return f"Position({reduction.numpy})"
+        return f"Position({function})"
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, result))
@@ -127,7 +152,7 @@ def _rows(reduction: Monoid | Position, result: str | None) -> str:
     if finish is not None:
         count = "count" if re.search(r"\bcount\b", finish) else "_"
         finish = f"lambda x, {count}: {finish}"
-    return f"Monoid({reduction.combine[0]}, {identity}, {element}, {accumulate}, {kept}, {finish})"
+    return f"Monoid({function}, {identity}, {element}, {accumulate}, {kept}, {finish})"
 
 
 def _is_one_step(expression: str) -> bool:
