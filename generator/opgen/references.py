@@ -119,8 +119,8 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
 
 
 def _functions(templates: Templates, beside: PurePosixPath | None, module: str) -> Collection[str] | None:
-    """The functions that a module beside a template defines; None where it is missing, or no Python yet."""
-    return templates.functions(beside.with_name(f"{module}.py")) or None if beside is not None else None
+    """The methods that a module beside a template defines; None where it is missing, or no Python yet."""
+    return templates.methods(beside.with_name(f"{module}.py")) or None if beside is not None else None
 
 
 def _operands(functor: Functor) -> tuple[str, ...]:

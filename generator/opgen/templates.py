@@ -3,7 +3,9 @@
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
@@ -58,6 +60,15 @@ class Templates:
         if path not in self._defined:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
+
+    def methods(self, path: PurePosixPath) -> Collection[str]:
+        """The methods of a module's classes that others may call; none of a text that is no Python."""
+        try:
+            body = ast.parse(self.text(path) or "").body
+        except (SyntaxError, ValueError):
+            return ()
+        nodes = [node for part in body if isinstance(part, ast.ClassDef) for node in part.body]
+        return [node.name for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
