@@ -59,6 +59,10 @@ class Templates:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
 
+    def callables(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The functions and the methods that a module defines for others."""
+        return {*(self.functions(path) or ()), *_METHOD.findall(self.text(path) or "")}
+
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
         if path not in self._functions:
