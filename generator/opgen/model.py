@@ -29,9 +29,9 @@ ANY_ORDER = "any_order"
 
 
 def sentence(text: str) -> str:
-    """`text` as a sentence; the name of an operand, of one letter, keeps its case."""
+    """`text` as a sentence; the name of an operand, of one letter, keeps its case, and so does a formula."""
     word = text.partition(" ")[0].rstrip(",")
-    first = text if len(word) == 1 and word != "a" else f"{text[:1].upper()}{text[1:]}"
+    first = text if (len(word) == 1 and word != "a") or "(" in word else f"{text[:1].upper()}{text[1:]}"
     return f"{first}."
 
 

@@ -17,6 +17,7 @@ from opgen.references import check_references
 from opgen.render import render, with_banners
 from opgen.resolve import resolve
 from opgen.templates import Templates, check_templates
+from opgen.words import check_words
 from opgen.write import Change, changes
 
 
@@ -59,6 +60,7 @@ def compose(documents: Mapping[Path, Document], templates: Templates, problems: 
         check_templates(spec, templates, problems)
         spec = resolve(spec, templates, problems)
         check_references(spec, templates, problems)
+        check_words(spec, templates, problems)
         outputs = plan(spec, templates, problems)
     problems += templates.problems
     if problems:

@@ -3,7 +3,7 @@
 import ast
 import importlib.util
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -24,8 +24,8 @@ _FUNCTORS, _NUMPY, _NUMERICS = "functors.py.j2", "np", "numerics"
 def check_references(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, templates, problems)
-    functors = next((path for path in templates.paths if path.name == _FUNCTORS), None)
-    numerics = _functions(templates, functors, _NUMERICS)
+    beside = (path.with_name(f"{_NUMERICS}.py") for path in templates.paths if path.name == _FUNCTORS)
+    numerics = [known for path in beside if (known := templates.callables(path))]
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
         if module == _NUMPY_MODULE and name not in _numpy_names() and not hasattr(_numpy(), name):
@@ -118,28 +118,23 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
                 _note(kernel.call_location, f"'call' of kernel '{kernel.name}'", name, known, mend, problems)
 
 
-def _functions(templates: Templates, beside: PurePosixPath | None, module: str) -> Collection[str] | None:
-    """The methods that a module beside a template defines; None where it is missing, or no Python yet."""
-    return templates.methods(beside.with_name(f"{module}.py")) or None if beside is not None else None
-
-
 def _operands(functor: Functor) -> tuple[str, ...]:
     """What the expressions of a functor may name besides functions."""
     combined = ("y", "count") if functor.reduction is not None else ()
     return (*functor.operands, *combined, *functor.parameters)
 
 
-def _check_arrays(kind: FunctorKind, numerics: Collection[str] | None, problems: list[Problem]) -> None:
+def _check_arrays(kind: FunctorKind, numerics: Sequence[Collection[str]], problems: list[Problem]) -> None:
     mend = "write one of the operands, or a name of NumPy"
     for functor in kind.functors:
-        for name in dict.fromkeys(name for text in functor.numpy_texts for name in _outer_names(text)):
+        for name in dict.fromkeys(name for text in functor.numpy_texts for name in outer_names(text)):
             known = _resolved(name, _operands(functor), numerics)
             if known is not None:
                 what = f"'numpy' of op '{functor.name}'"
                 _note(functor.numpy.location, what, ".".join(name), known, mend, problems)
 
 
-def _outer_names(expression: str) -> Iterator[tuple[str, ...]]:
+def outer_names(expression: str) -> Iterator[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:
         tree = ast.parse(expression, mode="eval")
@@ -165,15 +160,17 @@ def _dotted(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def _resolved(name: tuple[str, ...], operands: Iterable[str], numerics: Collection[str] | None) -> Iterable[str] | None:
+def _resolved(
+    name: tuple[str, ...], operands: Iterable[str], numerics: Sequence[Collection[str]]
+) -> Iterable[str] | None:
     """None where something answers to `name`; else the names that are known in its place."""
     first, *rest = name
     if first in operands:
         return None
     if first == _NUMERICS:
-        if numerics is None or not rest or rest[0] in numerics:
-            return None
-        return [f"{first}.{other}" for other in numerics]
+        # Each of the modules of this name has all of them; one that cannot be read is told elsewhere.
+        lacking = next((known for known in numerics if rest and rest[0] not in known), None)
+        return None if lacking is None else [f"{first}.{other}" for other in lacking]
     if first == _NUMPY and (not rest or (len(rest) == 1 and rest[0] in _numpy_names())):
         return None
     value: object = _numpy()

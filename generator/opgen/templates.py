@@ -3,9 +3,7 @@
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
@@ -61,14 +59,9 @@ class Templates:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
 
-    def methods(self, path: PurePosixPath) -> Collection[str]:
-        """The methods of a module's classes that others may call; none of a text that is no Python."""
-        try:
-            body = ast.parse(self.text(path) or "").body
-        except (SyntaxError, ValueError):
-            return ()
-        nodes = [node for part in body if isinstance(part, ast.ClassDef) for node in part.body]
-        return [node.name for node in nodes if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    def callables(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The functions and the methods that a module defines for others."""
+        return {*(self.functions(path) or ()), *_METHOD.findall(self.text(path) or "")}
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""

@@ -37,7 +37,7 @@ class LibraryView(NamedTuple):
     names_itself: bool
     dtypes: tuple[DTypeView, ...]
     lacking: tuple[DTypeView, ...]
-    integers: tuple[str, ...]
+    integers: tuple[str, ...]  # the library's
     words: tuple[WordView, ...]
     array: ArrayLibrary
 
@@ -85,7 +85,7 @@ def library(spec: Spec, member: str | None) -> LibraryView:
         imports=tuple(
             f"import {module}" + (f" as {name}" if name != module else "") for name, module in array.modules.items()
         ),
-        helpers=tuple(sorted(used & {*spec.own_modules[family.package]} - {*array.modules})),
+        helpers=tuple(sorted(used & {*spec.own_modules[family.package]} - {"library", *array.modules})),
         names_itself="library" in used,
         dtypes=tuple(DTypeView(dtype.name.upper(), own[dtype.name].text) for dtype in spec.dtypes if dtype.name in own),
         lacking=tuple(
@@ -93,7 +93,7 @@ def library(spec: Spec, member: str | None) -> LibraryView:
             for dtype in spec.dtypes
             if dtype.name in backend.lacking
         ),
-        integers=tuple(name.upper() for name in spec.groups["integer"] if name in own),
+        integers=tuple(own[name].text for name in spec.groups["integer"] if name in own),
         words=tuple(_word(word, spellings.get(name)) for name, word in family.vocabulary.items()),
         array=array,
     )

@@ -14,6 +14,7 @@ from ..random import RandomState
 from . import transfer
 
 if TYPE_CHECKING:
+    from .library import Library
     from .storage import ArrayStorage
 
 # So many indexes may be out of range before the first one is looked for.
@@ -32,7 +33,7 @@ class ArrayDevice(BackendDevice):
     """A device of an array library."""
 
     backend: ClassVar[str]
-    library: ClassVar[Any]
+    library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..backend import BackendStorage, kind_of
@@ -14,13 +13,14 @@ from .errors import tells_errors
 
 if TYPE_CHECKING:
     from .device import ArrayDevice
+    from .library import Library
 
 
 class ArrayStorage(BackendStorage):
     """A flat array of a library, which is never changed: a method that works in place puts another one there."""
 
     device: ArrayDevice
-    library: ClassVar[ModuleType]
+    library: ClassVar[Library]
 
     def __init__(self, device: ArrayDevice, dtype: DType, data: Any) -> None:
         self.device = device

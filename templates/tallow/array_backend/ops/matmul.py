@@ -12,7 +12,7 @@ from .operand import Operand
 
 
 @tells_errors
-def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
+def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     library, dtype = lhs.library, lhs.dtype
     wide = [cast.widen(library, each.array, dtype) for each in (lhs, rhs)]
