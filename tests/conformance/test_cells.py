@@ -120,7 +120,7 @@ def check_refused(cell: SupportCell, device: tallow.Device, make: calls.Make) ->
             calls.call_storage(cell, make)
     refusal = caught.value
     # Of a dtype that the backend lacks altogether there is no storage to call the method on.
-    op = "dtype" if refusal.op == "dtype" else calls.error_op(cell)
+    op = "storage" if refusal.op == "storage" else calls.error_op(cell)
     assert refusal.backend == cell.backend
     assert refusal.reason
     assert refusal.reason in str(refusal)

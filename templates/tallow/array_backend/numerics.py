@@ -191,7 +191,7 @@ class Numerics:
 
         def compute(x: Any) -> Any:
             decay = library.exp(-library.abs(x))
-            above = x - x * (2 * decay * decay / (1 + 2 * decay + 2 * decay * decay))
+            above = x * (1 - 2 * decay * decay / (1 + 2 * decay + 2 * decay * decay))
             below = self._faded(x, -x, None, (decay + 2) / (decay * (decay + 2) + 2))
             return library.where(x > self.number(x, 0), above, below)
 
