@@ -8,8 +8,8 @@ pickling.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from .dtype import DType
@@ -150,6 +150,13 @@ class MissingTensor(TallowError, KeyError):
         self.op = op
         self.name = name
         self.close = close
+
+    @classmethod
+    def among(cls, op: str, name: object, names: Iterable[str]) -> Self:
+        """The error that a name is not among those of a file."""
+        from difflib import get_close_matches
+
+        return cls(op, name, get_close_matches(str(name), names))
 
     def __str__(self) -> str:
         advice = f"did you mean {' or '.join(map(repr, self.close))}?" if self.close else "list(file) gives all names"
