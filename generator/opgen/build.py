@@ -11,6 +11,7 @@ from typing import TypeVar
 from opgen.cells import build_cells
 from opgen.cpp import flaw
 from opgen.fields import Fields, Names, build_names
+from opgen.formats import build_formats
 from opgen.kernels import build_constants, build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
@@ -48,6 +49,7 @@ _FOLDERS = {
 }
 _WIDTHS = Path("spec/kernels/widths.yaml")
 _CONSTANTS = Path("spec/kernels/constants.yaml")
+_FORMATS = Path("spec/formats.yaml")
 # What pip takes, as far as a package's own version and the Python that it needs go.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
@@ -69,7 +71,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         if path.parent in _FOLDERS:
             if Fields(document.root, "the file", problems).check_name(document.stem, Location(path)):
                 by_folder[_FOLDERS[path.parent]].append(document)
-        elif path not in SINGLE_FILES:
+        elif path not in (*SINGLE_FILES, _FORMATS):
             problems.append(
                 Problem(
                     Location(path),
@@ -93,6 +95,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         dtypes=dtype_values,
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in families),
+        formats=build_formats(documents[_FORMATS], problems) if _FORMATS in documents else (),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from opgen.fields import Names
+from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
 from opgen.problem import Location
@@ -366,6 +367,7 @@ class Spec:
     dtypes: tuple[DType, ...]
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
+    formats: tuple[Format, ...]  # the blocks in which weights are kept
     device_doc: str
     device_methods: tuple[Method, ...]
     backend_families: tuple[BackendFamily, ...]

@@ -51,6 +51,7 @@ _EXPORTS = (
     "EmptyTensor",
     "FileError",
     "FusionError",
+    "GgmlDType",
     "Graph",
     "InvalidArgument",
     "InvalidIndex",
