@@ -61,7 +61,7 @@ _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layou
 _NAMED_OPERANDS = 3
 _MOST_BYTES = 8
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
-_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]))
+_NO_PACKAGE = Package("", "", "", "", (), {}, 0, Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -118,6 +118,7 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         summary=fields.text("summary"),
         python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
+        extras=fields.text_lists_by_name("extras"),
         max_rank=fields.integer("max_rank"),
         location=fields.place("name"),
     )

@@ -44,6 +44,7 @@ class Package:
     summary: str
     python: str
     requires: tuple[str, ...]
+    extras: dict[str, tuple[str, ...]]  # what parts need that not everybody uses
     max_rank: int
     location: Location  # of its name
 

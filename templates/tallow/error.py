@@ -39,6 +39,19 @@ class BackendUnavailable(TallowError, RuntimeError):
         return f"the {self.backend} backend is not available: {self.reason}"
 
 
+class MissingPackage(TallowError, ImportError):
+    """What was called needs a package that is not installed; `extra` is the name under which pip installs it."""
+
+    def __init__(self, op: str, package: str, extra: str) -> None:
+        super().__init__(op, package, extra)
+        self.op = op
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.package} is not installed; run pip install 'tallow[{self.extra}]'"
+
+
 class UnsupportedDType(TallowError, TypeError):
     """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is.
 

@@ -16,7 +16,7 @@ from ..shape import Shape
 from ..storage import Storage
 from ..tensor import Tensor
 from ..tensor.base import device_of
-from .ggml_dtype import GgmlDType
+from ..ggml_dtype import GgmlDType
 from .header import Entry, read_header
 from .metadata import Value
 
@@ -66,7 +66,7 @@ class GgufTensor:
         """Read the tensor to the device, through the memory of the loader alone."""
         dtype = PLAIN.get(self.dtype)
         if dtype is None:
-            raise self._content.refused(f"a tensor is stored in blocks of {self.dtype.name}")
+            raise self._content.refused(f"a tensor is stored in blocks of {self.dtype.value}")
         return Tensor._new(self._read(dtype), Layout.contiguous(self.shape))
 
     def _read(self, dtype: DType) -> Storage:
@@ -81,7 +81,7 @@ class GgufTensor:
         return Storage(storage)
 
     def __repr__(self) -> str:
-        return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.name}>"
+        return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.value}>"
 
 
 class GgufFile(Mapping[str, GgufTensor]):

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from ..content import Content
 from ..error import InvalidArgument, shown
 from ..shape import MOST_ELEMENTS
-from .ggml_dtype import GgmlDType
+from ..ggml_dtype import GgmlDType
 from .metadata import KIND, SIZE, Reader, Value
 
 MAGIC: Final = b"GGUF"
@@ -118,7 +118,7 @@ def _tensor(reader: Reader) -> _Told:
     if math.prod(shape) >= MOST_ELEMENTS:
         reader.refuse(f"has shape {shape}, of more elements than can be counted")
     if (shape[-1] if shape else 1) % dtype.block_size:
-        reader.refuse(f"has shape {shape}, whose last dim is no multiple of the {dtype.block_size} of {dtype.name}")
+        reader.refuse(f"has shape {shape}, whose last dim is no multiple of the {dtype.block_size} of {dtype.value}")
     return _Told(name, dtype, shape, reader.integer(SIZE))
 
 

@@ -15,7 +15,7 @@ from ..dtype import Array
 from ..error import InvalidArgument, shown
 from ..tensor import Tensor
 from .file import PLAIN
-from .ggml_dtype import GgmlDType
+from ..ggml_dtype import GgmlDType
 from .header import ALIGNMENT, MAGIC, MOST_DIMS, VERSIONS, alignment_of
 from .metadata import ARRAY, ARRAY_HEAD, KIND, MOST_NESTED, NUMBERS, SIZE, TEXT, Value
 
