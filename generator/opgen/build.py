@@ -12,6 +12,7 @@ from opgen.arrays import build_array, build_vocabulary
 from opgen.cells import build_cells
 from opgen.cpp import flaw
 from opgen.fields import Fields, Names, build_names
+from opgen.formats import build_formats
 from opgen.kernels import build_constants, build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
@@ -49,6 +50,7 @@ _FOLDERS = {
 }
 _WIDTHS = Path("spec/kernels/widths.yaml")
 _CONSTANTS = Path("spec/kernels/constants.yaml")
+_FORMATS = Path("spec/formats.yaml")
 # What pip takes, as far as a package's own version and the Python that it needs go.
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
@@ -60,7 +62,7 @@ _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layou
 _NAMED_OPERANDS = 3
 _MOST_BYTES = 8
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
-_NO_PACKAGE = Package("", "", "", "", (), 0, Location(SINGLE_FILES[0]))
+_NO_PACKAGE = Package("", "", "", "", (), {}, 0, Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -70,7 +72,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         if path.parent in _FOLDERS:
             if Fields(document.root, "the file", problems).check_name(document.stem, Location(path)):
                 by_folder[_FOLDERS[path.parent]].append(document)
-        elif path not in SINGLE_FILES:
+        elif path not in (*SINGLE_FILES, _FORMATS):
             problems.append(
                 Problem(
                     Location(path),
@@ -94,6 +96,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         dtypes=dtype_values,
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in families),
+        formats=build_formats(documents[_FORMATS], problems) if _FORMATS in documents else (),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
@@ -116,6 +119,7 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         summary=fields.text("summary"),
         python=fields.matching("python", _PYTHON, ">=3.11"),
         requires=tuple(text for text, _ in fields.texts("requires")),
+        extras=fields.text_lists_by_name("extras"),
         max_rank=fields.integer("max_rank"),
         location=fields.place("name"),
     )

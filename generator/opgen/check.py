@@ -100,6 +100,10 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
                 shown = f"'{value}'" if isinstance(value, str) else value
                 message = f"{key} {shown} is used by more than one backend; choose another"
                 problems.append(Problem(backend.place(key, "runtime"), message))
+    for backend in whole:
+        if backend.extra in spec.package.extras:
+            message = f"extra '{backend.extra}' is one of the package too, from {spec.package.location}; choose another"
+            problems.append(Problem(backend.place("extra", "runtime"), message))
     owners: dict[str, str] = {}
     for backend in spec.backends:
         for target, location in backend.code_objects.targets.items() if backend.code_objects else ():

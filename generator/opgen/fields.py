@@ -212,6 +212,12 @@ class Fields:
         """A mapping from names to texts; empty where the key is not written."""
         return {name: self.line(inner, name) or "" for name, inner in self.named(key).items()}
 
+    def text_lists_by_name(self, key: str) -> dict[str, tuple[str, ...]]:
+        """A mapping from names to lists of texts; empty where the key is not written."""
+        value = self.optional(key)
+        named = {} if value is None else self._named(value, key)
+        return {name: tuple(text for text, _ in self.text_list(inner, name)) for name, inner in named.items()}
+
     def text_list(self, value: Value, key: str) -> tuple[tuple[str, Location], ...]:
         """The texts in a list with their places."""
         found = []

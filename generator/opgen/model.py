@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
 from opgen.fields import Names
+from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
 from opgen.problem import Location
@@ -44,6 +45,7 @@ class Package:
     summary: str
     python: str
     requires: tuple[str, ...]
+    extras: dict[str, tuple[str, ...]]  # what parts need that not everybody uses
     max_rank: int
     location: Location  # of its name
 
@@ -374,6 +376,7 @@ class Spec:
     dtypes: tuple[DType, ...]
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
+    formats: tuple[Format, ...]  # the blocks in which weights are kept
     device_doc: str
     device_methods: tuple[Method, ...]
     backend_families: tuple[BackendFamily, ...]

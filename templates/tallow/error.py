@@ -8,8 +8,8 @@ pickling.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from .dtype import DType
@@ -37,6 +37,19 @@ class BackendUnavailable(TallowError, RuntimeError):
 
     def __str__(self) -> str:
         return f"the {self.backend} backend is not available: {self.reason}"
+
+
+class MissingPackage(TallowError, ImportError):
+    """What was called needs a package that is not installed; `extra` is the name under which pip installs it."""
+
+    def __init__(self, op: str, package: str, extra: str) -> None:
+        super().__init__(op, package, extra)
+        self.op = op
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.package} is not installed; run pip install 'tallow[{self.extra}]'"
 
 
 class UnsupportedDType(TallowError, TypeError):
@@ -150,6 +163,13 @@ class MissingTensor(TallowError, KeyError):
         self.op = op
         self.name = name
         self.close = close
+
+    @classmethod
+    def among(cls, op: str, name: object, names: Iterable[str]) -> Self:
+        """The error that a name is not among those of a file."""
+        from difflib import get_close_matches
+
+        return cls(op, name, get_close_matches(str(name), names))
 
     def __str__(self) -> str:
         advice = f"did you mean {' or '.join(map(repr, self.close))}?" if self.close else "list(file) gives all names"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -655,6 +656,20 @@ def test_options_reach_the_compiler(tmp_path):
     with Module(source, *options) as module, Buffer(np.zeros(1, np.float32)) as out:
         module.launch("fill", (1,), (1,), struct.pack("<Q", out.address))
         assert out.read()[0] == 64.5
+
+
+def test_what_does_not_read_the_wave_size_is_compiled_once(tmp_path, monkeypatch):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("HIP_HOST_CXX", str(compiler))
+    for value, compilations in (("gridDim.x", 1), ("warpSize", 2)):
+        (tmp_path / "calls").write_text("")
+        # A name that no earlier run has compiled.
+        source = f'extern "C" __global__ void fill_{uuid4().hex}(float* out) {{ *out = {value}; }}'
+        codes = [compile_source(source, f"--offload-arch=host{lanes}") for lanes in (32, 64, 32, 64)]
+        assert (tmp_path / "calls").read_text().count("c++-cpp-output") == compilations
+        assert codes[:2] == codes[2:] and codes[0] != codes[1], "a code object names its target"
 
 
 # ---- Launches

@@ -77,7 +77,7 @@ def test_the_wave_size_is_known_without_the_macros_that_newer_compilers_deprecat
     macros = ("__AMDGCN_WAVEFRONT_SIZE", "__AMDGCN_WAVEFRONT_SIZE__")
     pragmas = [f"#pragma clang deprecated({macro})\n" for macro in macros]
     text = source.read_text(encoding="utf-8")
-    check = f"static_assert(tallow::wave_size == {lanes});\n"
+    check = f'#include "wave.hpp"\nstatic_assert(tallow::wave_size == {lanes});\n'
     # A warning is an error.
     source.write_text("".join([*(f"#define {macro} {lanes}\n" for macro in macros), *pragmas, text, check]))
     machine.compile(target, source, tmp_path)

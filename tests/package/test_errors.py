@@ -25,6 +25,7 @@ ERRORS = [
     (tallow.OutOfMemory("rocm:0", 1024), MemoryError, "rocm:0: no memory for 1024 bytes"),
     (tallow.FileError("save", "a/b", errno.ENOSPC, "make room"), OSError, "save: path 'a/b': No space .*; make room"),
     (tallow.MissingFile("load", "x", errno.ENOENT, "make it"), FileNotFoundError, "load: path .x.: No such file"),
+    (tallow.MissingPackage("Tokenizer", "tokenizers", "model"), ImportError, r"pip install 'tallow\[model\]'"),
 ]
 
 

@@ -9,6 +9,7 @@ from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_b
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
+from opgen.views.formats import formats
 from opgen.views.kernels import arguments, constants, dtypes, functor_names, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import array_functors, functors, op_module, tensor_ops
@@ -39,6 +40,7 @@ FOLDERS: Mapping[str, str] = {"storage": "spec/storage", "family": "spec/kernels
 FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "README.md.j2": package,
     "docs/flow.svg.j2": flow,
+    "docs/formats.md.j2": formats,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
     "tallow/array_backend/functors.py.j2": array_functors,
@@ -48,6 +50,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/device.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
+    "tallow/ggml_dtype.py.j2": formats,
     "tallow/{array}/__init__.py.j2": array_backend,
     "tallow/{array}/device.py.j2": array_backend,
     "tallow/{array}/library.py.j2": library,
@@ -60,9 +63,11 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/{gpu}/utils.py.j2": gpu_backend,
     "tallow/{runtime}/__init__.py.j2": gpu_backend,
     "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
+    "tallow/{runtime}/ops/blocks.py.j2": formats,
     "tallow/{runtime}/ops/functors.py.j2": functors,
     "tallow/{runtime}/{library}_functions.py.j2": library_functions,
     "tallow/kernels/arguments.py.j2": arguments,
+    "tallow/kernels/blocks.hpp.j2": formats,
     "tallow/kernels/constants.hpp.j2": constants,
     "tallow/kernels/constants.py.j2": constants,
     "tallow/kernels/dtypes.hpp.j2": dtypes,

@@ -9,7 +9,7 @@ from opgen.views.dispatch import custom_class, op_classes
 
 
 class ExtraView(NamedTuple):
-    """The optional dependencies of one backend."""
+    """The optional dependencies of one backend, or of a part of the package."""
 
     name: str
     requires: str
@@ -51,6 +51,7 @@ _EXPORTS = (
     "EmptyTensor",
     "FileError",
     "FusionError",
+    "GgmlDType",
     "Graph",
     "InvalidArgument",
     "InvalidIndex",
@@ -59,6 +60,7 @@ _EXPORTS = (
     "KernelOp1",
     "Layout",
     "MissingFile",
+    "MissingPackage",
     "MissingTensor",
     "OutOfMemory",
     "ParamsConv1D",
@@ -93,11 +95,9 @@ def _toml(text: str) -> str:
 
 def package(spec: Spec, _: str | None) -> PackageView:
     """The package."""
-    extras = tuple(
-        ExtraView(backend.extra, ", ".join(map(_toml, backend.requires)))
-        for backend in spec.backends
-        if backend.extra is not None
-    )
+    extras = spec.package.extras | {
+        backend.extra: backend.requires for backend in spec.backends if backend.extra is not None
+    }
     custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
     ops = op_classes(spec)
     backends = [f"{backend.class_prefix}{suffix}" for backend in spec.backends for suffix in ("Device", "Storage")]
@@ -112,7 +112,7 @@ def package(spec: Spec, _: str | None) -> PackageView:
         doc=spec.package.summary,
         description=_toml(spec.package.summary),
         requires=", ".join(map(_toml, spec.package.requires)),
-        extras=extras,
+        extras=tuple(ExtraView(name, ", ".join(map(_toml, requires))) for name, requires in extras.items()),
         backends=tuple(backends),
         ops=", ".join(ops),
         custom_ops=", ".join(custom),

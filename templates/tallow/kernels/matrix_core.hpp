@@ -21,6 +21,7 @@
 #pragma once
 
 #include "async_copy.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 

@@ -3,6 +3,7 @@
 
 #include "arithmetic.hpp"
 #include "memory.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 

@@ -5,6 +5,7 @@
 
 #include "access.hpp"
 #include "arithmetic.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 

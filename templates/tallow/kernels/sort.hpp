@@ -3,7 +3,7 @@
 // each pair to its place. Nothing in it depends on the order in which threads run.
 #pragma once
 
-#include "platform.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 

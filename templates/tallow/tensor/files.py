@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import BinaryIO, Final
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 
-from ..atomic import replacing
+from ..content import checked_path, written
 from ..error import InvalidArgument
 from .base import TensorBase
-from .safetensors import LARGEST_HEADER, LENGTH_BYTES, METADATA, checked_path, told
+from .safetensors import LARGEST_HEADER, LENGTH_BYTES, METADATA
 from .tensor import Tensor
 
 # A multiple of where the elements begin.
@@ -40,7 +37,7 @@ def save_safetensors(
     # The widest first, as the library of the format writes them: so each is aligned.
     entries = sorted(_checked_tensors(tensors).items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0]))
     header = _header(entries, {} if metadata is None else _checked_metadata(metadata))
-    with told(operation, name), _opened(name) as stream:
+    with written(operation, name) as stream:
         stream.write(header)
         for _, tensor in entries:
             stream.write(tensor.numpy().reshape(-1).view(np.uint8).data)
@@ -95,27 +92,3 @@ def _header(entries: list[tuple[str, Tensor]], metadata: dict[str, str]) -> byte
         reason = f"tensors and metadata: names, shapes and texts take {len(text)} bytes; readers take {LARGEST_HEADER}"
         raise InvalidArgument("save_safetensors", f"{reason}, so use shorter ones or several files")
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    """Open a file that is replaced at once, or whatever else the path names (a pipe, say) as it is."""
-    try:
-        old = Path(name).stat()
-    except FileNotFoundError:
-        old = None
-    if name.endswith((os.sep, "/")) or (old is not None and stat.S_ISDIR(old.st_mode)):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if old is not None and not stat.S_ISREG(old.st_mode):
-        with Path(name).open("wb") as stream:
-            yield stream
-        return
-    # Until it has its owner, group and mode, nobody else may open what takes the place of a file.
-    with replacing(Path(name).resolve(), 0o666 if old is None else 0o600) as stream:
-        if old is not None and hasattr(os, "fchmod"):
-            for owner in (old.st_uid, -1):  # the group alone may be given to one that the user is in
-                with suppress(PermissionError):
-                    os.chown(stream.fileno(), owner, old.st_gid)
-                    break
-            os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode))
-        yield stream

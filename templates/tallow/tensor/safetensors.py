@@ -7,21 +7,14 @@ tensors, and nothing behind the last.
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import stat
-import threading
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-
-from ..dtype import Array, DType
-from ..error import FileError, InvalidArgument, MissingFile, shown
+from ..content import Content, Source, checked_path, opened, told
+from ..dtype import DType
+from ..error import InvalidArgument, shown
 from ..layout import Layout
 
 METADATA: Final = "__metadata__"
@@ -31,19 +24,8 @@ LARGEST_HEADER: Final = 100_000_000
 LENGTH_BYTES: Final = 8
 """How many bytes hold the length of the header."""
 
-Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
-"""A file in the format: its path, or its bytes."""
-
 _INDEX_SUFFIX: Final = ".json"
 _WEIGHT_MAP: Final = "weight_map"
-
-# What to do where the system refuses.
-_CHOOSE_ANOTHER: Final = "choose another path"
-_ADVICE: Final = {
-    errno.EISDIR: "give the path of a file",
-    errno.ENOSPC: "make room on the disk, or choose another one",
-    errno.EDQUOT: "make room on the disk, or choose another one",
-}
 
 
 class Entry(NamedTuple):
@@ -54,112 +36,20 @@ class Entry(NamedTuple):
     begin: int
 
 
-class Content:
-    """The bytes of one file. Several threads may read them at once."""
-
-    def __init__(self, operation: str, name: str, size: int) -> None:
-        self.operation = operation
-        self.name = name
-        """What errors call it."""
-        self.size = size
-
-    @abstractmethod
-    def read_into(self, target: memoryview, begin: int) -> None:
-        """Fill `target` with the bytes from `begin` on."""
-
-    @abstractmethod
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        """The bytes as they are, in an array that nothing may write to."""
-
-    def close(self) -> None:
-        """Give up what holds the bytes."""
-
-    def require_open(self) -> None:
-        """Raise InvalidArgument after `close`."""
-
-    def refused(self, reason: str) -> InvalidArgument:
-        """The error that the file is wrong."""
-        return InvalidArgument(self.operation, f"{self.name}: {reason}")
-
-    def malformed(self, reason: object) -> InvalidArgument:
-        """The error that it is no file of the format."""
-        return self.refused(f"it is no safetensors file, or was cut short ({reason}); write it with save_safetensors")
-
-
-class _Memory(Content):
-    """A file whose bytes are in memory."""
-
-    def __init__(self, operation: str, name: str, content: bytes | bytearray | memoryview) -> None:
-        self._bytes = np.frombuffer(content, np.uint8)
-        super().__init__(operation, name, self._bytes.size)
-
-    def read_into(self, target: memoryview, begin: int) -> None:
-        np.copyto(np.frombuffer(target, np.uint8), self._bytes[begin : begin + target.nbytes])
-
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        return self._bytes[begin : begin + nbytes]
-
-
-class _File(Content):
-    """A file on a disk. It is read, not mapped: a process dies of a mapped file that another one cuts short."""
-
-    def __init__(self, operation: str, path: str) -> None:
-        self._path = path
-        with told(operation, path):
-            self._stream = Path(path).open("rb", buffering=0)  # noqa: SIM115 - until `close`
-            super().__init__(operation, f"path '{path}'", os.fstat(self._stream.fileno()).st_size)
-        self._lock = threading.Lock()
-
-    def read_into(self, target: memoryview, begin: int) -> None:
-        with told(self.operation, self._path):
-            while target:
-                count = self._read(target, begin)
-                if not count:
-                    raise self.refused("it was cut short while it was read; write it again, then read it")
-                target, begin = target[count:], begin + count
-
-    def _read(self, target: memoryview, begin: int) -> int:
-        if hasattr(os, "preadv"):
-            return os.preadv(self._stream.fileno(), [target], begin)
-        with self._lock:
-            self._stream.seek(begin)
-            return self._stream.readinto(target) or 0
-
-    def mapped(self, begin: int, nbytes: int) -> Array:
-        # Only here, for parts that lie all over the file.
-        with told(self.operation, self._path):
-            return np.memmap(self._stream, np.uint8, "r")[begin : begin + nbytes]
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def require_open(self) -> None:
-        if self._stream.closed:
-            raise self.refused("it is closed; read it before close() or inside its with block")
-
-
 def contents(operation: str, path: Source | Sequence[Source]) -> Iterator[tuple[Content, frozenset[str] | None]]:
     """Open the files that `path` means, with the names of the tensors that are meant, or None for all of them."""
     is_one = isinstance(path, str | bytes | bytearray | memoryview) or not isinstance(path, Sequence)
     sources: Sequence[object] = (path,) if is_one else path  # type: ignore[assignment]
     for source in sources:
         if isinstance(source, bytes | bytearray | memoryview):
-            yield _Memory(operation, f"path, {memoryview(source).nbytes} bytes", source), None
+            yield opened(operation, source), None
             continue
         name = checked_path(operation, source)
         if name.endswith(_INDEX_SUFFIX):
             for file, names in _files_of_index(operation, name).items():
-                yield _opened(operation, file), frozenset(names)
+                yield opened(operation, file), frozenset(names)
         else:
-            yield _opened(operation, name), None
-
-
-def _opened(operation: str, path: str) -> Content:
-    with told(operation, path):
-        if stat.S_ISFIFO(Path(path).stat().st_mode):
-            # It can be read once, and in order.
-            return _Memory(operation, f"path '{path}'", Path(path).read_bytes())
-    return _File(operation, path)
+            yield opened(operation, name), None
 
 
 def _files_of_index(operation: str, path: str) -> dict[str, list[str]]:
@@ -187,11 +77,11 @@ def entries(content: Content) -> tuple[dict[str, Entry], dict[str, str]]:
 
     length = LENGTH_BYTES
     if content.size < length:
-        raise content.malformed(f"it has {content.size} bytes, and the length of its header alone takes {length}")
+        raise _malformed(content, f"it has {content.size} bytes, and the length of its header alone takes {length}")
     size = int.from_bytes(_read(content, 0, length), "little")
     start = length + size
     if size > LARGEST_HEADER or start > content.size:
-        raise content.malformed(f"a header of {size} bytes does not fit into {content.size}")
+        raise _malformed(content, f"a header of {size} bytes does not fit into {content.size}")
     try:
         header = json.loads(_read(content, length, size), object_pairs_hook=_without_duplicates)
         if not isinstance(header, dict):
@@ -201,14 +91,14 @@ def entries(content: Content) -> tuple[dict[str, Entry], dict[str, str]]:
             raise TypeError("the metadata are no texts by name")
         places = {name: _place(name, entry) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise content.malformed(error) from None
+        raise _malformed(content, error) from None
     begin = 0
     for name, (_, _, (first, end)) in sorted(places.items(), key=lambda item: item[1][2]):
         if first != begin:
-            raise content.malformed(f"tensor '{name}' begins at byte {first} of the elements and not at {begin}")
+            raise _malformed(content, f"tensor '{name}' begins at byte {first} of the elements and not at {begin}")
         begin = end
     if start + begin != content.size:
-        raise content.malformed(f"its tensors end at byte {start + begin}, the file at {content.size}")
+        raise _malformed(content, f"its tensors end at byte {start + begin}, the file at {content.size}")
     return {name: _entry(content, name, start, *place) for name, place in places.items()}, metadata
 
 
@@ -242,34 +132,13 @@ def _entry(
         raise content.refused(f"tensor '{name}' has dtype {dtype_name}; convert it to one of {', '.join(dtypes)}")
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes != span[1] - span[0]:
-        raise content.malformed(f"tensor '{name}' of {nbytes} bytes has {span[1] - span[0]} there")
+        raise _malformed(content, f"tensor '{name}' of {nbytes} bytes has {span[1] - span[0]} there")
     try:
         return Entry(dtype, Layout.contiguous(shape), start + span[0])
     except InvalidArgument as error:
         raise content.refused(f"tensor '{name}': {error.reason}") from None
 
 
-def checked_path(operation: str, path: object) -> str:
-    """The text of a path; InvalidArgument for what is none."""
-    try:
-        name = os.fspath(path)  # type: ignore[call-overload]
-        is_path = isinstance(name, str) and b"\0" not in os.fsencode(name)
-    except (TypeError, UnicodeEncodeError):
-        is_path = False
-    if not is_path:
-        raise InvalidArgument(operation, f"path: {shown(path)} names no file; give a str or a pathlib.Path")
-    return str(name)
-
-
-@contextmanager
-def told(operation: str, name: str) -> Iterator[None]:
-    """Tell what the system refuses as this package's error, with the path that was given."""
-    try:
-        yield
-    except FileNotFoundError:
-        folder = Path(name).resolve().parent
-        advice = _CHOOSE_ANOTHER if folder.is_dir() else f"make the folder '{folder}' first"
-        raise MissingFile(operation, name, errno.ENOENT, advice) from None
-    except OSError as error:
-        number = error.errno or errno.EIO
-        raise FileError(operation, name, number, _ADVICE.get(number, _CHOOSE_ANOTHER)) from None
+def _malformed(content: Content, reason: object) -> InvalidArgument:
+    """The error that it is no file of the format."""
+    return content.refused(f"it is no safetensors file, or was cut short ({reason}); write it with save_safetensors")

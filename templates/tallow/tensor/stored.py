@@ -8,6 +8,7 @@ from typing import Self
 
 from .. import argument
 from ..backend import BackendStorage, Part
+from ..content import Content, Source
 from ..device import Device
 from ..dtype import DType
 from ..error import MissingTensor
@@ -16,7 +17,7 @@ from ..shape import Shape
 from ..storage import Storage
 from .base import device_of
 from .indexing import Index, indexed
-from .safetensors import Content, Source, contents, entries
+from .safetensors import contents, entries
 from .tensor import Tensor
 
 
@@ -147,9 +148,7 @@ class SafetensorsFile(Mapping[str, StoredTensor]):
         try:
             return self._tensors[name]
         except (KeyError, TypeError):
-            from difflib import get_close_matches
-
-            raise MissingTensor(self._operation, name, get_close_matches(str(name), self._tensors)) from None
+            raise MissingTensor.among(self._operation, name, self._tensors) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

@@ -82,7 +82,7 @@ void BlockRunner::prepare(const KernelCall& call, hip_host_index block_index) {
     }
     // The end of the dynamic shared memory touches a page that cannot be touched.
     const std::size_t shared = (call.dynamic_shared + 15) / 16 * 16;
-    block_ = {block_index, call.block, call.grid, shared_.get() + max_shared_memory - shared};
+    block_ = {block_index, call.block, call.grid, shared_.get() + max_shared_memory - shared, wave_size()};
     for (unsigned wave = 0; wave * lanes_ < count_; ++wave)
         waves_[wave].live = std::min(lanes_, count_ - wave * lanes_),
         waves_[wave].blocked = waves_[wave].at_exchange = 0;

@@ -125,6 +125,19 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 // What the caller wrote keeps its name and lines in the compiler's messages, whatever the folder is called.
+std::string without(const std::string& folder, std::string text) {
+    for (std::size_t at = 0; (at = text.find(folder, at)) != std::string::npos;)
+        text.erase(at, folder.size());
+    return text;
+}
+
+// What is the same after the preprocessor, for both wave sizes or in several processes, is compiled once.
+void keep(const std::string& object, const std::filesystem::path& path, const std::filesystem::path& temporary) {
+    const auto fresh = path.parent_path() / temporary;
+    write_file(fresh, object);
+    std::filesystem::rename(fresh, path);
+}
+
 bool run_compiler(Program& program, const std::vector<std::string>& command) {
     const Outcome outcome = run_program(command);
     program.log += outcome.output;
@@ -188,17 +201,28 @@ hiprtcResult compile(Program& program, const std::vector<std::string>& given) {
     preprocess.insert(preprocess.end(), {(root / "source.cpp").string(), "-o", (root / "expanded.ii").string()});
     if (!run_compiler(program, preprocess))
         return HIPRTC_ERROR_COMPILATION;
-    write_file(root / "kernels.ii", rewrite_kernels(read_file(root / "expanded.ii")));
-    // Kernels reach the runtime by its soname, which is loaded already.
-    translate.insert(translate.end(), {(root / "kernels.ii").string(), "-o", (root / "kernels.so").string(),
-                                       "-Wl,-Bsymbolic", "-L" + (install / "lib").string(), "-lamdhip64", "-lm"});
+    const std::string text = rewrite_kernels(without(root / "", read_file(root / "expanded.ii")));
     translate.push_back("-Wno-unknown-pragmas"); // `#pragma unroll` is the device compiler's
     if (compiler.find("clang") == std::string::npos)
         // A shared variable of a template must not be the same one in every module of the process.
         translate.push_back("-fno-gnu-unique");
-    if (!run_compiler(program, translate))
-        return HIPRTC_ERROR_COMPILATION;
-    program.code = pack_code_object(options.target, read_file(root / "kernels.so"));
+    std::string key = text;
+    for (const std::string& word : translate)
+        key += '\n' + word;
+    const auto kept = install / "compiled" / (std::to_string(checksum(key.data(), key.size())) + ".so");
+    std::string object = read_file(kept);
+    if (object.empty()) {
+        write_file(root / "kernels.ii", text);
+        // Kernels reach the runtime by its soname, which is loaded already.
+        translate.insert(translate.end(), {(root / "kernels.ii").string(), "-o", (root / "kernels.so").string(),
+                                           "-Wl,-Bsymbolic", "-L" + (install / "lib").string(), "-lamdhip64", "-lm"});
+        if (!run_compiler(program, translate))
+            return HIPRTC_ERROR_COMPILATION;
+        object = read_file(root / "kernels.so");
+        if (program.log.empty())
+            keep(object, kept, root.filename());
+    }
+    program.code = pack_code_object(options.target, object);
     return HIPRTC_SUCCESS;
 }
 

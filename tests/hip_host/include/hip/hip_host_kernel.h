@@ -3,7 +3,7 @@
 #pragma once
 
 // Raised whenever this file changes meaning: the loader refuses code objects of another version.
-#define HIP_HOST_KERNEL_VERSION 1
+#define HIP_HOST_KERNEL_VERSION 2
 
 struct hip_host_index {
     unsigned x, y, z;
@@ -14,6 +14,7 @@ struct hip_host_block {
     hip_host_index block_size;
     hip_host_index grid_size;
     void* dynamic_shared;
+    int wave_size;
 };
 
 struct hip_host_thread {

@@ -13,12 +13,12 @@ inline float widen(short bf16) {
 }
 
 // What all lanes of the wave hold.
-template <class Vector> inline void collect(const Vector& own, Vector (&all)[warpSize], int line) {
+template <class Vector> inline void collect(const Vector& own, Vector (&all)[64], int line) {
     unsigned long long words[sizeof(Vector) / 8];
     __builtin_memcpy(words, &own, sizeof(Vector));
     for (unsigned w = 0; w < sizeof(Vector) / 8; ++w) {
         const hip_host_wave* const wave = hip_host_exchange(words[w], line);
-        for (int lane = 0; lane < warpSize; ++lane)
+        for (int lane = 0; lane < wave_size(); ++lane)
             __builtin_memcpy(reinterpret_cast<char*>(&all[lane]) + 8 * w, &wave->value[lane], 8);
     }
 }
@@ -26,7 +26,7 @@ template <class Vector> inline void collect(const Vector& own, Vector (&all)[war
 // `row(lane, i)` is the row of D that value i of a lane belongs to; its column is lane % 16.
 template <unsigned Depth, class Vector, class Sums, class Row>
 inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row row, int line) {
-    Vector all_a[warpSize], all_b[warpSize];
+    Vector all_a[64], all_b[64];
     collect(a, all_a, line);
     collect(b, all_b, line);
     const unsigned lane = __lane_id();

@@ -37,7 +37,8 @@
 #define blockDim (hip_host_current->block->block_size)
 #define gridDim (hip_host_current->block->grid_size)
 
-static constexpr int warpSize = OPGEN_WAVE_SIZE;
+// A constant for kernels. This file does not name it: code that does not either is the same for both sizes.
+#define warpSize OPGEN_WAVE_SIZE
 
 typedef decltype(sizeof(0)) size_t;
 
@@ -62,19 +63,21 @@ __forceinline__ unsigned __lane_id() { return hip_host_current->lane; }
 
 namespace hip_host {
 
+inline int wave_size() { return hip_host_current->block->wave_size; }
+
 template <class Value> inline Value exchange(Value value, unsigned source, int line) {
     static_assert(sizeof(Value) <= 8, "a shuffle moves at most eight bytes");
     unsigned long long bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(Value));
     const hip_host_wave* wave = hip_host_exchange(bits, line);
-    __builtin_memcpy(&value, &wave->value[source & (warpSize - 1)], sizeof(Value));
+    __builtin_memcpy(&value, &wave->value[source & (wave_size() - 1)], sizeof(Value));
     return value;
 }
 
 inline unsigned long long ballot(bool predicate, int line) {
     const hip_host_wave* wave = hip_host_exchange(predicate, line);
     unsigned long long mask = 0;
-    for (int lane = 0; lane < warpSize; ++lane)
+    for (int lane = 0; lane < wave_size(); ++lane)
         mask |= (wave->active >> lane & wave->value[lane] & 1) << lane;
     return mask;
 }
@@ -82,25 +85,28 @@ inline unsigned long long ballot(bool predicate, int line) {
 } // namespace hip_host
 
 template <class Value>
-__forceinline__ Value __shfl(Value value, int source, int width = warpSize, int line = __builtin_LINE()) {
+__forceinline__ Value __shfl(Value value, int source, int width = hip_host::wave_size(), int line = __builtin_LINE()) {
     const int first = __lane_id() & -width;
     return hip_host::exchange(value, first + (source & (width - 1)), line);
 }
 
 template <class Value>
-__forceinline__ Value __shfl_up(Value value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
+__forceinline__ Value __shfl_up(Value value, unsigned delta, int width = hip_host::wave_size(),
+                                int line = __builtin_LINE()) {
     const int lane = __lane_id(), source = lane - static_cast<int>(delta);
     return hip_host::exchange(value, source < (lane & -width) ? lane : source, line);
 }
 
 template <class Value>
-__forceinline__ Value __shfl_down(Value value, unsigned delta, int width = warpSize, int line = __builtin_LINE()) {
+__forceinline__ Value __shfl_down(Value value, unsigned delta, int width = hip_host::wave_size(),
+                                  int line = __builtin_LINE()) {
     const int lane = __lane_id(), inside = (lane & (width - 1)) + static_cast<int>(delta);
     return hip_host::exchange(value, inside >= width ? lane : lane + static_cast<int>(delta), line);
 }
 
 template <class Value>
-__forceinline__ Value __shfl_xor(Value value, int mask, int width = warpSize, int line = __builtin_LINE()) {
+__forceinline__ Value __shfl_xor(Value value, int mask, int width = hip_host::wave_size(),
+                                 int line = __builtin_LINE()) {
     const int lane = __lane_id(), source = lane ^ mask;
     return hip_host::exchange(value, source >= ((lane + width) & -width) ? lane : source, line);
 }

@@ -1,0 +1,240 @@
+"""Text to tokens and back, for vocabularies of a few words, and conversations as text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tallow import InvalidArgument, MissingPackage
+from tallow.gguf import open_gguf, save_gguf
+
+pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
+
+from tallow.tokenizer import Tokenizer, render_chat
+
+VOCABULARIES = "TALLOW_VOCABULARIES"
+"""The environment variable that names a folder of llama.cpp's `ggml-vocab-*.gguf` with their .inp and .out files."""
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+SYMBOLS = [chr(byte) for byte in range(33, 127)] + ["Ġ", "Ċ", "Ã", "¼"]
+"""What byte-level BPE makes of ASCII, of a space, of a line end, and of the two bytes of 'ü'."""
+
+
+def byte_level(pre: str | None = "gpt-2", *merges: str, **more: Any) -> dict[str, Any]:
+    """The metadata of a vocabulary of bytes and of what the merges make of them, with two tokens for control."""
+    made = ["".join(merge.split(" ")) for merge in merges]
+    tokens = [*SYMBOLS, *made, "<|im_end|>", "<|endoftext|>", "[user]"]
+    kinds = np.array([NORMAL] * (len(tokens) - 3) + [CONTROL, CONTROL, USER_DEFINED], np.int32)
+    values = {"model": "gpt2", "tokens": tokens, "token_type": kinds, "merges": list(merges), "pre": pre, **more}
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
+
+
+def sentence_piece(**more: Any) -> dict[str, Any]:
+    """The metadata of a vocabulary of a few words, with scores, and of the 256 bytes."""
+    pieces = ["▁", "a", "b", "c", "ab", "bc", "abc", "▁a", "▁ab"]
+    scores = [-9.0, -9, -9, -9, -2, -1, -3, -4, -5]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * len(pieces)]
+    values = {
+        "model": "llama",
+        "tokens": tokens,
+        "scores": np.array([0.0] * 259 + scores, np.float32),
+        "token_type": np.array(kinds, np.int32),
+        "unknown_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **more,
+    }
+    return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
+
+
+def pieces(metadata: dict[str, Any], text: str, **options: Any) -> list[str]:
+    """The tokens of a text, as texts."""
+    tokens = Tokenizer(metadata).encode(text, **{"add_special": False} | options)
+    return [metadata["tokenizer.ggml.tokens"][token] for token in tokens]
+
+
+NUMBERS = ("1 2", "12 3", "123 4", "a b", "Ġ ab", "' S")
+
+
+@pytest.mark.parametrize(
+    ("pre", "expected"),
+    [
+        ("gpt-2", ["1234", "Ġab", "'", "S", "Ġ", "Ġab", "Ċ"]),
+        ("llama-bpe", ["123", "4", "Ġab", "'S", "Ġ", "Ġab", "Ċ"]),
+        ("qwen2", ["1", "2", "3", "4", "Ġab", "'S", "Ġ", "Ġab", "Ċ"]),
+        ("default", ["123", "4", "Ġab", "'", "S", "Ġ", "Ġab", "Ċ"]),
+        (None, ["123", "4", "Ġab", "'", "S", "Ġ", "Ġab", "Ċ"]),
+    ],
+)
+def test_a_pre_tokeniser_parts_words_as_the_model_learned_them(pre: str | None, expected: list[str]) -> None:
+    assert pieces(byte_level(pre, *NUMBERS), "1234 ab'S  ab\n") == expected
+
+
+def test_merges_are_taken_in_their_order() -> None:
+    assert pieces(byte_level("gpt-2", "b c", "a b"), "abc") == ["a", "bc"]
+    assert pieces(byte_level("gpt-2", "a b", "b c"), "abc") == ["ab", "c"]
+
+
+def test_a_word_that_is_a_token_needs_no_merges_for_llama() -> None:
+    metadata = byte_level("llama-bpe", "b c", "a b", "ab c")
+    assert pieces(metadata, "abc") == ["abc"]
+    metadata["tokenizer.ggml.pre"] = "qwen2"
+    assert pieces(metadata, "abc") == ["a", "bc"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("abc", ["▁", "abc"]),
+        ("ab", ["▁ab"]),
+        (" ab", ["▁", "▁ab"]),
+        ("ü", ["▁", "<0xC3>", "<0xBC>"]),
+        ("", []),
+    ],
+)
+def test_sentence_piece_merges_by_scores_and_falls_back_to_bytes(text: str, expected: list[str]) -> None:
+    metadata = sentence_piece()
+    assert pieces(metadata, text) == expected
+    tokenizer = Tokenizer(metadata)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_space_before_the_text_is_the_models_choice() -> None:
+    metadata = sentence_piece(add_space_prefix=False)
+    assert pieces(metadata, "abc a") == ["abc", "▁a"]
+    assert Tokenizer(metadata).decode(Tokenizer(metadata).encode(" a")) == " a"
+
+
+def test_what_begins_and_ends_a_text_is_added_where_the_model_has_it() -> None:
+    assert pieces(sentence_piece(), "a", add_special=True) == ["<s>", "▁a"]
+    assert pieces(sentence_piece(add_bos_token=False, add_eos_token=True), "a", add_special=True) == ["▁a", "</s>"]
+    last = len(SYMBOLS)
+    assert pieces(byte_level(bos_token_id=last), "a", add_special=True) == ["a"]
+    assert pieces(byte_level("llama-bpe", bos_token_id=last), "a", add_special=True) == ["<|im_end|>", "a"]
+    metadata = byte_level(bos_token_id=last, add_bos_token=True)
+    assert pieces(metadata, "<|im_end|>a", add_special=True, parse_special=True) == ["<|im_end|>", "a"]
+    assert Tokenizer(byte_level(eos_token_id=0)).ends == {0, last, last + 1}
+
+
+def test_the_names_of_control_tokens_are_text_unless_they_are_asked_for() -> None:
+    metadata = byte_level()
+    assert "".join(pieces(metadata, "<|im_end|>a")) == "<|im_end|>a"
+    assert len(pieces(metadata, "<|im_end|>a")) == len("<|im_end|>a")
+    assert pieces(metadata, "<|im_end|>a[user]", parse_special=True) == ["<|im_end|>", "a", "[user]"]
+    assert pieces(metadata, "a[user]") == ["a", "[user]"], "what the model's user defined is never text"
+    tokenizer = Tokenizer(metadata)
+    tokens = tokenizer.encode("a<|im_end|>", parse_special=True)
+    assert tokenizer.decode(tokens) == "a"
+    assert tokenizer.decode(tokens, skip_special=False) == "a<|im_end|>"
+
+
+def test_a_stream_gives_a_character_with_its_last_byte() -> None:
+    tokenizer = Tokenizer(byte_level())
+    tokens = tokenizer.encode("a ü<|im_end|>", parse_special=True)
+    stream = tokenizer.stream()
+    assert [stream.push(token) for token in tokens] == ["a", " ", "", "ü", ""]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({}, "key 'tokenizer.ggml.model' is missing"),
+        ({"tokenizer.ggml.model": 1}, "key 'tokenizer.ggml.model' must be of type str, not 1"),
+        (byte_level(model="bert"), "key 'tokenizer.ggml.model' is 'bert'; known are gpt2 and llama"),
+        (byte_level("falcon"), "key 'tokenizer.ggml.pre' is 'falcon'; known are default, gpt-2"),
+        (byte_level(merges=None), "key 'tokenizer.ggml.merges' is missing"),
+        (byte_level(merges=["a z1"]), "key 'tokenizer.ggml.merges' do not fit the tokens"),
+        (byte_level(merges=["", "a"]), "key 'tokenizer.ggml.merges' do not fit the tokens"),
+        (byte_level(tokens=[]), "key 'tokenizer.ggml.tokens' is empty"),
+        (byte_level(tokens=[1]), "key 'tokenizer.ggml.tokens' holds what is no text"),
+        (byte_level(token_type=np.zeros(3)), "key 'tokenizer.ggml.token_type' has 3 numbers for 101 tokens"),
+        (byte_level(eos_token_id=9999), "key 'tokenizer.ggml.eos_token_id' is 9999, where there are 101 tokens"),
+        (sentence_piece(scores=None), "key 'tokenizer.ggml.scores' is missing"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_is_refused_by_key(metadata: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^Tokenizer: metadata: {reason}.*; get the file again"):
+        Tokenizer(metadata)
+
+
+def test_what_is_no_text_and_no_token_is_refused() -> None:
+    tokenizer = Tokenizer(byte_level())
+    with pytest.raises(InvalidArgument, match="text must be of type str"):
+        tokenizer.encode(b"a")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        tokenizer.encode("\ud800")
+    with pytest.raises(InvalidArgument, match="there is no token -1; the model has 101"):
+        tokenizer.decode([-1])
+    with pytest.raises(InvalidArgument, match="there is no token 101"):
+        tokenizer.stream().push(101)
+    with pytest.raises(InvalidArgument, match="metadata must be"):
+        Tokenizer(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [("tokenizers", lambda: Tokenizer(byte_level())), ("jinja2", lambda: render_chat("", []))]
+)
+def test_a_package_that_is_missing_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], object]
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingPackage, match=rf"{name} is not installed; run pip install 'tallow\[model\]'"):
+        call()
+
+
+def test_a_conversation_is_written_by_the_template_of_the_file(tmp_path: Path) -> None:
+    template = (
+        "{{ bos_token }}{% for message in messages %}\n<{{ message.role }}>{{ message.content | tojson }}\n"
+        "{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
+    )
+    metadata = sentence_piece() | {"tokenizer.chat_template": template}
+    save_gguf({}, tmp_path / "model.gguf", metadata)
+    with open_gguf(tmp_path / "model.gguf") as file:
+        tokenizer = Tokenizer(file.metadata)
+    messages = [{"role": "user", "content": "<ü>"}]
+    assert tokenizer.chat(messages) == '<s><user>"<ü>"\n<answer>'
+    assert tokenizer.chat(messages, add_generation_prompt=False) == '<s><user>"<ü>"\n'
+    with pytest.raises(InvalidArgument, match="the file has no chat template"):
+        Tokenizer(sentence_piece()).chat(messages)
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "messages: the template refuses them: roles must alternate"),
+        ("{{ messages.__class__.__mro__ }}", "template: SecurityError"),
+        ("{% set _ = messages.append(1) %}", "template: SecurityError"),
+        ("{% if %}", "template: TemplateSyntaxError"),
+        ("{{ 1 // 0 }}", "template: ZeroDivisionError"),
+        ("{% for _ in range(999999999) %}{% endfor %}", "template: OverflowError"),
+    ],
+)
+def test_a_template_that_fails_or_reaches_too_far_is_refused(template: str, reason: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^render_chat: {reason}"):
+        render_chat(template, [])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["llama-bpe", "llama-spm", "qwen2", "gpt-2", "phi-3"])
+def test_vocabularies_of_models_give_the_tokens_that_llama_cpp_expects(name: str) -> None:
+    folder = os.environ.get(VOCABULARIES)
+    if folder is None:
+        pytest.skip(f"{VOCABULARIES} names no folder of llama.cpp's ggml-vocab files")
+    path = Path(folder) / f"ggml-vocab-{name}.gguf"
+    with open_gguf(path) as file:
+        tokenizer = Tokenizer(file.metadata)
+    texts = Path(f"{path}.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
+    lines = Path(f"{path}.out").read_text(encoding="utf-8").split("\n")
+    assert len(texts) == len(lines) == 47
+    for text, line in zip(texts, lines, strict=True):
+        tokens = tokenizer.encode(text, add_special=False)
+        assert tokens == [int(token) for token in line.split()]
+        assert tokenizer.decode(tokens) == text
+        stream = tokenizer.stream()
+        assert "".join(map(stream.push, tokens)) == text
