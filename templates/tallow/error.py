@@ -206,6 +206,18 @@ class CompilationFailed(TallowError, RuntimeError):
         return f"{failed}; {self.advice}. It wrote:\n{self.log}"
 
 
+class LibraryError(TallowError, RuntimeError):
+    """An array library refused what a backend asked of it; `text` is what it said."""
+
+    def __init__(self, library: str, text: str) -> None:
+        super().__init__(library, text)
+        self.library = library
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.library}: {self.text}"
+
+
 class FusionError(TallowError, RuntimeError):
     """A function that `fuse` was given does what one kernel of elementwise ops cannot do; `advice` says what to do.
 

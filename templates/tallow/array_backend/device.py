@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ..backend import BackendDevice, Part
-from ..dtype import DType
+from ..dtype import Array, DType
 from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
 from ..layout import Layout
 from ..random import RandomState
@@ -79,6 +79,11 @@ class ArrayDevice(BackendDevice):
                 notes.found = InvalidIndex(op, int(self.library.to_numpy(index).item()), size)
                 break
         notes.waiting = []
+
+    def storage(self, array: Array) -> ArrayStorage:
+        """A storage with a copy of a NumPy array's elements."""
+        dtype = DType.from_numpy(array.dtype)
+        return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:
         """Storages of parts, read through the memory of the host."""

@@ -158,7 +158,7 @@ class Numerics:
 
         def compute(x: Any, alpha: Any) -> Any:
             zero = self.number(x, 0)
-            return library.where(x > zero, x, alpha * library.expm1(library.minimum(x, zero)))
+            return library.where(x > zero, x, alpha * library.expm1(library.where(x > zero, zero, x)))
 
         return self._in_wide(compute, x, alpha)
 
@@ -167,6 +167,8 @@ class Numerics:
         library = self._library
         result = library.power(x, exponent)
         # Libraries take the square root, which differs from C's pow at -inf and at -0.0.
+        one = self.number(x, 1)
+        result = library.where((exponent == self.number(x, 0)) | (x == one), one, result)
         is_half = exponent == self.number(x, 0.5)
         infinite = self.number(x, math.inf)
         is_lowest = library.isinf(x) & (x < self.number(x, 0))

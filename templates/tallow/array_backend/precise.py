@@ -72,6 +72,8 @@ def _wave(library: Any, x: Any, ahead: int) -> Any:
     rest = x
     for part in _HALF_PI:
         rest = rest - count * part
+    # Of what is beyond the bound nothing is left but a sine.
+    rest = library.minimum(library.maximum(rest, library.constant(-1, x)), library.constant(1, x))
     square = rest * rest
     odd = rest + rest * square * _polynomial(square, [-1 / 6, 1 / 120, -1 / 5040, 1 / 362880])
     even = 1 + square * _polynomial(square, [-1 / 2, 1 / 24, -1 / 720, 1 / 40320, -1 / 3628800])

@@ -9,6 +9,7 @@ from ..dtype import Array, DType
 from ..error import UnsupportedDType
 from ..layout import Layout
 from . import strided, transfer
+from .errors import tells_errors
 
 if TYPE_CHECKING:
     from .device import ArrayDevice
@@ -28,6 +29,7 @@ class ArrayStorage(BackendStorage):
         self.length = data.shape[0]
         self.kind = kind_of(dtype, self.length)
 
+    @tells_errors
     def to_numpy(self) -> Array:
         """A copy of the elements; raises what was recorded of indexes."""
         self.device.raise_errors()

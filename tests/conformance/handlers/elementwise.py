@@ -276,7 +276,7 @@ def to_dtype(bench: Bench) -> None:
     for case in VIEWS[::2] + CONTIGUOUS[::4]:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
         sources.append((str(case), bench.place(numbers, case.placement)))
-    for target in NUMPY:
+    for target in bench.dtypes:
         extra = []
         if target in FLOATS and FLOATS[target].bits <= 16 and bench.name in FLOATS:
             extra.append(("ties", bench.place(_ties(bench.name, target))))

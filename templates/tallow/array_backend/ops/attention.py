@@ -6,11 +6,13 @@ import math
 from typing import Any
 
 from ...dtype import DType
+from ..errors import tells_errors
 from . import cast
 from .index import checked
 from .operand import Operand
 
 
+@tells_errors
 def scaled_dot_product(
     query: Operand,
     key: Operand,

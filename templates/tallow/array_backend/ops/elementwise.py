@@ -6,11 +6,13 @@ from typing import Any
 
 from ...dtype import DType
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ..errors import tells_errors
 from ..functors import functors
 from . import cast
 from .operand import Operand
 
 
+@tells_errors
 def elementwise(
     op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
 ) -> Any:
@@ -40,6 +42,7 @@ def elementwise(
     return x.result(cast.wrap(library, found, target), target)
 
 
+@tells_errors
 def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
     """Set every element to `op` of it and that of `source`, which may share memory with it."""
     found = elementwise(op, target, source)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...dtype import DType
+from ..errors import tells_errors
 from .. import strided
 from . import cast
+from .matmul import rounded
 from .operand import Operand
 
 
@@ -23,6 +25,7 @@ class _Rows(NamedTuple):
     """Whether all are in range or marks, as an array of one element."""
 
 
+@tells_errors
 def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
     library, size, shape = x.library, x.layout.shape[dim], tuple(indexes.layout.shape)
@@ -34,6 +37,7 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     return x.result(library.where(chosen.is_row, found, zero))
 
 
+@tells_errors
 def select(x: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     library, array, size = x.library, x.array, x.layout.shape[dim]
@@ -46,6 +50,7 @@ def select(x: Operand, indexes: Operand, dim: int) -> Any:
     return x.result(library.where(_along(library, chosen.is_row, dim, len(shape)), found, zero))
 
 
+@tells_errors
 def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
     library, storage, device = x.library, x.storage, x.device.handle
@@ -59,20 +64,21 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     storage.data = library.where(chosen.is_right, written, storage.data)
 
 
+@tells_errors
 def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
-    """Add each element of `source` to its index along `dim`, in the compute dtype, in an order of positions alone."""
+    """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
     library, storage, dtype = x.library, x.storage, x.dtype
     chosen, places = _scattered("scatter_add", x, indexes, dim)
     if places is None or storage.length == 0:
         return
-    values = _wide(library, library.reshape(source.array, (-1,)), dtype)
-    sums, is_hit = _sums(library, places, values, storage.length, x.device.handle)
-    total = _rounded(library, _wide(library, storage.data, dtype) + sums, dtype)
-    storage.data = library.where(is_hit & chosen.is_right, total, storage.data)
+    values = cast.widen(library, library.reshape(source.array, (-1,)), dtype)
+    total = _added(library, cast.widen(library, storage.data, dtype), places, values, x.device.handle)
+    storage.data = library.where(chosen.is_right, rounded(library, total, dtype), storage.data)
 
 
+@tells_errors
 def index_add(x: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
-    """A copy with row i of `terms` along `dim` added to row indexes[i], in the compute dtype."""
+    """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
     library, array, dtype = x.library, x.array, x.dtype
     size = array.shape[dim]
     chosen = _checked("index_add", indexes, size)
@@ -80,11 +86,8 @@ def index_add(x: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
         return x.result(array)
     rows = library.where(chosen.is_row, chosen.rows, library.constant(size, chosen.rows))
     order = (dim, *(axis for axis in range(len(array.shape)) if axis != dim))
-    values = library.permute_dims(_wide(library, terms.array, dtype), order)
-    sums, is_hit = _sums(library, rows, values, size, x.device.handle)
-    moved = library.permute_dims(array, order)
-    total = _rounded(library, _wide(library, moved, dtype) + sums, dtype)
-    result = library.where(_along(library, is_hit, 0, len(order)), total, moved)
+    values, start = (library.permute_dims(cast.widen(library, each, dtype), order) for each in (terms.array, array))
+    result = rounded(library, _added(library, start, rows, values, x.device.handle), dtype)
     return x.result(library.permute_dims(result, tuple(order.index(axis) for axis in range(len(order)))))
 
 
@@ -138,27 +141,19 @@ def _scattered(op: str, x: Operand, indexes: Operand, dim: int) -> tuple[_Rows, 
     return chosen, library.reshape(kept, (-1,))
 
 
-def _sums(library: Any, places: Any, values: Any, count: int, device: Any) -> tuple[Any, Any]:
-    """For each place up to `count` the sum of the rows of `values` that go there, and whether there are any.
+def _added(library: Any, start: Any, places: Any, values: Any, device: Any) -> Any:
+    """The rows of `start`, to each of which the rows of `values` are added whose places are its own, in their order.
 
-    The sums of runs of equal places, by steps of twice the length (Hillis and Steele 1986).
+    As many steps are made as values go to one place, at most; their number is read from the device.
     """
-    order, last, is_hit = strided.runs(library, places, count, device)
-    ascending, sums = library.take(places, order, 0), library.take(values, order, 0)
-    step, length, rank = 1, places.shape[0], len(values.shape)
-    while step < length:
-        is_same = _along(library, ascending[step:] == ascending[: length - step], 0, rank)
-        added = sums[step:] + library.where(is_same, sums[: length - step], library.constant(0, sums))
-        sums = library.concat([sums[:step], added], 0)
-        step *= 2
-    return library.take(sums, last, 0), is_hit
-
-
-def _wide(library: Any, x: Any, dtype: DType) -> Any:
-    """The elements as they are added: floats in f64 where there is one."""
-    wide = cast.widen(library, x, dtype)
-    return library.astype(wide, library.DTYPES[DType.F64]) if dtype.is_float and DType.F64 in library.DTYPES else wide
-
-
-def _rounded(library: Any, x: Any, dtype: DType) -> Any:
-    return cast.narrow(library, x, dtype) if dtype.is_float else cast.wrap(library, x, dtype)
+    count, rank, length = start.shape[0], len(start.shape), places.shape[0]
+    order = library.astype(library.argsort(places), places.dtype)
+    ascending = library.take(places, order, 0)
+    every = library.arange(count, device)
+    first, end = (library.astype(library.searchsorted(ascending, each), places.dtype) for each in (every - 1, every))
+    total = start
+    for step in range(int(library.to_numpy(library.max(end - first, 0)).item())):
+        position = library.minimum(first + step, library.constant(length - 1, first))
+        added = total + library.take(values, library.take(order, position, 0), 0)
+        total = library.where(_along(library, first + step < end, 0, rank), added, total)
+    return total

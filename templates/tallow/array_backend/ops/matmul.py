@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtype import DType
+from ..errors import tells_errors
 from .. import strided
 from . import cast
 from .operand import Operand
 
 
+@tells_errors
 def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     library, dtype = lhs.library, lhs.dtype
@@ -17,6 +19,7 @@ def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Any:
     return lhs.result(rounded(library, multiply(library, *wide), dtype))
 
 
+@tells_errors
 def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     library, dtype = x.library, x.dtype

@@ -8,33 +8,41 @@ from typing import TYPE_CHECKING, Any
 from ...cpu_backend.ops import memory as host
 from ...dtype import Array, DType
 from ...shape import Shape
+from ..errors import require_room, tells_errors
 from .. import transfer
 
 if TYPE_CHECKING:
     from ..device import ArrayDevice
 
 
+@tells_errors
 def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
     """A storage of zeros."""
+    require_room(device, shape, dtype)
     own = transfer.native(device.library, dtype)
     return device.storage_class(device, dtype, device.library.full((shape.elem_count,), 0, own, device.handle))
 
 
+@tells_errors
 def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: DType) -> Any:
     """A storage of numbers from `start` on, `step` apart."""
+    require_room(device, shape, dtype)
     return _from_host(device, host.sequence(shape.elem_count, start, step, dtype), dtype)
 
 
+@tells_errors
 def from_numbers(device: ArrayDevice, data: Sequence[float], dtype: DType) -> Any:
     """A storage of the numbers, converted as to_dtype does."""
     return _from_host(device, host.numbers(data, dtype), dtype)
 
 
+@tells_errors
 def from_array(device: ArrayDevice, array: Array) -> Any:
     """A storage with a copy of the array's elements."""
-    return _from_host(device, array, DType.from_numpy(array.dtype))
+    return device.storage(array)
 
 
+@tells_errors
 def synchronize(device: ArrayDevice) -> None:
     """Wait for the device, and raise what was recorded of indexes."""
     if device.library.synchronize is not None:

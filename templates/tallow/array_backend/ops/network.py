@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtype import DType
+from ..errors import tells_errors
 from .. import strided
 from . import cast
 from .index import checked
@@ -12,6 +13,7 @@ from .operand import Operand
 from .reduce import accumulated
 
 
+@tells_errors
 def softmax(x: Operand, dim: int) -> Any:
     """e**(x - m) / sum(e**(x - m)) along `dim`, where m is the largest element."""
     if x.layout.elem_count == 0:
@@ -20,6 +22,7 @@ def softmax(x: Operand, dim: int) -> Any:
     return x.result(cast.narrow(x.library, powers / _total(x.library, powers, dim), x.dtype))
 
 
+@tells_errors
 def log_softmax(x: Operand, dim: int) -> Any:
     """x - m - log(sum(e**(x - m))) along `dim`, where m is the largest element."""
     if x.layout.elem_count == 0:
@@ -28,6 +31,7 @@ def log_softmax(x: Operand, dim: int) -> Any:
     return x.result(cast.narrow(library, below - library.log(_total(library, library.exp(below), dim)), x.dtype))
 
 
+@tells_errors
 def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residual: Operand | None, eps: float) -> Any:
     """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
     library = x.library
@@ -35,12 +39,14 @@ def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residua
     return x.result(_scaled(library, wide - _mean(library, wide), weight, bias, eps, x)), *sums
 
 
+@tells_errors
 def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: float) -> Any:
     """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
     wide, *sums = _sum(x, residual)
     return x.result(_scaled(x.library, wide, weight, None, eps, x)), *sums
 
 
+@tells_errors
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> Any:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
     library = x.library

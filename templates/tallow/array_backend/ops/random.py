@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtype import DType
 from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
 from ...shape import Shape
+from ..errors import require_room, tells_errors
 from . import cast
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ def seed(device: ArrayDevice) -> int:
     return device.random.seed
 
 
+@tells_errors
 def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DType) -> Any:
     """Numbers uniform in [lo, up)."""
     library = device.library
+    require_room(device, shape, dtype)
     lowest, highest = uniform_range(lo, up, dtype)
     units = _units(device, shape.elem_count, dtype)
     result = units * library.constant(up - lo, units) + library.constant(lo, units)
@@ -38,9 +41,11 @@ def uniform(device: ArrayDevice, lo: float, up: float, shape: Shape, dtype: DTyp
     return device.storage_class(device, dtype, cast.narrow(library, rounded, dtype))
 
 
+@tells_errors
 def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DType) -> Any:
     """Normal numbers, by Box-Muller."""
     library, count = device.library, shape.elem_count
+    require_room(device, shape, dtype)
     units = _units(device, count + count % 2, dtype)
     if DType.F64 in library.DTYPES:
         units = library.astype(units, library.DTYPES[DType.F64])

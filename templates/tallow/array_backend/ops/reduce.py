@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ...dtype import DType
 from ...op import ReduceOp
+from ..errors import tells_errors
 from ..functors import functors
 from ..rows import Monoid, Position
 from . import cast
@@ -16,6 +17,7 @@ from .operand import Operand
 _BLOCK: Final = 1 << 7
 
 
+@tells_errors
 def reduce(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Any:
     """`op` over `dims`, in row-major order of them, in the dtype of the op's result."""
     library, dtype = operand.library, operand.dtype

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtype import DType
+from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
+@tells_errors
 def cumsum(operand: Operand, dim: int) -> Any:
     """Element i along `dim` is the sum of the elements 0 to i, rounded once; integers wrap."""
     library, dtype, x = operand.library, operand.dtype, operand.array

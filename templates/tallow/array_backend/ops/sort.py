@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtype import DType
+from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
 
+@tells_errors
 def argsort(operand: Operand, descending: bool) -> Any:
     """The positions of the elements in order along the last dim, as u32; NaN comes last."""
     library, dtype, x = operand.library, operand.dtype, operand.array
