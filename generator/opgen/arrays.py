@@ -77,6 +77,11 @@ class ArrayLibrary:
     location: Location
 
 
+def is_module(text: str) -> bool:
+    """Whether Python may import what is called so."""
+    return _MODULE.fullmatch(text) is not None
+
+
 def build_vocabulary(fields: Fields) -> Mapping[str, Word]:
     """The words below the key `vocabulary`; none where a family has none."""
     value = fields.optional("vocabulary")
@@ -126,7 +131,7 @@ def build_array(value: Value, backend: str, problems: list[Problem]) -> ArrayLib
     modules = fields.texts_by_name("modules")
     place = fields.place("modules")
     for name, module in modules.items():
-        if not _MODULE.fullmatch(module):
+        if not is_module(module):
             fields.problem(
                 place, f"'{module}' cannot be module '{name}' of {fields.what}; write it as Python imports it"
             )

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import click
 
 from opgen import __version__
+from opgen.arrays import is_module
+from opgen.fields import is_name
 from opgen.matrix import Cell, cells
 from opgen.model import Spec
 from opgen.problem import Refusal, SpecError, did_you_mean
@@ -74,6 +76,7 @@ def main() -> None:
     opgen generate          write generated/
     opgen compile           compile the kernels for each target
     opgen matrix            what works where
+    opgen new backend       the file of a backend on an array library
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
     """  # noqa: D301 -- \b is the character that click reads
@@ -204,6 +207,47 @@ def _entry(found: Sequence[Cell]) -> str:
     count = "" if found[0].dtype is None else f"{len(lowered)}/{len(found)} "
     how = ", ".join(dict.fromkeys(cell.via or "" for cell in lowered))
     return f"{count}{how}"
+
+
+@main.group(name="new")
+def new() -> None:
+    """Write a file of the spec for something new."""
+
+
+@new.command(name="backend")
+@_root
+@click.argument("name")
+@click.option("--family", required=True, help="The family of spec/families that the backend extends.")
+@click.option("--module", required=True, help="The library, as Python imports it.")
+def new_backend(root: Path, name: str, family: str, module: str) -> None:
+    """Write spec/backends/NAME.yaml, a backend on an array library, with each choice marked.
+
+    Where the library is installed, the words that it lacks are marked too.
+
+    \b
+    opgen new backend torch --family array --module torch
+    opgen generate
+    """  # noqa: D301 -- \b is the character that click reads
+    # No other command imports what a person names.
+    from opgen.new import new_backend as text_of
+
+    spec = read_spec(root)
+    families = {each.name: each for each in spec.backend_families if each.vocabulary}
+    _check_names("family", [family], families)
+    if not is_name(name):
+        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+    if not is_module(module):
+        raise click.BadParameter(f"'{module}' is no module; write what Python imports", param_hint="--module")
+    path = Path("spec", "backends", f"{name}.yaml")
+    text = text_of(spec, families[family], name, module)
+    try:
+        with (root / path).open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise Refusal(f"{path.as_posix()} is there already; choose another name, or remove it") from None
+    except OSError as error:
+        raise Refusal(f"{path.as_posix()} cannot be written: {error.strerror}; let it be written") from None
+    click.echo(f"{click.style('wrote', fg='green')} {path.as_posix()}; look at its choices, then run 'opgen generate'")
 
 
 @main.command(name="compile")

@@ -181,7 +181,7 @@ class Fields:
             self.problem(location, f"'{text}' cannot be a name; use small letters, digits and underscores")
         elif keyword.iskeyword(text):
             self.problem(location, f"'{text}' cannot be a name, it is a word of Python; use another one")
-        return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+        return is_name(text)
 
     def mapping(self, key: str, *, may_be_empty: bool = False) -> dict[str, Value]:
         """A required mapping from names to values."""
@@ -256,6 +256,11 @@ class Fields:
         for key in self._missing:
             if self._is_mapping and key not in meant:
                 self.problem(self.key_location, f"{self.what} lacks the key '{key}'; add it")
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can be a file's and a module's name."""
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
 
 
 def build_names(fields: Fields, value: Value | None, key: str) -> Names:

@@ -25,7 +25,8 @@ def check_references(spec: Spec, templates: Templates, problems: list[Problem]) 
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, templates, problems)
     beside = (path.with_name(f"{_NUMERICS}.py") for path in templates.paths if path.name == _FUNCTORS)
-    numerics = [known for path in beside if (known := templates.callables(path))]
+    # Functions of a module, or methods of an object in its place.
+    numerics = [known for path in beside if (known := templates.methods(path) or {*(templates.functions(path) or ())})]
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
         if module == _NUMPY_MODULE and name not in _numpy_names() and not hasattr(_numpy(), name):

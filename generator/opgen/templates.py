@@ -27,6 +27,7 @@ class Templates:
         self._texts: dict[PurePosixPath, str | None] = {}
         self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
         self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
+        self._methods: dict[PurePosixPath, AbstractSet[str]] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted(self._walk()))
 
@@ -59,15 +60,26 @@ class Templates:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
 
-    def callables(self, path: PurePosixPath) -> AbstractSet[str]:
-        """The functions and the methods that a module defines for others."""
-        return {*(self.functions(path) or ()), *_METHOD.findall(self.text(path) or "")}
+    def methods(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The methods that the classes of a module define for others."""
+        if path not in self._methods:
+            self._methods[path] = _methods(self.text(path) or "")
+        return self._methods[path]
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
         if path not in self._functions:
             self._functions[path] = _functions(self.text(path) or "")
         return self._functions[path]
+
+
+def _methods(text: str) -> frozenset[str]:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return frozenset()
+    inner = [node for kind in body if isinstance(kind, ast.ClassDef) for node in kind.body]
+    return frozenset(node.name for node in inner if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"))
 
 
 def _functions(text: str) -> dict[str, Callable] | None:

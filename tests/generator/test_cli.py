@@ -94,7 +94,10 @@ def test_each_cell_tells_where_the_spec_says_so(cells: list[Row]) -> None:
         # The key of a cell, an op or a method, or an element of a list of cells.
         key = text.partition(":")[0].rpartition(".")[2]
         kinds = ("unary", "binary", "ternary", "cmp", "reduce")
-        assert text.startswith("{") or key in ("runtime", cell["method"], cell["op"], *kinds), (cell, text)
+        assert text.startswith("{") or key in ("runtime", cell["dtype"], cell["method"], cell["op"], *kinds), (
+            cell,
+            text,
+        )
 
 
 def test_every_op_has_a_backend_that_works(cells: list[Row]) -> None:

@@ -40,7 +40,7 @@ RECIPES = [
     Recipe(
         "isfinite",
         "unary",
-        'doc: "whether x is a finite number", dtypes: float, result: u8, numpy: np.isfinite(x), '
+        'doc: "whether x is a finite number", dtypes: float, result: u8, numpy: x - x == 0, '
         'hip: "!(x != x) && !is_infinite(x)", edges: "1 or 0"',
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
         {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},
@@ -221,6 +221,7 @@ def test_an_op_runs_on_a_gpu_without_more(repository: Project, recipe: Recipe) -
 def with_i8(repository: Project) -> Project:
     """The dtype i8, and what the oracle has to know of it."""
     repository.edit("spec/dtypes.yaml", "  u32:\n", f"{I8}  u32:\n")
+    repository.edit("spec/backends/metal.yaml", "    u32: xp.uint32\n", "    i8: xp.int8\n    u32: xp.uint32\n")
     add_tests(repository)
     integer = '    "i8": IntegerFormat(np.dtype(np.int8), 8, signed=True),\n'
     repository.edit(FORMATS, "INTEGERS = {\n", f"INTEGERS = {{\n{integer}")
@@ -230,7 +231,7 @@ def with_i8(repository: Project) -> Project:
 
 def test_a_dtype_is_one_entry_of_the_spec(with_i8: Project) -> None:
     """Its kernels, its traits, its conversions and its rows follow, and what kernels know of it as an index."""
-    assert edited(with_i8) == ["spec/dtypes.yaml"]
+    assert edited(with_i8) == ["spec/backends/metal.yaml", "spec/dtypes.yaml"]
     some = "affine or add or lt or reduce_op-min or to_dtype or where_cond or gather or scatter_add or matmul"
     conform(with_i8, "-k", f"test_cell and i8 and ({some}) or test_matrix")
 

@@ -15,6 +15,7 @@ class WordView(NamedTuple):
     parameters: str
     doc: str
     types: str  # of the parameters
+    is_optional: bool
     alias: str | None  # what the name stands for
     lines: tuple[str, ...]  # of the function
 
@@ -55,6 +56,7 @@ def _word(word: Word, spelling: Spelling | None) -> WordView:
         parameters=", ".join(f"{name}: Any" for name in word.parameters),
         doc=sentence(word.doc),
         types=", ".join("Any" for _ in word.parameters),
+        is_optional=word.is_optional,
         alias="None" if spelling is None else _alias(word, spelling),
         lines=() if spelling is None else spelling.lines,
     )
@@ -118,11 +120,9 @@ class VocabularyView(NamedTuple):
     """library.py of a family: what its ops may ask of a library."""
 
     words: tuple[WordView, ...]
-    optional: tuple[str, ...]
 
 
 def vocabulary(spec: Spec, _: str | None) -> VocabularyView:
     """The words of all families."""
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
-    optional = tuple(word.name for word in words if word.is_optional)
-    return VocabularyView(tuple(_word(word, word.spelling) for word in words), optional)
+    return VocabularyView(tuple(_word(word, word.spelling) for word in words))

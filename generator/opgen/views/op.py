@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec, sentence
+from opgen.model import ANY_RESULT, BOUNDS, Functor, FunctorKind, Monoid, Position, Spec, sentence
 from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant, op_classes
 
 
@@ -72,7 +72,6 @@ class FunctionView(NamedTuple):
     """The NumPy function of an elementwise op."""
 
     name: str
-    names: str  # of the parameters
     parameters: str
     doc: str
     integer: str | None  # the expression for integers where it is another one
@@ -91,15 +90,47 @@ class FunctorsView(NamedTuple):
 
 def functors(spec: Spec, _: str | None) -> FunctorsView:
     """The NumPy functions of all functors."""
+    functions = []
+    for kind, functor, member in _elementwise(spec):
+        functions.append(
+            FunctionView(
+                name=f"{kind.name}_{functor.name}",
+                parameters=", ".join(f"{name}: Array" for name in (*functor.operands, *functor.parameters)),
+                doc=sentence(functor.doc),
+                integer=functor.numpy.integer if functor.numpy.is_split else None,
+                expression=functor.numpy.float,
+                op=member,
+                # A conversion to another dtype takes more.
+                is_one_step=functor.result != ANY_RESULT
+                and _is_one_step(functor.numpy.float)
+                and _is_one_step(functor.numpy.integer),
+            )
+        )
 
     def function(reduction: Monoid | Position) -> str:
         return reduction.numpy if isinstance(reduction, Position) else reduction.combine[0]
 
-    return _functors(spec, function)
+    return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
 
 
-def array_functors(spec: Spec, _: str | None) -> FunctorsView:
-    """The same in words of array libraries."""
+class ArrayFunctorsView(NamedTuple):
+    """functors.py of the backends on array libraries."""
+
+    classes: tuple[str, ...]
+    functions: tuple[tuple[str, str], ...]  # the member of an enum, and the function
+    reductions: tuple[tuple[str, str], ...]
+
+
+def array_functors(spec: Spec, _: str | None) -> ArrayFunctorsView:
+    """All functors in words of array libraries."""
+    functions = []
+    for _kind, functor, member in _elementwise(spec):
+        names = ", ".join((*functor.operands, *functor.parameters))
+        # The last operand is of the dtype that is computed in.
+        split = (
+            f"{functor.numpy.integer} if np.is_integer({functor.operands[-1]}) else " if functor.numpy.is_split else ""
+        )
+        functions.append((member, f"lambda {names}: {split}{functor.numpy.float}"))
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
     joining = {word.combine: f"np.{word.name}" for word in words}
 
@@ -108,37 +139,29 @@ def array_functors(spec: Spec, _: str | None) -> FunctorsView:
             return f"ReduceOp.{reduction.of.upper()}"
         return joining[reduction.combine[0]]
 
-    return _functors(spec, function)
+    return ArrayFunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
 
 
-def _functors(spec: Spec, function: Callable[[Monoid | Position], str]) -> FunctorsView:
-    """All functors, with what `function` says that joins the elements of a reduction, or finds its element."""
-    functions = []
-    reductions = []
+def _elementwise(spec: Spec) -> Iterator[tuple[FunctorKind, Functor, str]]:
+    """The functors that are no reductions, and the members of their enums."""
     for kind in spec.functors.values():
         for functor in kind.functors:
-            enum = METHOD_OP if functor.is_method else class_name(kind.name)
-            member = f"{enum}.{functor.name.upper()}"
-            if functor.reduction is not None:
-                reductions.append((member, _rows(functor.reduction, function(functor.reduction), functor.result)))
-                continue
-            names = (*functor.operands, *functor.parameters)
-            functions.append(
-                FunctionView(
-                    name=f"{kind.name}_{functor.name}",
-                    names=", ".join(names),
-                    parameters=", ".join(f"{name}: Array" for name in names),
-                    doc=sentence(functor.doc),
-                    integer=functor.numpy.integer if functor.numpy.is_split else None,
-                    expression=functor.numpy.float,
-                    op=member,
-                    # A conversion to another dtype takes more.
-                    is_one_step=functor.result != ANY_RESULT
-                    and _is_one_step(functor.numpy.float)
-                    and _is_one_step(functor.numpy.integer),
-                )
-            )
-    return FunctorsView(_classes(spec), tuple(functions), tuple(reductions))
+            if functor.reduction is None:
+                enum = METHOD_OP if functor.is_method else class_name(kind.name)
+                yield kind, functor, f"{enum}.{functor.name.upper()}"
+
+
+def _reductions(spec: Spec, function: Callable[[Monoid | Position], str]) -> tuple[tuple[str, str], ...]:
+    """The members of the enum, and how their rows are reduced: `function` says what joins or finds elements."""
+    return tuple(
+        (
+            f"{class_name(kind.name)}.{functor.name.upper()}",
+            _rows(functor.reduction, function(functor.reduction), functor.result),
+        )
+        for kind in spec.functors.values()
+        for functor in kind.functors
+        if functor.reduction is not None
+    )
 
 
 def _rows(reduction: Monoid | Position, function: str, result: str | None) -> str:

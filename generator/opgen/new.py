@@ -1,0 +1,100 @@
+"""The file of a new backend on an array library, with its choices marked."""
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+
+from opgen.arrays import LIBRARY, Word
+from opgen.model import BackendFamily, DType, Spec
+
+# DLPack's own numbers of devices end far below.
+_FREE_DLPACK = 100
+
+
+def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> str:
+    """The text of spec/backends/NAME.yaml."""
+    library = _imported(module)
+    words = family.vocabulary.values()
+    unspelled = [word for word in words if word.spelling is None and not word.is_optional]
+    missing = {word: _missing(word, library) for word in words if word.spelling is not None and library is not None}
+    marked = {word: lacks for word, lacks in missing.items() if lacks}
+    spelled = [word for word in words if word.spelling is not None and word not in marked]
+    preference = min(backend.preference for backend in spec.backends) - 1
+    dlpack = max(_FREE_DLPACK, *(backend.dlpack + 1 for backend in spec.backends))
+    lines = [
+        f"# The backend {name}, on {module}. A comment marks each choice: look at it, then remove the comment.",
+        f"doc: Arrays of {module}.  # what the table of backends in README says",
+        f"extends: {family.name}",
+        f"class_prefix: {''.join(part.capitalize() for part in name.split('_'))}  # the classes are named after it",
+        f"runtime: {{package: {name}_backend}}",
+        f"extra: {name}  # pip install '{spec.package.name}[{name}]' installs what it requires",
+        f"requires: [{module.partition('.')[0]}]  # for pip",
+        f'label: "{name}:{{ordinal}}"  # what Device.parse takes; without {{ordinal}} there is one device',
+        f'display: ", {name}:{{ordinal}}"  # how a tensor shows its device',
+        f"preference: {preference}  # Device.default() is the available backend with the highest",
+        f"dlpack: {dlpack}  # DLPack's number of such devices, or one that it does not use",
+        "array:",
+        f"  modules: {{{LIBRARY}: {module}}}  # by the names that spellings call them",
+        "  devices:",
+        '    count: "1"  # how many there are: an expression',
+        '    handle: "None"  # what words get as `device`, an expression over `ordinal`',
+        '    name: "str(handle)"  # for people',
+        "  dtypes:  # the library's, or why it has none and what to use",
+        *(f"    {dtype.name}: {_dtype(dtype, module, library)}" for dtype in spec.dtypes),
+        f"  {'' if unspelled else '# '}spellings:  # of words that the library does not have as the family spells them",
+        *(f"    {word.name}: {_quoted(f'{LIBRARY}.{word}')}  # {word.doc}" for word in unspelled),
+    ]
+    if library is None:
+        lines.append(f"    # {module} is not installed here, so that nobody looked for what it lacks.")
+    if marked:
+        lines.append(f"    # {module} lacks what the family spells these with; a word is spelled with its parameters:")
+    lines += [
+        f"    # {word.name}: {_text(word)}  # {word}: {word.doc}; no {', '.join(marked[word])}" for word in marked
+    ]
+    lines.append("    # These may be left out:")
+    lines += [f"    # {word.name}:  # {word}: {word.doc}" for word in words if word.is_optional]
+    lines.append("    # These are spelled so where nothing else is written:")
+    lines += [f"    # {word.name}: {_text(word)}  # {word.doc}" for word in spelled]
+    return "\n".join(lines) + "\n"
+
+
+def _imported(module: str) -> object | None:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
+def _dtype(dtype: DType, module: str, library: object | None) -> str:
+    name = dtype.numpy.rpartition(".")[2]
+    has = dtype.numpy.startswith("numpy.") if library is None else hasattr(library, name)
+    reason = f"{module} has no {name}; use another dtype"
+    return f"{LIBRARY}.{name}" if has else f"{{unsupported: {_quoted(reason)}}}"
+
+
+def _missing(word: Word, library: object) -> list[str]:
+    """The names in a word's spelling that a library lacks."""
+    return [name for name in dict.fromkeys(_names(word)) if not _has(library, name)]
+
+
+def _names(word: Word) -> Iterator[str]:
+    for match in re.finditer(rf"\b{LIBRARY}\.([\w.]+)", word.spelling.text if word.spelling is not None else ""):
+        yield match[1]
+
+
+def _has(library: object, name: str) -> bool:
+    for part in name.split("."):
+        if not hasattr(library, part):
+            return False
+        library = getattr(library, part)
+    return True
+
+
+def _text(word: Word) -> str:
+    return _quoted(word.spelling.text if word.spelling is not None else "")
+
+
+def _quoted(text: str) -> str:
+    # Of such texts, JSON's form is YAML's too.
+    return json.dumps(text, ensure_ascii=False)
