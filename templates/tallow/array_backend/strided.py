@@ -13,7 +13,7 @@ def view(library: Any, data: Any, layout: Layout, device: Any) -> Any:
     shape, start = tuple(layout.shape) or (1,), layout.start_offset
     if layout.is_contiguous:
         count = layout.elem_count
-        return library.reshape(data if count == data.shape[0] else data[start : start + count], shape)
+        return library.reshape(data if count == data.shape[0] else _part(data, start, count), shape)
     if 0 in layout.strides:
         kept = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
         strides = tuple(stride or 1 for stride in layout.strides)
@@ -74,7 +74,13 @@ def write(library: Any, data: Any, layout: Layout, values: Any, device: Any) -> 
         return library.put(data, where, flat) if library.put is not None else put(library, data, where, flat, device)
     if count == data.shape[0]:
         return flat
-    return library.concat([data[:start], flat, data[start + count :]], 0)
+    end = start + count
+    return library.concat([_part(data, 0, start), flat, _part(data, end, data.shape[0] - end)], 0)
+
+
+def _part(data: Any, start: int, count: int) -> Any:
+    # A library may refuse to begin behind the end.
+    return data[start : start + count] if count else data[:0]
 
 
 def size(x: Any) -> int:

@@ -104,7 +104,7 @@ def _spread(
     total: Any = None
     for row in range(k_h):
         for column in range(k_w):
-            tap = product[:, :, row, column]
+            tap = product[:, :, row, column, ...]
             for axis, place, out, edge in ((2, row, out_h, pad[0]), (3, column, out_w, pad[1])):
                 tap = _placed(library, tap, axis, place * dilation - edge, stride, out)
             total = tap if total is None else total + tap

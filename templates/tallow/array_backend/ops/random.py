@@ -50,8 +50,8 @@ def normal(device: ArrayDevice, mean: float, std: float, shape: Shape, dtype: DT
     if DType.F64 in library.DTYPES:
         units = library.astype(units, library.DTYPES[DType.F64])
     pairs = library.reshape(units, (-1, 2))
-    radius = library.sqrt(-2 * library.log(1 - pairs[:, 0]))
-    waves = [library.reshape(wave * radius, (-1, 1)) for wave in _cosine_and_sine(library, pairs[:, 1])]
+    radius = library.sqrt(-2 * library.log(1 - pairs[..., 0]))
+    waves = [library.reshape(wave * radius, (-1, 1)) for wave in _cosine_and_sine(library, pairs[..., 1])]
     flat = library.reshape(library.concat(waves, 1), (-1,))
     result = flat * library.constant(std, flat) + library.constant(mean, flat)
     return device.storage_class(device, dtype, cast.narrow(library, result, dtype)[:count])
@@ -68,7 +68,7 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
         result = library.astype(words >> 8, real) * library.constant(2.0**-24, library.full((1,), 0, real, device.handle))
     else:
         pairs = library.reshape(words, (-1, 2))
-        result = library.astype(((pairs[:, 0] >> 5) << 26) + (pairs[:, 1] >> 6), real) * 2.0**-53
+        result = library.astype(((pairs[..., 0] >> 5) << 26) + (pairs[..., 1] >> 6), real) * 2.0**-53
     return result[:count]
 
 
