@@ -42,6 +42,8 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
             lowering = lowerings[dtype]
             status = "supported" if lowering.unsupported is None else "unsupported"
             via, reason, source = lowering.via, lowering.unsupported, lowering.location
+        elif method.operands and dtype is not None and dtype in backend.lacking:
+            status, via, (reason, source) = "unsupported", None, backend.lacking[dtype]
         else:
             status, via, reason, source = "unsupported", None, op_reason(spec, method), place
         found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, source))

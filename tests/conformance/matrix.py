@@ -35,6 +35,12 @@ WIDE_METHODS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "rope")
 Key = tuple[str, str | None, str | None]
 
 
+def class_of(backend: str, kind: str) -> type:
+    """The class of a backend's devices, or of its storages."""
+    found: type = getattr(tallow.backends, "".join(part.capitalize() for part in backend.split("_")) + kind)
+    return found
+
+
 def expected_cells() -> list[Key]:
     """(method, op, dtype) of every cell that each backend has."""
     cells: list[Key] = []

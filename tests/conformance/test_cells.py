@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
-from tallow import backends
 from tallow.error import BackendUnavailable, UnsupportedDType
 from tallow.support import SupportCell
 
@@ -69,7 +68,7 @@ def is_installed(backend: str) -> bool:
 
 
 def storage_class(backend: str) -> type:
-    return getattr(backends, f"{backend.capitalize()}Storage")
+    return matrix.class_of(backend, "Storage")
 
 
 def test_cell(cell: SupportCell, device: tallow.Device, full: bool) -> None:
@@ -95,7 +94,7 @@ def test_a_backend_that_is_not_here_opens_no_device(backend: str) -> None:
 
 def test_unsupported_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> None:
     # No device can be opened, so that the branch is reached by a forged one alone.
-    inner = forged(getattr(backends, f"{cell.backend.capitalize()}Device"), ordinal=0, plans={})
+    inner = forged(matrix.class_of(cell.backend, "Device"), ordinal=0, plans={})
 
     def make(name: str, length: int) -> tallow.Storage:
         dtype = tallow.DType(name)

@@ -147,7 +147,7 @@ def test_no_call_waits(device: Device, watched: Watch, host: Host | None, name: 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each of the tests on a GPU whose kernels are ours alone: a CPU does all at once, libraries wait as they like."""
     chosen = metafunc.config.getoption("--device").partition(":")[0]
-    is_ours = issubclass(getattr(tallow.backends, f"{chosen.capitalize()}Device"), GpuDevice)
+    is_ours = issubclass(matrix.class_of(chosen, "Device"), GpuDevice)
     cells = [cell for cell in tallow.support() if cell.backend == chosen and cell.status == "supported"]
     values: dict[str, dict[str, list[Any]]] = {
         "test_no_call_waits": {"name": [name for name in SURFACE if name not in LEFT_OUT]},

@@ -35,8 +35,8 @@ def _pool(combine: Callable[[Any, Any], Any], x: Any, kernel_size: tuple[int, in
     for axis, size, step in ((3, kernel_size[1], stride[1]), (2, kernel_size[0], stride[0])):
         span = x.shape[axis] - size + 1
         before = (slice(None),) * axis
-        result = x[(*before, slice(0, span, step))]
+        result = x[(*before, slice(0, span, step), ...)]
         for tap in range(1, size):
-            result = combine(result, x[(*before, slice(tap, tap + span, step))])
+            result = combine(result, x[(*before, slice(tap, tap + span, step), ...)])
         x = result
     return x

@@ -62,8 +62,10 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     library = device.library
     real = library.DTYPES[dtype.compute]
     per_block = elements_per_block(dtype)
+    # Where there is no room for it, this fails before the stream goes on.
+    blocks = library.arange(-(-count // per_block), device.handle)
     seed, base = device.random.reserve(count, dtype)
-    words = _philox(device, seed, base, -(-count // per_block))
+    words = _philox(device, seed, base, blocks)
     if per_block == 4:
         result = library.astype(words >> 8, real) * library.constant(2.0**-24, library.full((1,), 0, real, device.handle))
     else:
@@ -72,11 +74,11 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     return result[:count]
 
 
-def _philox(device: ArrayDevice, seed: int, base: int, blocks: int) -> Any:
-    """The words of `blocks` blocks from block `base` on, one behind the other, as i64."""
+def _philox(device: ArrayDevice, seed: int, base: int, blocks: Any) -> Any:
+    """The words of blocks numbered from `base` on, one behind the other, as i64."""
     library = device.library
     # i64 wraps, which leaves all bits of a product of 32 bits by 32 in place.
-    low = library.arange(blocks, device.handle) + (base & _WORD)
+    low = blocks + (base & _WORD)
     x0, x1 = low & _WORD, ((low >> 32) + (base >> 32)) & _WORD
     x2 = x3 = low * 0
     key = (seed & _WORD, seed >> 32)
