@@ -69,9 +69,13 @@ class _Format:
         self.most_normal = 700.0 if is_f64 else 85.0
         # Below these, gelu and gelu_erf are -0.0.
         self.gelu_zero = 40.0 if is_f64 else 15.0
-        # The error of a product is a number itself while the product is above this, and its factors below the next.
+        # The error of a product is a number itself while the product is above this, and below the next.
         self.least_exact = 1e-290 if is_f64 else 1e-30
         self.largest = 1e290 if is_f64 else 1e30
+        # Beyond this, splitting a number overflows.
+        self.most_split = 1e300 if is_f64 else 1e34
+        # Factors of products below that, times this, are in between.
+        self.scale = 2.0**100 if is_f64 else 2.0**50
 
 
 _FORMATS: Final = {dtype: _Format(dtype) for dtype in (DType.F32, DType.F64)}
@@ -143,13 +147,18 @@ class Numerics:
         plain = x * mul + add
         limits = self._format(x)
         # Scaled by powers of two no product overflows or loses digits of its error.
+        size, one = library.abs(x * mul), self.number(x, 1)
+        scale = library.where(size < self.number(x, limits.least_exact), self.number(x, limits.scale), one)
+        scale = library.where(size < self.number(x, limits.largest), scale, self.number(x, 2.0**-32))
+        x, mul = x * scale, mul * scale
         product, product_error = self._two_product(x, mul)
-        total, total_error = self._two_sum(product, add)
-        result = total + (total_error + product_error)
+        total, total_error = self._two_sum(product, add * scale * scale)
+        result = (total + (total_error + product_error)) / scale / scale
         size = library.abs(product)
         is_exact = (size > self.number(x, limits.least_exact)) & (size < self.number(x, limits.largest))
-        is_exact = is_exact & (library.abs(x) < self.number(x, limits.largest)) & (library.abs(total) < self.number(x, limits.largest))
-        is_exact = is_exact & (library.abs(mul) < self.number(x, limits.largest))
+        is_exact = is_exact & (library.abs(total) < self.number(x, limits.largest))
+        for factor in (x, mul):
+            is_exact = is_exact & (library.abs(factor) < self.number(x, limits.most_split))
         return library.where(is_exact, result, plain)
 
     def elu(self, x: Any, alpha: Any) -> Any:

@@ -126,8 +126,11 @@ def _placed(library: Any, x: Any, axis: int, first: int, stride: int, count: int
     for length in (before, after):
         edge = (*shape[:axis], length, *shape[axis + 1 :])
         parts.append(library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(edge)), edge))
-    kept = x[(*(slice(None),) * axis, slice(max(-first, 0), max(count - first, 0)))]
+    every = (slice(None),) * axis
+    begin, end = max(-first, 0), min(max(count - first, 0), size)
+    # A library may refuse to begin behind the end.
+    kept = x[(*every, slice(begin, end) if begin < end else slice(0, 0), ...)]
     result = library.concat([parts[0], kept, parts[1]], axis)
-    return result[(*(slice(None),) * axis, slice(0, count))]
+    return result[(*every, slice(0, count), ...)]
 
 

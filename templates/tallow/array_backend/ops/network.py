@@ -121,7 +121,10 @@ def _total(library: Any, x: Any, dim: int) -> Any:
     """The sums along `dim`, which is kept."""
     last = len(x.shape) - 1
     order = (*(axis for axis in range(last + 1) if axis != dim), dim)
-    sums = accumulated(library, library.sum, library.permute_dims(x, order))
+    moved = library.permute_dims(x, order)
+    # As rows that lie one behind the other, which libraries add more exactly.
+    rows = accumulated(library, library.sum, library.reshape(moved, (-1, x.shape[dim])))
+    sums = library.reshape(rows, (*moved.shape[:-1], 1))
     return library.permute_dims(sums, tuple(order.index(axis) for axis in range(last + 1)))
 
 

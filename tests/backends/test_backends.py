@@ -1,0 +1,66 @@
+"""A backend is one YAML file: those here are laid over the project, generated, and run through the conformance suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+from opgen.matrix import cells
+from opgen.project import read_spec
+
+REPOSITORY = Path(__file__).parents[2]
+FILES = sorted(Path(__file__).parent.glob("*.yaml"))
+# Cells whose ops are written differently from each other, which stand for the others where time is short.
+SOME = "add or div or gelu or reduce_op-sum or argmax or cumsum or scatter_add or cat or matmul or conv2d or rand_uniform"
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with one more backend, which is named as the folder."""
+    file: Path = request.param
+    library = yaml.safe_load(file.read_text(encoding="utf-8"))["array"]["modules"]["xp"]
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    root = tmp_path_factory.mktemp("backends") / file.stem
+    for folder in ("spec", "templates"):
+        shutil.copytree(REPOSITORY / folder, root / folder)
+    shutil.copy(file, root / "spec/backends")
+    subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)
+    return root
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_its_file_is_short_and_all_there_is(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 80
+    assert {path.suffix for path in file.parent.glob(f"{file.stem}*")} == {".yaml"}
+
+
+def conform(project: Path, *arguments: str) -> str:
+    """Run conformance tests on the backend; the line of pytest that counts them."""
+    environment = {**os.environ, "PYTHONPATH": str(project / "generated"), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Some libraries compute with NumPy, which warns of overflow.
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore::RuntimeWarning"]
+    command += ["tests/conformance", "--device", project.name, *arguments]
+    result = subprocess.run(command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr
+    return result.stdout.splitlines()[-1]
+
+
+def test_some_of_its_cells_agree_with_the_oracle(project: Path) -> None:
+    passed = conform(project, "-k", f"test_cell[ and (f32 or i32) and ({SOME})".replace("test_cell[", "test_cell"))
+    assert int(re.search(r"(\d+) passed", passed)[1]) > 10  # type: ignore[index]
+
+
+@pytest.mark.full
+def test_all_of_its_cells_agree_with_the_oracle(project: Path, record_property: pytest.FixtureRequest) -> None:
+    own = [cell for cell in cells(read_spec(project)) if cell.backend == project.name]
+    supported = sum(cell.status == "supported" for cell in own)
+    passed = conform(project, "-n", "auto")
+    print(f"{project.name}: {supported} of {len(own)} cells are supported; {passed}")
