@@ -64,9 +64,7 @@ def _write(options: argparse.Namespace) -> None:
         prompt = tokenizer.encode(options.prompt)
     begin = perf_counter()
     stream, count, first = tokenizer.stream(), 0, begin
-    # The last token that is written is not read.
-    most = min(options.max_tokens, runtime.cache.max_seq_len - len(prompt) + 1)
-    for token in runtime.generate(prompt, most, sampler, tokenizer.ends):
+    for token in runtime.generate(prompt, options.max_tokens, sampler, tokenizer.ends):
         count += 1
         first = perf_counter() if count == 1 else first
         print(stream.push(token), end="", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sa
 Arrays = dict[str, NDArray[Any]]
 
 VOCABULARY, CONTEXT = 29, 40
+TEXTS = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrstuvwxy"]
 TOKENS = np.random.default_rng(5).integers(0, VOCABULARY, 12).tolist()
 
 
@@ -308,16 +310,17 @@ def test_generation_ends_where_it_shall(device: Device) -> None:
     assert [*runtime.generate(TOKENS, 6, ends={new[3]})] == new[: new.index(new[3])]
     runtime.reset_state()
     assert [*runtime.generate(TOKENS, 0)] == []
+    runtime.reset_state()
+    assert len([*runtime.generate(TOKENS, 99)]) == CONTEXT - len(TOKENS) + 1, "there is no more room"
 
 
-def test_the_command_writes_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A file with a vocabulary of letters, and a template."""
     pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
-    from tallow.run import main
-
-    texts = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrstuvwxy"]
     vocabulary = {
         "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.tokens": TEXTS,
         "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
         "tokenizer.ggml.token_type": np.array([2, 3, 3, *[1] * 26], np.int32),
         "tokenizer.ggml.unknown_token_id": 0,
@@ -325,16 +328,77 @@ def test_the_command_writes_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "tokenizer.ggml.eos_token_id": 2,
         "tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}",
     }
-    arrays = weights("llama")
-    path = saved(tmp_path / "m.gguf", arrays, metadata("llama") | vocabulary)
+    return saved(tmp_path / "model.gguf", weights("llama"), metadata("llama") | vocabulary)
+
+
+def test_the_command_writes_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tallow.run import main
+
     tokens = [1, 3, 4, 5]
     for _ in range(5):
-        tokens.append(int(oracle("llama", arrays, tokens)[-1].argmax()))
-    text = "".join(texts[token] for token in tokens[4:]).partition("</s>")[0].replace("▁", " ")
+        tokens.append(int(oracle("llama", weights("llama"), tokens)[-1].argmax()))
+    text = "".join(TEXTS[token] for token in tokens[4:]).partition("</s>")[0].replace("▁", " ")
     for options in ([], ["--chat"]):
-        assert main([str(path), "--prompt", "ab", "--max-tokens", "5", *options]) == 0
+        assert main([str(model), "--prompt", "ab", "--max-tokens", "5", *options]) == 0
         out, told = capsys.readouterr()
         assert out.strip() == text.replace("<s>", "").replace("<unk>", "").strip()
         assert "4 tokens read" in told
-    assert main([str(tmp_path / "none.gguf"), "--prompt", "ab"]) == 1
-    assert "none.gguf" in capsys.readouterr().err
+    assert main([f"{model}.none", "--prompt", "ab"]) == 1
+    assert "model.gguf.none" in capsys.readouterr().err
+
+
+def test_the_program_of_the_page_writes_text(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(model.parent)
+    exec(program.replace("Who wrote Faust?", "ab"), {})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_logits_are_those_of_transformers(device: Device, tmp_path: Path, architecture: str) -> None:
+    torch = pytest.importorskip("torch", reason="what transformers stands on")
+    transformers = pytest.importorskip("transformers", reason="the oracle of whole models")
+    arrays = weights(architecture)
+    prefix = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[architecture]
+    config = getattr(transformers, f"{prefix}Config")(
+        vocab_size=VOCABULARY,
+        hidden_size=24,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},
+        tie_word_embeddings=False,
+    )
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    parts = {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"} | {
+        f"attn_{part}_norm": f"self_attn.{part}_norm" for part in "qk"
+    }
+    parts |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")} | {
+        "attn_output": "self_attn.o_proj",
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+    }
+    state = {}
+    for name, array in arrays.items():
+        stem, kind = name.rsplit(".", 1)
+        if architecture == "llama" and stem.endswith(("attn_q", "attn_k")):
+            # There pairs are halves, and files have their rows as neighbours.
+            array = array.reshape(-1, 4, 2, 24).swapaxes(1, 2).reshape(array.shape)
+        if stem.startswith("blk."):
+            _, layer, part = stem.split(".")
+            stem = f"model.layers.{layer}.{parts[part]}"
+        state[f"{names.get(stem, stem)}.{kind}"] = torch.tensor(array)
+    theirs = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
+    theirs.load_state_dict(state)
+    tokens = np.random.default_rng(5).integers(0, VOCABULARY, 32).tolist()
+    with torch.no_grad():
+        expected = theirs(torch.tensor([tokens])).logits[0].numpy()
+    runtime = ModelRuntime.load_from_gguf(saved(tmp_path / "m.gguf", arrays, metadata(architecture)), device)
+    agree(runtime.decode_step(tokens), expected)

@@ -117,17 +117,20 @@ class ModelRuntime:
         sampler: Sampler | None = None,
         ends: Collection[int] = (),
     ) -> Iterator[int]:
-        """Read a prompt, then give token after token: `max_tokens` at most, up to one that ends the text."""
+        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room."""
         sampler = Sampler() if sampler is None else sampler
         before = list(self._checked("ModelRuntime.generate", tokens))
         logits = self.prefill(before)
-        for number in range(argument.integer("ModelRuntime.generate", "max_tokens", max_tokens)):
+        # The last token that is given is not read.
+        room = self.cache.max_seq_len - self.cache.length + 1
+        most = min(argument.integer("ModelRuntime.generate", "max_tokens", max_tokens), room)
+        for number in range(most):
             token = sampler.sample(logits.numpy(), before)
             if token in ends:
                 return
             yield token
             before.append(token)
-            if number + 1 < max_tokens:
+            if number + 1 < most:
                 logits = self.decode_step([token])[0]
 
     def _read(self, x: Tensor) -> Tensor:
