@@ -285,23 +285,6 @@ template <typename T, uint32_t Packs> struct HeldRow {
     }
 };
 
-// The pack of function(element, its number in the pack), rounded.
-template <typename T, typename Function>
-TALLOW_INLINE Registers<access_bytes> map_pack(const Registers<access_bytes>& pack, Function function) {
-    Registers<access_bytes> made{};
-#pragma unroll
-    for (uint32_t i = 0; i < Row<T>::pack; ++i) {
-        const auto value = function(to_compute(take_element<T>(pack, i)), i);
-        if constexpr (sizeof(T) == 2) {
-            ++i;
-            made.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
-        } else {
-            put_element(made, i, convert<T>(value));
-        }
-    }
-    return made;
-}
-
 // Calls visit(number, offsets) for each row, for a team of threads: its number and where it begins in each operand.
 // Teams behind the last row are called too, with a number that no row has, since all lanes of a wave exchange what they
 // have.
