@@ -57,10 +57,10 @@ TALLOW_INLINE Registers<access_bytes> norm_pack(const Arguments& arguments, cons
                                                 const Registers<access_bytes>& pack, uint32_t place,
                                                 compute_type<T> mean, compute_type<T> scale) {
     using Value = compute_type<T>;
-    const auto weights = arguments.weight ? row.load_vector(pointer_to<const T>(arguments.weight), place)
-                                          : repeated<T>(Value{1});
-    const auto biases = arguments.bias ? row.load_vector(pointer_to<const T>(arguments.bias), place)
-                                       : repeated<T>(-Value{0});
+    const auto weights =
+        arguments.weight ? row.load_vector(pointer_to<const T>(arguments.weight), place) : repeated<T>(Value{1});
+    const auto biases =
+        arguments.bias ? row.load_vector(pointer_to<const T>(arguments.bias), place) : repeated<T>(-Value{0});
     return map_pack<T>(pack, [&](Value x, uint32_t i) {
         const Value factor = scale * to_compute(take_element<T>(weights, i));
         return fma(x - mean, factor, to_compute(take_element<T>(biases, i)));

@@ -32,26 +32,30 @@ template <typename Arguments> TALLOW_INLINE uint64_t first_angles(const Argument
 
 // Elements side by side, which one access moves where they are Packed.
 template <bool Packed, uint32_t N, typename T> TALLOW_INLINE Registers<sizeof(T) * N> load_side(const T* elements) {
-    if constexpr (Packed)
+    if constexpr (Packed) {
         return load_registers<sizeof(T) * N>(elements);
-    Registers<sizeof(T) * N> access{};
+    } else {
+        Registers<sizeof(T) * N> access{};
 #pragma unroll
-    for (uint32_t i = 0; i < N; ++i)
-        put_element(access, i, elements[i]);
-    return access;
+        for (uint32_t i = 0; i < N; ++i)
+            put_element(access, i, elements[i]);
+        return access;
+    }
 }
 template <bool Packed, typename T, uint32_t Bytes>
 TALLOW_INLINE void store_side(T* elements, const Registers<Bytes>& access) {
-    if constexpr (Packed)
-        return store_registers(elements, access);
+    if constexpr (Packed) {
+        store_registers(elements, access);
+    } else {
 #pragma unroll
-    for (uint32_t i = 0; i < Bytes / sizeof(T); ++i)
-        elements[i] = take_element<T>(access, i);
+        for (uint32_t i = 0; i < Bytes / sizeof(T); ++i)
+            elements[i] = take_element<T>(access, i);
+    }
 }
 
-// A thread turns some pairs of one token in `turned` heads, rope_heads at a time, which have the angles in common: pairs
-// of neighbours, or of elements half a row apart. The dims count such threads; of the operands 0 is the source, 1 the
-// result, 2 the tables, 3 the positions, and 4 the number of the first head.
+// A thread turns some pairs of one token in `turned` heads, rope_heads at a time, which have the angles in common:
+// pairs of neighbours, or of elements half a row apart. The dims count such threads; of the operands 0 is the source,
+// 1 the result, 2 the tables, 3 the positions, and 4 the number of the first head.
 template <typename T, bool Interleaved, bool Packed, typename Arguments>
 TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
     using Value = compute_type<T>;
@@ -79,7 +83,8 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
 #pragma unroll
                 for (uint32_t p = 0; p < packs; ++p)
                     if (begin + h < left)
-                        loaded[h][p] = load_side<Packed, length>(source + h * arguments.source_stride + p * arguments.half);
+                        loaded[h][p] =
+                            load_side<Packed, length>(source + h * arguments.source_stride + p * arguments.half);
 #pragma unroll
             for (uint32_t h = 0; h < rope_heads; ++h)
 #pragma unroll
@@ -88,7 +93,8 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
                     const auto turned = map_pack<T>(loaded[h][p], [&](Value x, uint32_t i) {
                         const uint32_t pair = Interleaved ? i / 2 : i;
                         const bool is_second = Interleaved ? i % 2 != 0 : p != 0;
-                        const Value y = to_compute(Interleaved ? take_element<T>(loaded[h][p], i ^ 1) : take_element<T>(loaded[h][packs - 1 - p], i));
+                        const auto& others = loaded[h][packs - 1 - p];
+                        const Value y = to_compute(take_element<T>(others, Interleaved ? i ^ 1 : i));
                         return is_second ? y * sines[pair] + x * cosines[pair] : x * cosines[pair] - y * sines[pair];
                     });
                     if (begin + h < left)

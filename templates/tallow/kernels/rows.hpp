@@ -8,8 +8,8 @@ namespace tallow {
 
 // A row is cut where whole accesses are: pack k holds the elements from k * length - lead on. At the two ends some of
 // these are not there; such a place numbers them all the same, the ones before the row from 2**32 down. Other rows of
-// the op, whose results are dense, are cut at the same places: the host sees to that. It also knows where rows are Even,
-// of whole accesses alone, which takes far less code and fewer registers.
+// the op, whose results are dense, are cut at the same places: the host sees to that. It also knows where rows are
+// Even, of whole accesses alone, which takes far less code and fewer registers.
 template <typename T, bool Even = false> struct Row {
     static constexpr uint32_t pack = access_bytes / sizeof(T);
     using Access = Registers<access_bytes>;
