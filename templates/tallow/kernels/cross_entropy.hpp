@@ -14,6 +14,20 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
         const bool is_there = number < arguments.rows;
         const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], is_there ? arguments.length : 0);
+        // The target is asked for first.
+        const bool is_first = is_there && team.lane() == 0;
+        int64_t targets[1] = {no_row};
+        T target{};
+        if (is_first) {
+            const uint64_t places[1] = {offsets[1]};
+            uint64_t loaded[1];
+            load_indexes(arguments, places, loaded);
+            if (index_of(arguments, loaded[0]) != arguments.ignored)
+                find_rows(arguments, loaded, targets);
+            if (targets[0] != no_row)
+                target = row.elements[targets[0]];
+        }
+        const bool counts = targets[0] != no_row;
         Known known = Known::none();
         if (arguments.splits == 1) {
             known = measure_exponentials(row, 0, row.packs(), team.size);
@@ -23,16 +37,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
                 known.add(parts[i]);
         }
         known = known.of_team(team).finished(true);
-        if (team.lane() > 0 || !is_there)
+        if (!is_first)
             return;
-        const uint64_t places[1] = {offsets[1]};
-        uint64_t loaded[1];
-        load_indexes(arguments, places, loaded);
-        int64_t targets[1] = {no_row};
-        if (index_of(arguments, loaded[0]) != arguments.ignored)
-            find_rows(arguments, loaded, targets);
-        const bool counts = targets[0] != no_row;
-        const Value loss = counts ? Value{0} - known.result(to_compute(row.elements[targets[0]]), true) : Value{0};
+        const Value loss = counts ? Value{0} - known.result(to_compute(target), true) : Value{0};
         pointer_to<T>(arguments.result)[number] = convert<T>(loss);
         pointer_to<Value>(arguments.counted)[number] = counts ? Value{1} : Value{0};
     });
