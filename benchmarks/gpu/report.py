@@ -50,9 +50,6 @@ What keeps them slow, as far as it is known, and what was tried:
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- layer_norm, and rope of halves: a thread keeps its part of several rows and what it multiplies them with in
-  registers, so that few blocks fit on a multiprocessor. Fewer packs for each thread, and branches between the loads,
-  were slower.
 - attention of one token: half of the time goes into the start of two launches, of which the second joins the parts of
   the keys in order. More parts were slower. In f32 there are no matrix cores, since they round to TF32.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest

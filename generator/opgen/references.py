@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
+from opgen.architectures import calls
 from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
 from opgen.model import Functor, FunctorKind, Spec
@@ -18,12 +19,14 @@ _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
 # Where the expressions over arrays go, and the modules that they see there: NumPy, and those beside that template.
+_STEPS = ("runtime", "steps.py")
 _FUNCTORS, _NUMPY, _NUMERICS = "functors.py.j2", "np", "numerics"
 
 
 def check_references(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, templates, problems)
+    _check_architectures(spec, templates, problems)
     beside = (path.with_name(f"{_NUMERICS}.py") for path in templates.paths if path.name == _FUNCTORS)
     # Functions of a module, or methods of an object in its place.
     numerics = [known for path in beside if (known := templates.methods(path) or {*(templates.functions(path) or ())})]
@@ -53,6 +56,27 @@ def _numpy_names() -> Collection[str]:
 def _numpy() -> ModuleType:
     # Imported only for a name that the stub does not list.
     return importlib.import_module(_NUMPY_MODULE)
+
+
+def _check_architectures(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
+    """Note names that two architectures share, and calls in steps that no function of their template answers."""
+    owners: dict[str, str] = {}
+    path = PurePosixPath(spec.package.name, *_STEPS)
+    functions = (templates.functions(path) or {}) if path in templates.paths else {}
+    for architecture in spec.architectures:
+        what = f"a step of architecture '{architecture.name}'"
+        for name in architecture.names:
+            if owners.setdefault(name, architecture.name) != architecture.name:
+                message = f"architecture '{owners[name]}' has the name '{name}' too; remove it from one of the two"
+                problems.append(Problem(architecture.location, message))
+        for step in architecture.steps:
+            for name, count in calls(step.value):
+                function = functions.get(name)
+                if function is None:
+                    _note(step.location, what, name, functions, f"write it in templates/{path}", problems)
+                elif not function.fits([""] * (count + 1)):
+                    message = f"{what} calls {name} with {count} arguments; behind the place it takes ({function})"
+                    problems.append(Problem(step.location, message))
 
 
 def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) -> None:

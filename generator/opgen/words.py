@@ -70,7 +70,7 @@ def _check_names(
     spec: Spec, family: BackendFamily, backend: Backend, array: ArrayLibrary, problems: list[Problem]
 ) -> None:
     """Note the names in a library's spellings that nothing answers to."""
-    modules = [*array.modules, *_AT_HAND]
+    modules = [*dict.fromkeys((*array.modules, LIBRARY, *_AT_HAND))]  # that the library is missing is noted
     helpers = spec.own_modules.get(family.package, ())
     spelled: list[tuple[str, Spelling, Iterable[str]]] = [
         ("'count' of the devices", array.count, ()),

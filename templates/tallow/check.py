@@ -209,6 +209,14 @@ def rope_shapes(
         raise ShapeMismatch(op, (shape, positions), reason)
 
 
+def cross_entropy_shapes(op: str, layout: Layout, targets_layout: Layout, dim: int) -> None:
+    """Check that the targets have the shape without the dim of the classes."""
+    shape, targets = layout.shape, targets_layout.shape
+    if targets != (*shape[:dim], *shape[dim + 1 :]):
+        reason = f"the targets have the shape without dim {dim}, in which the classes are; reshape or narrow them"
+        raise ShapeMismatch(op, (shape, targets), reason)
+
+
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
     """Check that input and kernel have the shapes that the parameters state."""
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:

@@ -110,6 +110,8 @@ def call_storage(cell: SupportCell, make: Make) -> object:
         case "rope":
             table, place = make("f32", 3), make("u8", 1)
             return x.rope(layout(2, 2), table, layout(3, 1), table, layout(3, 1), place, layout(1), False)
+        case "cross_entropy":
+            return x.cross_entropy(layout(2, 2), make("u8", 2), layout(2), 1, -100)
         case "gather":
             return x.gather(vector, make("u32", 4), vector, 0)
         case "index_select":

@@ -32,8 +32,10 @@ class Project:
 
     def run(self, *arguments: str, color: bool = False) -> Result:
         """Run opgen on this project in this process."""
-        command, *rest = arguments
-        return CliRunner().invoke(main, [command, "--root", str(self.root), *rest], color=color)
+        # `new` has commands of its own.
+        count = 2 if arguments[0] == "new" else 1
+        command, rest = arguments[:count], arguments[count:]
+        return CliRunner().invoke(main, [*command, "--root", str(self.root), *rest], color=color)
 
     def generate(self) -> Project:
         """Write generated/, which must succeed."""
@@ -60,7 +62,8 @@ class Project:
     def change(self, case: Path) -> None:
         """Make the changes of a golden case: lay its overlay/ over the project, then make the edits in edit.yaml.
 
-        An edit is `{file, find, replace}`, `{file, write}` or `{file, delete: true}`.
+        An edit is `{file, find, replace}`, `{file, write}` or `{file, delete: true}`, or `{overlay: name}` for what
+        several cases lay over it.
         """
         if (case / "overlay").is_dir():
             shutil.copytree(case / "overlay", self.root, dirs_exist_ok=True)
@@ -68,6 +71,9 @@ class Project:
         if (case / "edit.yaml").is_file():
             edits = yaml.safe_load((case / "edit.yaml").read_text(encoding="utf-8"))
         for edit in edits:
+            if "overlay" in edit:
+                shutil.copytree(HERE / "golden" / "overlays" / edit["overlay"], self.root, dirs_exist_ok=True)
+                continue
             path = self.root / edit["file"]
             if "find" in edit:
                 self.edit(edit["file"], edit["find"], edit["replace"])

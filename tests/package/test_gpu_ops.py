@@ -16,7 +16,8 @@ from tallow.backend import BackendDevice
 from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
 from tallow.error import InvalidArgument, InvalidIndex
-from tallow.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, sums, window
+from tallow.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, rope, sums, window
+from tallow.gpu_backend.ops.cross_entropy import cross_entropy
 from tallow.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.gpu_backend.ops.index import gather, index_select, scatter_set
 from tallow.gpu_backend.ops.memory import synchronize
@@ -752,6 +753,35 @@ def test_rows_are_added_in_the_order_of_positions(gpu, monkeypatch, count, size,
     found = sums.index_add(*operands, 0).to_numpy().reshape(size, columns)
     expected = added_in_order(x, np.broadcast_to(indexes[:, None], source.shape), source, 0)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("is_interleaved", [False, True])
+def test_however_many_heads_a_thread_turns_the_result_is_the_same(gpu, monkeypatch, is_interleaved):
+    generator = np.random.default_rng(3)
+    arrays = [generator.standard_normal(shape).astype(np.float32) for shape in ((2, 11, 5, 16), (7, 8), (7, 8))]
+    operands = [at(gpu.storage(array), array.shape) for array in (*arrays, np.array([1, 2]))]
+    found = []
+    for busy_blocks in (1 << 30, 0):
+        monkeypatch.setattr(rope, "_BUSY_BLOCKS", busy_blocks)
+        rope._plan.cache_clear()
+        found.append(rope.rope(*operands, is_interleaved).to_numpy())
+    rope._plan.cache_clear()
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernels"),
+    [
+        ((4096, 1000), ["cross_entropy_f16"]),
+        ((4096, 70_000), ["cross_entropy_f16"]),
+        ((2, 70_000), ["cross_entropy_f16_measure", "cross_entropy_f16"]),
+    ],
+)
+def test_losses_are_one_launch_and_two_where_rows_are_few_and_long(device, shape, kernels):
+    logits, targets = device.empty(DType.F16, math.prod(shape)), device.empty(DType.I64, shape[0])
+    cross_entropy(at(logits, shape), at(targets, shape[:1]), 1, -100)
+    assert device.names == kernels
+    assert device.looks == 1
 
 
 def test_what_is_written_to_is_not_read(device):

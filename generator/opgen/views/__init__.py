@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
+from opgen.views.architectures import architecture, architectures
 from opgen.views.arrays import array_backend, library, vocabulary
 from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend, kernel_op
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
@@ -21,6 +22,7 @@ PLACEHOLDER = re.compile(r"{(.*?)}")
 PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
     "family": lambda spec: [family.name for family in spec.kernels],
+    "architecture": lambda spec: [architecture.name for architecture in spec.architectures],
     "library": lambda spec: [library.name for library in spec.c_libraries],
     "gpu": lambda spec: [
         backend.package for backend in spec.backends if backend.package and "gpu_backend" in spec.packages[backend.name]
@@ -33,7 +35,12 @@ PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
 }
 
 # The folders whose files these families are, where they are not chosen among the backends.
-FOLDERS: Mapping[str, str] = {"storage": "spec/storage", "family": "spec/kernels", "library": "spec/libraries"}
+FOLDERS: Mapping[str, str] = {
+    "storage": "spec/storage",
+    "family": "spec/kernels",
+    "library": "spec/libraries",
+    "architecture": "spec/architectures",
+}
 
 # The view of each rendered template, made from the spec and the member that the placeholder stands for. A template that
 # belongs to one backend alone is listed with {runtime} in place of the backend's folder.
@@ -76,6 +83,8 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernel_op.py.j2": kernel_op,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
+    "tallow/runtime/decoders/__init__.py.j2": architectures,
+    "tallow/runtime/decoders/{architecture}.py.j2": architecture,
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,

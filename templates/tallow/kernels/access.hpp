@@ -138,6 +138,24 @@ TALLOW_INLINE void put_element(Registers<Bytes>& registers, uint32_t i, T elemen
     }
 }
 
+// The pack of function(element, its number in the pack), rounded.
+template <typename T, uint32_t Bytes, typename Function>
+TALLOW_INLINE Registers<Bytes> map_pack(const Registers<Bytes>& pack, Function function) {
+    constexpr uint32_t length = Bytes / sizeof(T);
+    Registers<Bytes> made{};
+#pragma unroll
+    for (uint32_t i = 0; i < length; ++i) {
+        const auto value = function(to_compute(take_element<T>(pack, i)), i);
+        if constexpr (sizeof(T) == 2 && length > 1) {
+            ++i;
+            made.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
+        } else {
+            put_element(made, i, convert<T>(value));
+        }
+    }
+    return made;
+}
+
 // N elements in one access, which the pointer must be aligned for.
 template <uint32_t N, typename T> TALLOW_INLINE Pack<T, N> load_whole(const T* pointer) {
     const Registers<sizeof(T) * N> registers = load_registers<sizeof(T) * N>(pointer);

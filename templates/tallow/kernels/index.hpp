@@ -35,6 +35,11 @@ TALLOW_INLINE void load_indexes(const Arguments& arguments, const uint64_t (&pla
     }
 }
 
+// The index whose bytes were loaded: the shift brings the sign of a signed one to the highest bit.
+template <typename Arguments> TALLOW_INLINE int64_t index_of(const Arguments& arguments, uint64_t loaded) {
+    return static_cast<int64_t>(loaded << arguments.index_shift) >> arguments.index_shift;
+}
+
 // Records that an index is out of range, if it is the first one.
 template <typename Arguments> TALLOW_INLINE void record_index(const Arguments& arguments, int64_t index) {
     IndexError* const error = pointer_to<IndexError>(arguments.errors);
@@ -47,14 +52,13 @@ template <typename Arguments> TALLOW_INLINE void record_index(const Arguments& a
 }
 
 // The rows that indexes name, or `no_row` for the mark and for an index out of range, of which one is recorded: code
-// for each of them would take longer to come than few indexes take. The shift brings the sign of a signed index to the
-// highest bit.
+// for each of them would take longer to come than few indexes take.
 template <uint32_t N, typename Arguments>
 TALLOW_INLINE void find_rows(const Arguments& arguments, const uint64_t (&loaded)[N], int64_t (&rows)[N]) {
     int64_t outside = arguments.index_mark;
 #pragma unroll
     for (uint32_t i = 0; i < N; ++i) {
-        const int64_t index = static_cast<int64_t>(loaded[i] << arguments.index_shift) >> arguments.index_shift;
+        const int64_t index = index_of(arguments, loaded[i]);
         const bool is_inside = static_cast<uint64_t>(index) < arguments.size && index != arguments.index_mark;
         rows[i] = is_inside ? index : no_row;
         outside = is_inside || index == arguments.index_mark ? outside : index;

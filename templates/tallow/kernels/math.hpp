@@ -15,6 +15,7 @@ TALLOW_OCML(log1p)
 TALLOW_OCML(tanh)
 TALLOW_OCML(erf)
 TALLOW_OCML(sqrt)
+TALLOW_OCML(rsqrt)
 TALLOW_OCML(round)
 #undef TALLOW_OCML
 #define TALLOW_OCML(name)                                                                                              \
@@ -116,9 +117,13 @@ TALLOW_FUNCTION(erf)
 TALLOW_FUNCTION(sqrt)
 TALLOW_FUNCTION(round)
 #if !defined(TALLOW_HOST)
+TALLOW_FUNCTION(rsqrt)
 TALLOW_FUNCTION(sinpi)
 TALLOW_FUNCTION(cospi)
 #else
+template <typename T> TALLOW_INLINE T rsqrt(T x) {
+    return T{1} / sqrt(x);
+}
 // The library of the host computes in radians only. The nearest quarter of a turn is taken off first, which is exact:
 // what is left is small where the result is.
 TALLOW_INLINE double sinpi(double x) {

@@ -33,21 +33,12 @@ template <typename Value> struct Moments {
 
 // By what centred elements are multiplied, given the sum of their squares.
 template <typename Value, typename Arguments> TALLOW_INLINE Value scale_of(const Arguments& arguments, Value squares) {
-    return Value{1} / sqrt(squares / static_cast<Value>(arguments.length) + from_bits<Value>(arguments.epsilon));
+    return rsqrt(squares * from_bits<Value>(arguments.share) + from_bits<Value>(arguments.epsilon));
 }
 
 template <typename T>
 TALLOW_INLINE Registers<access_bytes> add_packs(const Registers<access_bytes>& x, const Registers<access_bytes>& y) {
     return map_pack<T>(x, [&](compute_type<T> value, uint32_t i) { return value + to_compute(take_element<T>(y, i)); });
-}
-template <typename T, typename Value>
-TALLOW_INLINE Registers<access_bytes> scale_pack(const Registers<access_bytes>& pack, Value mean, Value scale,
-                                                 const Registers<access_bytes>& weights,
-                                                 const Registers<access_bytes>& biases) {
-    return map_pack<T>(pack, [&](Value x, uint32_t i) {
-        const Value factor = scale * to_compute(take_element<T>(weights, i));
-        return fma(x - mean, factor, to_compute(take_element<T>(biases, i)));
-    });
 }
 
 // A weight or a bias that is not there changes nothing as 1 and as -0.0.
@@ -59,47 +50,52 @@ template <typename T> TALLOW_INLINE Registers<access_bytes> repeated(compute_typ
     return pack;
 }
 
+// The results of a pack from a place of a row on. What they are multiplied with is read late: the cache has it, and
+// registers for it would leave room for fewer threads.
+template <typename T, bool Even, typename Arguments>
+TALLOW_INLINE Registers<access_bytes> norm_pack(const Arguments& arguments, const Row<T, Even>& row,
+                                                const Registers<access_bytes>& pack, uint32_t place,
+                                                compute_type<T> mean, compute_type<T> scale) {
+    using Value = compute_type<T>;
+    const auto weights =
+        arguments.weight ? row.load_vector(pointer_to<const T>(arguments.weight), place) : repeated<T>(Value{1});
+    const auto biases =
+        arguments.bias ? row.load_vector(pointer_to<const T>(arguments.bias), place) : repeated<T>(-Value{0});
+    return map_pack<T>(pack, [&](Value x, uint32_t i) {
+        const Value factor = scale * to_compute(take_element<T>(weights, i));
+        return fma(x - mean, factor, to_compute(take_element<T>(biases, i)));
+    });
+}
+
 // Rows that a team holds in registers, each read once.
-template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void norm_held(const Arguments& arguments) {
+template <typename T, uint32_t Packs, bool Even, typename Arguments>
+TALLOW_INLINE void norm_held(const Arguments& arguments) {
     using Value = compute_type<T>;
     using Access = Registers<access_bytes>;
     Team team{arguments.team};
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
-        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], length);
+        const Row<T, Even> row(pointer_to<const T>(arguments.source) + offsets[0], length);
         const uint64_t first = uint64_t{number} * arguments.length;
-        HeldRow<T, Packs> held(row, team.size, T{});
+        HeldRow<T, Packs, Even> held(row, team.size, T{});
         if (arguments.residual) {
             Access others[Packs] = {};
             held.load(pointer_to<const T>(arguments.residual) + offsets[1], T{}, others);
             held.replace([&](const Access& pack, uint32_t p) { return add_packs<T>(pack, others[p]); });
-            held.store(pointer_to<T>(arguments.sum) + first);
+            held.store(pointer_to<T>(arguments.sum) + first, [](const Access& pack, uint32_t) { return pack; });
         }
         Value mean = 0;
         if (arguments.is_centered) {
-            mean = team.sum(held.template fold<JoinSums>(Value{0}, [](Value sum, Value x) { return sum + x; })) /
-                   static_cast<Value>(arguments.length);
+            mean = team.sum(held.template fold<JoinSums>(Value{0}, [](Value sum, Value x) { return sum + x; })) *
+                   from_bits<Value>(arguments.share);
             held.keep_packed();
         }
         const Value own = held.fold_sums([=](Value sum, Value x) { return fma(x - mean, x - mean, sum); });
         held.keep_packed();
-        // They are asked for before the threads wait for each other.
-        Access weights[Packs];
-        Access biases[Packs];
-#pragma unroll
-        for (uint32_t p = 0; p < Packs; ++p) {
-            weights[p] = repeated<T>(Value{1});
-            biases[p] = repeated<T>(-Value{0});
-        }
-        if (arguments.weight)
-            held.load_vector(pointer_to<const T>(arguments.weight), weights);
-        if (arguments.bias)
-            held.load_vector(pointer_to<const T>(arguments.bias), biases);
         const Value scale = scale_of(arguments, team.sum(own));
-        held.replace([&](const Access& pack, uint32_t p) {
-            return scale_pack<T>(pack, mean, scale, opaque_pack<T>(weights[p]), opaque_pack<T>(biases[p]));
+        held.store(pointer_to<T>(arguments.result) + first, [&](const Access& pack, uint32_t place) {
+            return norm_pack(arguments, row, pack, place, mean, scale);
         });
-        held.store(pointer_to<T>(arguments.result) + first);
     });
 }
 
@@ -192,11 +188,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_long(const Arg
         T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
         for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
             const uint32_t place = row.place(k);
-            const auto weights = arguments.weight ? row.load_vector(pointer_to<const T>(arguments.weight), place)
-                                                  : repeated<T>(compute_type<T>{1});
-            const auto biases = arguments.bias ? row.load_vector(pointer_to<const T>(arguments.bias), place)
-                                               : repeated<T>(-compute_type<T>{0});
-            row.store(result, place, scale_pack<T>(norm.load_again(place), known.mean, scale, weights, biases));
+            row.store(result, place, norm_pack(arguments, row, norm.load_again(place), place, known.mean, scale));
         }
     });
 }

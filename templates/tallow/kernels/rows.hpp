@@ -8,8 +8,9 @@ namespace tallow {
 
 // A row is cut where whole accesses are: pack k holds the elements from k * length - lead on. At the two ends some of
 // these are not there; such a place numbers them all the same, the ones before the row from 2**32 down. Other rows of
-// the op, whose results are dense, are cut at the same places: the host sees to that.
-template <typename T> struct Row {
+// the op, whose results are dense, are cut at the same places: the host sees to that. It also knows where rows are
+// Even, of whole accesses alone, which takes far less code and fewer registers.
+template <typename T, bool Even = false> struct Row {
     static constexpr uint32_t pack = access_bytes / sizeof(T);
     using Access = Registers<access_bytes>;
     const T* elements;
@@ -18,7 +19,7 @@ template <typename T> struct Row {
 
     TALLOW_INLINE Row(const T* elements, uint32_t length)
         : elements(elements), length(length),
-          lead(static_cast<uint32_t>(reinterpret_cast<uint64_t>(elements) % access_bytes / sizeof(T))) {
+          lead(Even ? 0 : static_cast<uint32_t>(reinterpret_cast<uint64_t>(elements) % access_bytes / sizeof(T))) {
     }
     TALLOW_INLINE uint32_t packs() const {
         return length == 0 ? 0 : (lead + length + pack - 1) / pack;
@@ -28,10 +29,10 @@ template <typename T> struct Row {
     }
     // Whether it is cut into whole accesses alone.
     TALLOW_INLINE bool is_even() const {
-        return lead == 0 && length % pack == 0;
+        return Even || (lead == 0 && length % pack == 0);
     }
     TALLOW_INLINE bool is_whole(uint32_t place) const {
-        return length >= pack && place <= length - pack;
+        return Even ? place < length : length >= pack && place <= length - pack;
     }
     // The elements of a row from a place on, which Whole says are all there; else `blank` stands for those that are
     // not.
@@ -143,15 +144,16 @@ template <typename T> TALLOW_INLINE Registers<access_bytes> opaque_pack(Register
 
 // What a thread of a team holds of a row in registers: every team-th pack. The ends of the row, of which there are two
 // at most, go through the registers of one pack, so that code for single elements is there once.
-template <typename T, uint32_t Packs> struct HeldRow {
+template <typename T, uint32_t Packs, bool Even> struct HeldRow {
     using Value = compute_type<T>;
     using Access = Registers<access_bytes>;
-    const Row<T>& row;
+    const Row<T, Even>& row;
     uint32_t lane;
     uint32_t team;
     Access held[Packs];
 
-    TALLOW_INLINE HeldRow(const Row<T>& row, uint32_t team, T blank) : row(row), lane(place_in_team(team)), team(team) {
+    TALLOW_INLINE HeldRow(const Row<T, Even>& row, uint32_t team, T blank)
+        : row(row), lane(place_in_team(team)), team(team) {
         Access blanks{};
 #pragma unroll
         for (uint32_t i = 0; i < Row<T>::pack; ++i)
@@ -169,16 +171,6 @@ template <typename T, uint32_t Packs> struct HeldRow {
             if (row.is_whole(place(p)))
                 packs[p] = row.template load<true>(elements, place(p), blank);
         load_ends(elements, blank, packs);
-    }
-    // The same of a vector that begins at a whole access.
-    TALLOW_INLINE void load_vector(const T* vector, Access (&packs)[Packs]) const {
-        if (row.lead == 0)
-            return load(vector, T{}, packs);
-#pragma unroll
-        for (uint32_t p = 0; p < Packs; ++p)
-            if (row.is_whole(place(p)))
-                packs[p] = row.load_singly(vector, place(p));
-        load_ends(vector, T{}, packs);
     }
     TALLOW_INLINE uint32_t place(uint32_t p) const {
         return row.place(lane + p * team);
@@ -229,13 +221,15 @@ template <typename T, uint32_t Packs> struct HeldRow {
         for (uint32_t p = 0; p < Packs; ++p)
             held[p] = make(held[p], p);
     }
-    // Writes the packs to a row of the result, which begins within an access as this one does.
-    TALLOW_INLINE void store(T* result) const {
+    // Writes make(pack, its place) of each pack to a row of the result, which begins within an access as this one does.
+    template <typename Make> TALLOW_INLINE void store(T* result, Make make) const {
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p)
             if (row.is_whole(place(p)))
-                row.template store<true>(result, place(p), held[p]);
-        visit_ends([&](uint32_t end, uint32_t place) { row.template store<false>(result, place, pack_of(held, end)); });
+                row.template store<true>(result, place(p), make(held[p], place(p)));
+        visit_ends([&](uint32_t end, uint32_t place) {
+            row.template store<false>(result, place, make(pack_of(held, end), place));
+        });
     }
 
   private:
@@ -284,23 +278,6 @@ template <typename T, uint32_t Packs> struct HeldRow {
                 visit(k >> count_bits(team - 1), row.place(k));
     }
 };
-
-// The pack of function(element, its number in the pack), rounded.
-template <typename T, typename Function>
-TALLOW_INLINE Registers<access_bytes> map_pack(const Registers<access_bytes>& pack, Function function) {
-    Registers<access_bytes> made{};
-#pragma unroll
-    for (uint32_t i = 0; i < Row<T>::pack; ++i) {
-        const auto value = function(to_compute(take_element<T>(pack, i)), i);
-        if constexpr (sizeof(T) == 2) {
-            ++i;
-            made.values[i / 2] = round_pair<T>(value, function(to_compute(take_element<T>(pack, i)), i));
-        } else {
-            put_element(made, i, convert<T>(value));
-        }
-    }
-    return made;
-}
 
 // Calls visit(number, offsets) for each row, for a team of threads: its number and where it begins in each operand.
 // Teams behind the last row are called too, with a number that no row has, since all lanes of a wave exchange what they

@@ -60,14 +60,15 @@ template <typename T> TALLOW_INLINE T no_number() {
 }
 
 // Rows that a team holds in registers, each read once.
-template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void softmax_held(const Arguments& arguments) {
+template <typename T, uint32_t Packs, bool Even, typename Arguments>
+TALLOW_INLINE void softmax_held(const Arguments& arguments) {
     using Value = compute_type<T>;
     const bool is_log = arguments.is_log != 0;
     Team team{arguments.team};
     visit_rows<1>(arguments, [&](uint32_t number, const uint64_t(&offsets)[1]) {
         const uint32_t length = number < arguments.rows ? arguments.length : 0;
-        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], length);
-        HeldRow<T, Packs> held(row, team.size, no_number<T>());
+        const Row<T, Even> row(pointer_to<const T>(arguments.source) + offsets[0], length);
+        HeldRow<T, Packs, Even> held(row, team.size, no_number<T>());
         const Value highest = team.highest(
             held.template fold<JoinHighest>(-infinity(Value{}), [](Value most, Value x) { return fmax(most, x); }));
         held.keep_packed();
@@ -75,8 +76,8 @@ template <typename T, uint32_t Packs, typename Arguments> TALLOW_INLINE void sof
             Value{0}, [=](Value sum, Value x) { return sum + row_exponential<T>(x - highest); }));
         held.keep_packed();
         const auto known = Exponentials<T>{highest, sum}.finished(is_log);
-        held.replace([=](const Registers<access_bytes>& pack, uint32_t) { return known.results(pack, is_log); });
-        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length);
+        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
+                   [=](const Registers<access_bytes>& pack, uint32_t) { return known.results(pack, is_log); });
     });
 }
 

@@ -106,28 +106,13 @@ class NetworkOpMethods(IndexMethods):
         require_tensors(op, targets=targets)
         if reduction not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
-        ignored, dim = integer(op, "ignore_index", ignore_index), min(self.rank, 2) - 1
-        shape = (*self.shape[:dim], *self.shape[dim + 1 :])
-        if dim < 0 or targets.shape != shape:
-            reason = "the targets have the shape without dim 1, that of a vector is ()"
-            raise ShapeMismatch(op, (self.shape, targets.shape), reason)
-        if not targets.dtype.is_integer:
-            reason = "targets are integers; convert them with to_dtype first"
-            raise UnsupportedDType(op, targets.dtype, self.device.backend, reason)
-        # The mark is what gather takes for nothing; u8 has none.
-        targets = targets if targets.dtype.index_mark is not None else targets.to_dtype(DType.U32)
-        limits, mark = np.iinfo(targets.dtype.numpy), targets.dtype.index_mark
-        assert mark is not None
-        if limits.min <= ignored <= limits.max:
-            targets = targets._cmp(CmpOp.NE, ignored).where(targets, mark)
-        counted = targets._cmp(CmpOp.NE, mark)
-        # Times -1 plus 0, which makes 0.0 of nothing.
-        losses = self.log_softmax(dim).gather(targets.unsqueeze(dim), dim).squeeze(dim).affine(-1.0, 0.0)
+        dim, layout = min(self.rank, 2) - 1, Layout.contiguous(targets.shape)
+        made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
+        losses, counted = (self._new(storage, layout) for storage in made)
         if reduction == "none":
             return losses
-        wide = DType.F64 if self.dtype is DType.F64 else DType.F32
-        total = losses.to_dtype(wide).sum()
-        return (total / counted.to_dtype(wide).sum() if reduction == "mean" else total).to_dtype(self.dtype)
+        total = losses.to_dtype(counted.dtype).sum()
+        return (total / counted.sum() if reduction == "mean" else total).to_dtype(self.dtype)
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""

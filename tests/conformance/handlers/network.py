@@ -12,7 +12,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, assert_close, assert_same, tolerance
 from ..layouts import Case, Operand
 from ..oracle import network as oracle
-from ..oracle.formats import EXTENDED, NO_ROW, NUMPY, Array, encode
+from ..oracle.formats import EXTENDED, NO_ROW, NUMPY, Array, compute_name, encode
 from .indexing import check_bad_indexes
 
 # Shapes of rows around the widths of accesses, of waves and of what a block holds; some of them lie in other ways.
@@ -172,10 +172,61 @@ def _check_positions(bench: Bench, index_name: str) -> None:
         check_bad_indexes(bench, index_name, (2,), 4, call)
 
 
+# The classes are in dim 1 of three, else in the last one.
+LOSSES = (
+    *(Case((3, length)) for length in (1, 7, 8, 64, 257, 1025, 8300)),
+    *(Case((70, length), "offset") for length in (5, 64)),
+    *(Case((5, 68), placement) for placement in ("transposed", "narrowed rows", "sliding", "broadcast columns")),
+    *(Case((2, 9, 5), placement) for placement in ("contiguous", "transposed")),
+    *(Case((9,)), Case((0, 5)), Case((2, 5, 0)), Case((1, 100_003)), Case((2, 40_000), "offset")),
+)
+
+
+def cross_entropy(bench: Bench) -> None:
+    index_names = list(NO_ROW)
+    drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
+    for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
+        shape, index_name = x.values.shape, index_names[number % len(index_names)]
+        dim = min(len(shape), 2) - 1
+        rows = (*shape[:dim], *shape[dim + 1 :])
+        for ignored in (-100, 2):
+            given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])
+            if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
+                given.reshape(-1)[1] = mark
+            targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
+            where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
+            losses, counted = x.storage.cross_entropy(x.layout, targets.storage, targets.layout, dim, ignored)
+            counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
+            assert_same(
+                bench.read(counted, compute_name(bench.name), rows, where),
+                counts.astype(NUMPY[compute_name(bench.name)]),
+                where,
+            )
+            expected, slack = oracle.cross_entropy(bench.name, x.values, given, dim, counts)
+            got = bench.read(losses, bench.name, rows, where)
+            assert_close(bench.name, got, expected, tolerance("log_softmax", bench.name), where, slack=slack)
+    x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
+    for index_name in NO_ROW:
+
+        def call(indexes: Operand) -> object:
+            return x.storage.cross_entropy(x.layout, indexes.storage, indexes.layout, 1, -100)
+
+        check_bad_indexes(bench, index_name, (5,), 4, call)
+    # Without classes no target counts.
+    nothing, targets = (
+        bench.place(values.modest(bench.generator, bench.name, (3, 0))),
+        bench.place(np.full(3, 7), name="i64"),
+    )
+    losses, _ = nothing.storage.cross_entropy(nothing.layout, targets.storage, targets.layout, 1, 7)
+    where = bench.where("no classes")
+    assert_same(bench.read(losses, bench.name, (3,), where), np.zeros(3, NUMPY[bench.name]), where)
+
+
 HANDLERS = {
     "softmax": softmax,
     "log_softmax": softmax,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "rope": rope,
+    "cross_entropy": cross_entropy,
 }

@@ -80,6 +80,13 @@ def norm(
         return result, np.nan_to_num(epsilon(name) * off)
 
 
+def cross_entropy(name: str, x: Array, targets: Array, dim: int, counts: Array) -> tuple[Array, Array]:
+    """Minus log_softmax at each target, and 0 where one does not count."""
+    places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
+    losses, off = (np.take_along_axis(part, places, dim).squeeze(dim) for part in log_softmax(name, x, dim))
+    return np.where(counts, 0 - losses, 0), np.where(counts, off, 0)
+
+
 def rope(name: str, x: Array, cos: Array, sin: Array, positions: Array, *, is_interleaved: bool) -> tuple[Array, Array]:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos)."""
     value = decode(name, x)

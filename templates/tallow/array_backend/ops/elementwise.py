@@ -25,7 +25,11 @@ def elementwise(
     operands = [x, *(other for other in others if isinstance(other, Operand))]
     source = operands[-1].dtype
     target = result or op.result or source
-    arrays = [operand.array for operand in operands]
+    if all(layout.dense is layout and storage.length == layout.elem_count for storage, layout in operands):
+        # Whole storages need no shape.
+        arrays = [operand.storage.data for operand in operands]
+    else:
+        arrays = [operand.array for operand in operands]
     if op is MethodOp.TO_DTYPE:
         return x.result(cast.convert(library, arrays[0], source, target), target)
     compute = functors(library).elementwise[op].compute

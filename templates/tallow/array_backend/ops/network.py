@@ -84,6 +84,30 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     return x.result(cast.narrow(library, result, x.dtype))
 
 
+@tells_errors
+def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[Any, Any]:
+    """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
+    library, compute = x.library, x.dtype.compute
+    shape, size = tuple(targets.layout.shape), x.layout.shape[dim]
+    rows = library.reshape(library.astype(targets.array, library.DTYPES[DType.I64]), shape)
+    is_counted = rows != ignored
+    if targets.dtype.index_mark is not None:
+        is_counted = is_counted & (rows != library.constant(targets.dtype.index_mark, rows))
+    if strided.size(rows):
+        checked("cross_entropy", x, rows, is_counted & ((rows < 0) | (rows >= size)), size)
+    counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
+    if x.layout.elem_count == 0:
+        return x.result(library.full(shape, 0, library.DTYPES[x.dtype], x.device.handle)), counts
+    below = _below_zero(x, dim)
+    chosen = library.reshape(rows, (*shape[:dim], 1, *shape[dim:]))
+    places = library.reshape(library.arange(size, x.device.handle), (-1, *(1,) * (len(shape) - dim)))
+    # One of the terms is not 0, so that nothing is rounded.
+    picked = _total(library, library.where(places == chosen, below, library.constant(0, below)), dim)
+    losses = library.reshape(library.log(_total(library, library.exp(below), dim)) - picked, shape)
+    losses = library.where(is_counted, losses, library.constant(0, losses))
+    return x.result(cast.narrow(library, losses, x.dtype)), counts
+
+
 def _wide(library: Any, array: Any, dtype: DType) -> Any:
     """The elements as they are computed."""
     wide = cast.widen(library, array, dtype)

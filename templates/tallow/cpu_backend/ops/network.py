@@ -74,6 +74,22 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     return x.result(cast.narrow(result, x.dtype))
 
 
+@tells_lack_of_memory
+def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[CpuStorage, CpuStorage]:
+    """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
+    size, rows = x.layout.shape[dim], targets.array.astype(np.int64).reshape(targets.layout.shape)
+    counts = (rows != ignored) & (rows != targets.dtype.index_mark)
+    wrong = counts & ((rows < 0) | (rows >= size))
+    if wrong.any():
+        raise InvalidIndex("cross_entropy", int(rows[wrong][0]), size)
+    losses = np.zeros(rows.shape)
+    with np.errstate(all="ignore"):
+        below = np.moveaxis(_below_zero(x, dim), dim, -1)[counts]
+        losses[counts] = np.log(np.exp(below).sum(axis=-1)) - below[np.arange(len(below)), rows[counts]]
+    compute = x.dtype.compute
+    return x.result(cast.narrow(losses, x.dtype)), x.result(counts.astype(compute.numpy), compute)
+
+
 def _sum(x: Operand, residual: Operand | None) -> tuple[Array, *tuple[CpuStorage, ...]]:
     """A fresh f64 array of the elements, and with a residual their sums, rounded, of which that array then is."""
     wide = cast.widen(x.array, x.dtype)

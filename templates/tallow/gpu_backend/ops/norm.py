@@ -46,7 +46,8 @@ def _norm(
         return tuple(made)
     x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
     vectors = [None if vector is None else rows.in_rows(vector) for vector in (weight, bias)]
-    scales = *[0 if vector is None else vector.address for vector in vectors], element_bits(eps, x.dtype.compute)
+    numbers = element_bits(eps, x.dtype.compute), element_bits(1 / x.shape[-1], x.dtype.compute)
+    scales = *[0 if vector is None else vector.address for vector in vectors], *numbers
     name = f"norm_{x.dtype.value}"
     for part in rows.launches(op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
         first = part.first * part.length * itemsize
@@ -57,7 +58,7 @@ def _norm(
         if part.team:
             fields = part.rows, part.length, part.team, is_centered, *part.fields
             packed = arguments.NORM_HELD.pack(*addresses, *fields)
-            device.kernels.launch("norm", f"{name}_held{part.packs}", part.blocks, packed)
+            device.kernels.launch("norm", f"{name}_{part.kernel}", part.blocks, packed)
             continue
         parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
         fields = part.rows, part.length, part.splits, part.chunk, is_centered, *part.fields

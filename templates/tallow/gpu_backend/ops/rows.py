@@ -32,8 +32,8 @@ class Rows(NamedTuple):
     """Where the first row begins in each operand."""
     rows: int
     length: int
-    packs: int
-    """What a thread of the team holds."""
+    kernel: str
+    """With a team, the end of its name: the packs of a thread, of rows of whole packs or of rows with other ends."""
     team: int
     splits: int
     """Into how many parts a row is cut, and the packs of each."""
@@ -86,9 +86,10 @@ def _launches(
     for piece in split(dims, strides):
         rows = math.prod(piece.dims)
         packs, team = held or (0, 0)
+        kernel = f"{'ends' if length % unit else 'held'}{packs}"
         splits, chunk = (1, most_packs) if held else _parts(rows, most_packs, multiprocessors)
         fields = packed_dims(piece.dims, strides)
-        found.append(Rows(piece.first, piece.offsets, rows, length, packs, team, splits, chunk, fields))
+        found.append(Rows(piece.first, piece.offsets, rows, length, kernel, team, splits, chunk, fields))
     return tuple(found)
 
 

@@ -52,7 +52,7 @@ def _by_rows(op: str, x: Operand, result: GpuStorage, *, is_log: bool) -> None:
         if part.team:
             fields = part.rows, part.length, part.team, is_log, *part.fields
             packed = arguments.SOFTMAX_HELD.pack(to, source, *fields)
-            device.kernels.launch("softmax", f"{name}_held{part.packs}", part.blocks, packed)
+            device.kernels.launch("softmax", f"{name}_{part.kernel}", part.blocks, packed)
             continue
         fields = part.rows, part.length, part.splits, part.chunk, is_log, *part.fields
         parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)

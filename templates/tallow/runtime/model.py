@@ -1,0 +1,177 @@
+"""A model that runs: prompts to logits, and tokens to those that follow them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, Self
+
+from .. import argument
+from ..device import Device
+from ..dtype import DType
+from ..error import InvalidArgument, UnsupportedDType
+from ..gguf import open_gguf
+from ..graph import Graph
+from ..tensor import Tensor
+from .cache import KVCache
+from .config import ModelConfig
+from .plan import ExecutionPlan
+from .sampling import Sampler
+
+_OPERATION: Final = "ModelRuntime"
+_LONGEST: Final = 4096
+PIECE: Final = 512
+"""How many tokens of a prompt are read at once."""
+
+
+class ModelRuntime:
+    """A model with the tokens that it has read: `prefill` reads a prompt, `decode_step` what follows.
+
+    On a GPU the second step of one token is captured in a graph, and from then on a step is one call that allocates
+    nothing. Not for several threads at once.
+    """
+
+    def __init__(self, plan: ExecutionPlan, max_seq_len: int | None = None) -> None:
+        config = plan.config
+        self.plan = plan
+        self.config = config
+        length = min(config.context, _LONGEST) if max_seq_len is None else max_seq_len
+        self.cache = KVCache(plan.device, config.layers, config.key_heads, config.head_dim, length)
+        self._rotations = plan.rotations(length)
+        self._steps = 0
+        self._graph: Graph | None = None
+        self._token = Tensor.zeros((1,), dtype=DType.U32, device=plan.device)
+        self._logits: Tensor | None = None
+
+    @classmethod
+    def load_from_gguf(
+        cls,
+        path: str | os.PathLike[str],
+        device: Device | str | None = None,
+        max_seq_len: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Self:
+        """The model of a file, with all of its weights on a device. The errors are those of `open_gguf` and the plan.
+
+        `max_seq_len`, by default the model's context and 4096 at most, is how many tokens it can read.
+        `progress(done, total)` is called with the number of layers.
+        """
+        with open_gguf(path, device) as file:
+            plan = ExecutionPlan.from_gguf(file)
+            plan.preload_all(progress)
+            return cls(plan, max_seq_len)
+
+    @classmethod
+    def new_with_config(
+        cls,
+        config: ModelConfig,
+        tensors: Mapping[str, Tensor],
+        device: Device | str | None = None,
+        max_seq_len: int | None = None,
+    ) -> Self:
+        """The model of tensors, by the names that GGUF files have for them."""
+        return cls(ExecutionPlan(config, tensors, device), max_seq_len)
+
+    @classmethod
+    def from_execution_plan(cls, plan: ExecutionPlan, max_seq_len: int | None = None) -> Self:
+        """The model of a plan."""
+        return cls(plan, max_seq_len)
+
+    def reset_state(self) -> None:
+        """Forget all tokens."""
+        self.cache.reset()
+
+    def prefill(self, tokens: Sequence[int], piece: int = PIECE) -> Tensor:
+        """Read a prompt in pieces: the logits (vocabulary,) of what follows its last token.
+
+        `InvalidArgument` where there are no tokens, one that the model lacks, or more than there is room for.
+        """
+        checked = self._checked("ModelRuntime.prefill", tokens)
+        if argument.integer("ModelRuntime.prefill", "piece", piece) < 1:
+            raise InvalidArgument("ModelRuntime.prefill", f"piece is {piece}, and must be 1 or more")
+        self.cache.require_room(len(checked))
+        for begin in range(0, len(checked), piece):
+            x = self._read(self.plan.embed(self._tokens(checked[begin : begin + piece])))
+        return self.plan.apply_lm_head(x[-1:])[0]
+
+    def decode_step(self, tokens: Sequence[int] | Tensor) -> Tensor:
+        """Read tokens, or hidden states (n, width): the logits (n, vocabulary) of what follows each.
+
+        Of one token the logits are in memory that the next such step writes to.
+        """
+        if isinstance(tokens, Tensor):
+            if tokens.rank != 2 or tokens.shape[1] != self.config.width:
+                reason = f"hidden states have the shape (n, {self.config.width}), not {tokens.shape}"
+                raise InvalidArgument("ModelRuntime.decode_step", reason)
+            return self.plan.apply_lm_head(self._read(tokens))
+        checked = self._checked("ModelRuntime.decode_step", tokens)
+        self.cache.require_room(len(checked))
+        if len(checked) > 1:
+            return self.plan.apply_lm_head(self._read(self.plan.embed(self._tokens(checked))))
+        return self._step(checked[0])
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        max_tokens: int,
+        sampler: Sampler | None = None,
+        ends: Collection[int] = (),
+    ) -> Iterator[int]:
+        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room."""
+        sampler = Sampler() if sampler is None else sampler
+        before = list(self._checked("ModelRuntime.generate", tokens))
+        logits = self.prefill(before)
+        # The last token that is given is not read.
+        room = self.cache.max_seq_len - self.cache.length + 1
+        most = min(argument.integer("ModelRuntime.generate", "max_tokens", max_tokens), room)
+        for number in range(most):
+            token = sampler.sample(logits.numpy(), before)
+            if token in ends:
+                return
+            yield token
+            before.append(token)
+            if number + 1 < most:
+                logits = self.decode_step([token])[0]
+
+    def _read(self, x: Tensor) -> Tensor:
+        return self.plan.forward(x, self.cache, self._rotations)
+
+    def _step(self, token: int) -> Tensor:
+        """Read one token: eagerly, then in a graph, where the device has graphs."""
+        self._token.copy_(self._tokens([token]))
+        self._steps += 1
+        if self._graph is None:
+            if self._steps == 2:
+                self._capture()
+            if self._graph is None:
+                return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
+        else:
+            self.cache.length += 1
+        self._graph.replay()
+        assert self._logits is not None
+        return self._logits
+
+    def _capture(self) -> None:
+        try:
+            graph = Graph(self.plan.device)
+        except UnsupportedDType:
+            return
+        with graph.capture():
+            self._logits = self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
+        self._graph = graph
+
+    def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:
+        found = argument.integers(operation, "tokens", tokens)
+        if not found:
+            raise InvalidArgument(operation, "tokens is empty; give one or more")
+        for token in found:
+            if not 0 <= token < self.plan.vocabulary:
+                reason = f"tokens: there is no token {token}; the model has {self.plan.vocabulary}"
+                raise InvalidArgument(operation, reason)
+        return found
+
+    def _tokens(self, tokens: Sequence[int]) -> Tensor:
+        return Tensor([*tokens], dtype=DType.U32, device=self.plan.device)
+
+    def __repr__(self) -> str:
+        return f"<ModelRuntime of {self.config.architecture}, {self.cache!r}>"

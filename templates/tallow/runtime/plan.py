@@ -1,0 +1,157 @@
+"""The weights of a model, loaded as they are needed, and what is done with them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from ..device import Device
+from ..dtype import DType
+from ..error import InvalidArgument
+from ..gguf import GgufFile, GgufTensor
+from ..tensor import Tensor
+from ..tensor.base import device_of
+from .decoders import MODULES
+from .cache import KVCache
+from .config import ModelConfig
+from .steps import Place
+
+_OPERATION: Final = "ExecutionPlan"
+_LAYER: Final = "blk.{}.{}"
+_COMPUTE: Final = DType.F32
+
+
+class LoadingStats(NamedTuple):
+    """What was loaded so far."""
+
+    tensors: int
+    nbytes: int
+    """In the file."""
+    seconds: float
+
+
+class ExecutionPlan:
+    """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
+
+    `tensors` are those of a GGUF file by name, or tensors on the device. InvalidArgument names what is missing.
+    """
+
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, GgufTensor | Tensor], device: Device | str | None = None
+    ) -> None:
+        self.config = config
+        self.device = device_of(device)
+        self._tensors = tensors
+        self._architecture: Any = importlib.import_module(
+            f".decoders.{MODULES[config.architecture]}", __package__
+        )
+        self._layers: list[Mapping[str, Tensor | None] | None] = [None] * config.layers
+        self._around: dict[str, Tensor] = {}
+        self._stats = LoadingStats(0, 0, 0.0)
+        names = dict(self._architecture.TENSORS)
+        if names["head"] not in tensors:
+            names["head"] = names["embedding"]
+        self._names: Mapping[str, str] = names
+        for layer in range(config.layers):
+            for name, tensor in self._architecture.LAYER.items():
+                if name not in self._architecture.OPTIONAL:
+                    self._require(_LAYER.format(layer, tensor))
+        for name in ("embedding", "norm"):
+            self._require(names[name])
+        self.vocabulary = tensors[names["embedding"]].shape[0]
+        """How many tokens there are."""
+
+    @classmethod
+    def from_gguf(cls, file: GgufFile) -> Self:
+        """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
+        return cls(ModelConfig.from_metadata(file.metadata), file, file.device)
+
+    @property
+    def loading_stats(self) -> LoadingStats:
+        """What was loaded so far."""
+        return self._stats
+
+    def preload_all(self, progress: Callable[[int, int], object] | None = None) -> None:
+        """Load all weights; `progress(done, total)` is called with the number of layers."""
+        total = self.config.layers + 1
+        for layer in range(self.config.layers):
+            self._weights(layer)
+            if progress is not None:
+                progress(layer + 1, total)
+        for name in ("embedding", "norm", "head"):
+            self._tensor(name)
+        if progress is not None:
+            progress(total, total)
+
+    def rotations(self, rows: int) -> tuple[Tensor, Tensor]:
+        """The cosines and sines of the angles of so many places, (rows, head_dim / 2) each."""
+        config = self.config
+        frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+        name = self._names.get("frequencies")
+        if name is not None and name in self._tensors:
+            frequencies = frequencies / self._load(name).numpy().astype(np.float64)
+        angles = np.arange(rows)[:, None] / config.rope_scale * frequencies
+        tables = (np.cos(angles), np.sin(angles))
+        cos, sin = (Tensor(table.astype(np.float32), device=self.device) for table in tables)
+        return cos, sin
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The rows of the embedding of (n,) tokens."""
+        return self._tensor("embedding")[tokens]
+
+    def forward_layer(self, x: Tensor, place: Place) -> Tensor:
+        """What the layer of a place makes of (n, width)."""
+        result: Tensor = self._architecture.layer(place, self._weights(place.layer), x)
+        return result
+
+    def forward(self, x: Tensor, cache: KVCache, rotations: tuple[Tensor, Tensor]) -> Tensor:
+        """What all layers make of (n, width), tokens that follow those in a cache; it then has them too."""
+        count = x.shape[0]
+        places = cache.places(count)
+        lengths = cache.position + count
+        for layer in range(self.config.layers):
+            place = Place(self.config, cache, layer, cache.position, places, lengths, *rotations)
+            x = self.forward_layer(x, place)
+        cache.advance(count)
+        return x
+
+    def apply_lm_head(self, x: Tensor) -> Tensor:
+        """(n, width) to logits, (n, vocabulary)."""
+        return x.rms_norm(self._tensor("norm"), self.config.epsilon).linear(self._tensor("head"))
+
+    def _weights(self, layer: int) -> Mapping[str, Tensor | None]:
+        found = self._layers[layer]
+        if found is None:
+            names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
+            found = {name: self._load(tensor) if tensor in self._tensors else None for name, tensor in names.items()}
+            self._layers[layer] = found
+        return found
+
+    def _tensor(self, name: str) -> Tensor:
+        found = self._around.get(name)
+        if found is None:
+            same = name == "head" and self._names["head"] == self._names["embedding"]
+            found = self._around[name] = self._tensor("embedding") if same else self._load(self._names[name])
+        return found
+
+    def _load(self, name: str) -> Tensor:
+        begin = perf_counter()
+        tensor = self._tensors[name]
+        if isinstance(tensor, Tensor):
+            return tensor
+        loaded = tensor.load().to_dtype(_COMPUTE)
+        tensors, nbytes, seconds = self._stats
+        self._stats = LoadingStats(tensors + 1, nbytes + tensor.nbytes, seconds + perf_counter() - begin)
+        return loaded
+
+    def _require(self, name: str) -> None:
+        if name not in self._tensors:
+            reason = f"tensor '{name}' of architecture '{self.config.architecture}' is missing; get the file again"
+            raise InvalidArgument(_OPERATION, reason)
+
+    def __repr__(self) -> str:
+        return f"<ExecutionPlan of {self.config.architecture}, {self.config.layers} layers, on {self.device.label}>"

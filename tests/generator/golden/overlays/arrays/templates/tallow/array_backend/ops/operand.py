@@ -1,0 +1,5 @@
+"""What ops are given."""
+
+
+class Operand:
+    """A storage and its layout."""
