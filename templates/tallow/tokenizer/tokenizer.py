@@ -126,5 +126,5 @@ class TextStream:
 
     def push(self, token: int) -> str:
         """The text that a token completes; empty where there is none."""
-        checked = self._tokenizer._checked("TextStream.push", (token,))
+        (checked,) = self._tokenizer._checked("TextStream.push", (token,))
         return self._stream.step(self._tokenizer._tokenizer, checked) or ""

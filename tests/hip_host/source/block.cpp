@@ -205,7 +205,7 @@ void BlockRunner::settle_wave(Wave& wave) {
     for (unsigned index = first; index < end; ++index)
         if (threads_[index].state == State::at_exchange && (line == 0 || threads_[index].line < line))
             line = threads_[index].line;
-    wave.values.active = 0;
+    wave.values.active = wave.values.odd = 0;
     for (unsigned lane = 0; lane < lanes_; ++lane) {
         wave.values.value[lane] = poison_value;
         if (first + lane >= end)
@@ -215,6 +215,7 @@ void BlockRunner::settle_wave(Wave& wave) {
             continue;
         wave.values.value[lane] = thread.value;
         wave.values.active |= 1ull << lane;
+        wave.values.odd |= (thread.value & 1) << lane;
         --wave.at_exchange;
         --wave.blocked;
         make_ready(thread);

@@ -3,7 +3,7 @@
 #pragma once
 
 // Raised whenever this file changes meaning: the loader refuses code objects of another version.
-#define HIP_HOST_KERNEL_VERSION 2
+#define HIP_HOST_KERNEL_VERSION 3
 
 struct hip_host_index {
     unsigned x, y, z;
@@ -26,6 +26,7 @@ struct hip_host_thread {
 // What the lanes of one wave have handed in. Lanes that did not take part hold poison and have no bit in `active`.
 struct hip_host_wave {
     unsigned long long active;
+    unsigned long long odd; // the lanes of them whose value is
     unsigned long long value[64];
 };
 

@@ -74,14 +74,6 @@ template <class Value> inline Value exchange(Value value, unsigned source, int l
     return value;
 }
 
-inline unsigned long long ballot(bool predicate, int line) {
-    const hip_host_wave* wave = hip_host_exchange(predicate, line);
-    unsigned long long mask = 0;
-    for (int lane = 0; lane < wave_size(); ++lane)
-        mask |= (wave->active >> lane & wave->value[lane] & 1) << lane;
-    return mask;
-}
-
 } // namespace hip_host
 
 template <class Value>
@@ -112,14 +104,10 @@ __forceinline__ Value __shfl_xor(Value value, int mask, int width = hip_host::wa
 }
 
 __forceinline__ unsigned long long __ballot(int predicate, int line = __builtin_LINE()) {
-    return hip_host::ballot(predicate != 0, line);
+    return hip_host_exchange(predicate != 0, line)->odd;
 }
-__forceinline__ int __any(int predicate, int line = __builtin_LINE()) {
-    return hip_host::ballot(predicate != 0, line) != 0;
-}
-__forceinline__ int __all(int predicate, int line = __builtin_LINE()) {
-    return hip_host::ballot(predicate == 0, line) == 0;
-}
+__forceinline__ int __any(int predicate, int line = __builtin_LINE()) { return __ballot(predicate, line) != 0; }
+__forceinline__ int __all(int predicate, int line = __builtin_LINE()) { return __ballot(predicate == 0, line) == 0; }
 
 #include "hip_host_matrix.h"
 
