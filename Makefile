@@ -36,8 +36,8 @@ test-full: check hip-host  ## the same with the slow sweeps
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --full
 
-test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
-	@$(ON_GPU) -m pytest -n auto --dist loadgroup tests/conformance tests/package --device $(DEVICE)
+test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one file: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
+	@$(ON_GPU) -m pytest -n auto --dist loadgroup tests/conformance tests/package tests/backends --device $(DEVICE)
 
 hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
 	@tests/hip_host/build.sh build/hip_host
