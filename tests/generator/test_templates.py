@@ -74,18 +74,18 @@ HOST = "cpu"
 # A compiler's word for its target.
 MACRO = "__CUDA_ARCH__"
 OWN = tuple(f"{backend}_backend" for backend in BACKENDS)
+PREFIXES = [
+    yaml.safe_load((REPOSITORY / "spec" / "backends" / f"{name}.yaml").read_text(encoding="utf-8"))["class_prefix"]
+    for name in BACKENDS
+]
 TEXTS = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*") if path.is_file())
 SHARED = [name for name in TEXTS if "__pycache__" not in name and not any(folder in name.split("/") for folder in OWN)]
 
 
 def names_of_backends(text: str) -> list[str]:
     """Backends' names as words or parts of names, and their classes: cuda, CUDA, cuda_backend, CudaStorage."""
-    prefixes = [
-        yaml.safe_load((REPOSITORY / "spec" / "backends" / f"{name}.yaml").read_text(encoding="utf-8"))["class_prefix"]
-        for name in BACKENDS
-    ]
     words = re.findall(rf"(?<![a-z])(?:{'|'.join(BACKENDS)})(?![a-z])", text, flags=re.I)
-    return words + re.findall(rf"\b(?:{'|'.join(prefixes)})(?:[A-Z]\w*)", text)
+    return words + re.findall(rf"\b(?:{'|'.join(PREFIXES)})(?:[A-Z]\w*)", text)
 
 
 @pytest.mark.parametrize("file", GENERATOR, ids=lambda path: path.name)

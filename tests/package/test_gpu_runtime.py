@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tallow import Device, Tensor
+from tallow.gguf import open_gguf, save_gguf
 from tallow.runtime import ModelConfig, ModelRuntime
 
 from . import backend
 from .test_runtime import TOKENS, agree, metadata, oracle, weights
 
 backend.require_package()
+
+
+def test_a_tensor_goes_to_the_device_through_64_mib_at_most(gpu: Any, tmp_path: Path) -> None:
+    save_gguf({"x": Tensor.zeros((50 << 20,), dtype="f16")}, tmp_path / "m.gguf")
+    gpu.loader.close()  # and what it kept for others
+    with open_gguf(tmp_path / "m.gguf", Device(gpu)) as file:
+        file["x"].load()
+    assert 0 < sum(slot.memory.nbytes for slot in gpu.loader._slots) <= 64 << 20
 
 
 def test_a_step_of_one_token_is_one_replay_that_allocates_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,12 +27,12 @@ from .stream import Direction, Event, Stream, settled
 
 STREAMS: Final = 4
 """How many streams a loader has."""
-SLOT_BYTES: Final = 8 << 20
+SLOT_BYTES: Final = 5 << 20
 """What one piece of pinned memory holds. Enqueuing smaller copies takes the host longer than the device needs."""
-THREADS: Final = 8
+THREADS: Final = 12
 """How many threads fill pinned memory at most."""
-SLOTS: Final = 2 * THREADS
-"""How many pieces of pinned memory are kept: a thread fills one while the device takes its other one."""
+SLOTS: Final = THREADS
+"""How many pieces of pinned memory are kept: while the device takes that of one thread, others fill theirs."""
 
 # Copies begin at multiples of this in pinned memory.
 _ALIGNMENT: Final = 256
@@ -85,7 +85,7 @@ class Loader(ABC, Generic[Device, Queue]):
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
     from the loader's pinned memory may still be under way. `synchronize()` waits for them all; work of other streams
     is ordered behind them by an event, as `other.wait(loader.stream(i).record())`, and work that they shall wait for
-    as `loader.stream(i).wait(event)`. Pinned memory, at most 128 MiB, is allocated as it is needed and kept until
+    as `loader.stream(i).wait(event)`. Pinned memory, at most 60 MiB, is allocated as it is needed and kept until
     `close()`. Threads may share a loader: their calls take turns.
     """
 
