@@ -105,8 +105,9 @@ struct KeyRange {
     }
 };
 
-// Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights.
-struct PartsOfRow {
+// Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights. Size is
+// that of a head, or more: sums are lines of so many.
+template <uint32_t Size> struct PartsOfRow {
     float* sums;
     float* state;
 
@@ -114,8 +115,8 @@ struct PartsOfRow {
         const auto& arguments = rows.arguments;
         const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * rows.count;
         const uint64_t number = (rows.place() * rows.count + row) * arguments.splits + split;
-        sums = pointer_to<float>(arguments.parts) + number * arguments.head_size;
-        state = pointer_to<float>(arguments.parts) + lines * arguments.splits * arguments.head_size + 2 * number;
+        sums = pointer_to<float>(arguments.parts) + number * Size;
+        state = pointer_to<float>(arguments.parts) + lines * arguments.splits * Size + 2 * number;
     }
     TALLOW_INLINE void set_state(float maximum, float total) const {
         state[0] = maximum;
@@ -290,12 +291,13 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         stream.element = element(0);
         stream.step = lanes * length;
         stream.teams = teams;
+        const uint32_t team = opaque(thread_index()) / lanes;
 #if defined(TALLOW_ASYNC_COPIES)
         stream.ring = shared;
 #else
         static_cast<void>(shared);
 #endif
-        stream.start(begin + thread_index() / lanes);
+        stream.start(begin + team);
         const float scale = rows.scale();
         float query[Rows][elements];
 #pragma unroll
@@ -323,7 +325,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         float maximum = -infinity(float{});
         float total = 0;
         for (uint32_t first = begin; first < end; first += batch * teams) {
-            const uint32_t key = first + thread_index() / lanes;
+            const uint32_t key = first + team;
             typename Stream::Lines lines;
             stream.take_keys(key, lines);
             float weights[scores];
@@ -435,18 +437,99 @@ TALLOW_INLINE float weighted_mean(float sum, float total) {
     return total == 0 ? 0.0f : sum * divide_positive(1.0f, total);
 }
 
-// One split of the keys for some rows, by a block.
+// What a thread knows of a row after some splits of the keys, for some elements of the head.
+struct JoinedSplits {
+    static constexpr uint32_t elements = 4;
+    Pack<float, elements> sums{};
+    float maximum = -infinity(float{});
+    float total = 0;
+
+    TALLOW_INLINE void add(const JoinedSplits& other) {
+        const float largest_one = larger(maximum, other.maximum);
+        const float factor = rough_exp2(maximum - finite_maximum(largest_one));
+        const float other_factor = rough_exp2(other.maximum - finite_maximum(largest_one));
+        maximum = largest_one;
+        total = total * factor + other.total * other_factor;
+#pragma unroll
+        for (uint32_t i = 0; i < elements; ++i)
+            sums.values[i] = sums.values[i] * factor + other.sums.values[i] * other_factor;
+    }
+    // Adds every `step`th split of a row from `first` on; several are loaded at once.
+    template <uint32_t Size, typename Rows>
+    TALLOW_INLINE void add_splits(const Rows& rows, uint32_t row, uint32_t element, uint32_t first, uint32_t step) {
+        constexpr uint32_t together = 8;
+        const uint32_t splits = rows.arguments.splits;
+#pragma unroll 1
+        for (; first < splits; first += together * step) {
+            JoinedSplits loaded[together];
+#pragma unroll
+            for (uint32_t i = 0; i < together; ++i)
+                if (first + i * step < splits) {
+                    const PartsOfRow<Size> parts(rows, row, first + i * step);
+                    loaded[i] = {load_whole<elements>(parts.sums + element), parts.state[0], parts.state[1]};
+                }
+#pragma unroll
+            for (uint32_t i = 0; i < together; ++i)
+                add(loaded[i]);
+        }
+    }
+};
+
+// Joins the splits of the rows [first_row, end_row), which blocks side by side have, by the last of these and always in
+// the same order. `shared` is free, and has room for what each thread has joined.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
+                               bits128* shared) {
+    const Arguments& arguments = rows.arguments;
+    uint32_t* const counter = pointer_to<uint32_t>(arguments.counters) + block_index() / arguments.splits;
+    if (!is_last_block(counter, arguments.splits, reinterpret_cast<uint32_t*>(shared)))
+        return;
+    // Not known before, so that no register keeps what follows from it while keys are attended to.
+    const uint32_t thread = opaque(thread_index());
+    constexpr uint32_t in_line = Size / JoinedSplits::elements;
+    constexpr uint32_t teams = block_size / in_line;
+    JoinedSplits* const joined = reinterpret_cast<JoinedSplits*>(shared);
+    // So many teams share the splits of a row.
+    uint32_t sharing = teams;
+    while (sharing > 1 && sharing * (end_row - first_row) > teams)
+        sharing /= 2;
+    const uint32_t place = thread / in_line % sharing;
+    const uint32_t element = thread % in_line * JoinedSplits::elements;
+#pragma unroll 1
+    for (uint32_t first = first_row; first < end_row; first += teams / sharing) {
+        const uint32_t row = first + thread / in_line / sharing;
+        const bool is_there = row < end_row && element < arguments.head_size;
+        JoinedSplits own;
+        if (is_there)
+            own.add_splits<Size>(rows, row, element, place, sharing);
+        joined[thread] = own;
+        synchronize_block();
+        if (is_there && place == 0) {
+            for (uint32_t other = 1; other < sharing; ++other)
+                own.add(joined[thread + other * in_line]);
+            Pack<T, JoinedSplits::elements> pack;
+#pragma unroll
+            for (uint32_t i = 0; i < JoinedSplits::elements; ++i)
+                pack.values[i] = convert<T>(weighted_mean(own.sums.values[i], own.total));
+            store_guarded<JoinedSplits::elements>(rows.template result<T>(row), element, arguments.head_size, pack);
+        }
+        synchronize_block();
+    }
+}
+
+// What the waves of a block join.
+template <typename T, uint32_t Size, uint32_t Rows> struct JoinedWaves {
+    float sums[waves_per_block][RowAttention<T, Size, Rows>::joined][Size];
+    float maxima[waves_per_block][Rows];
+    float totals[waves_per_block][Rows];
+};
+
+// One split of the keys for some rows, by a block. `shared` has room for keys and values, and then for what is joined.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split) {
+TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split,
+                                bits128* shared) {
     using Attention = RowAttention<T, Size, Rows>;
-    // What waves join, where the keys and values were before.
-    struct Joined {
-        float sums[waves_per_block][Attention::joined][Size];
-        float maxima[waves_per_block][Rows];
-        float totals[waves_per_block][Rows];
-    };
-    __shared__ bits128 shared[largest<Attention::Stream::shared_bytes, sizeof(Joined)> / sizeof(bits128)];
-    Joined& joined = *reinterpret_cast<Joined*>(shared);
+    auto& joined = *reinterpret_cast<JoinedWaves<T, Size, Rows>*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
@@ -487,7 +570,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
             const uint32_t r = first + i / Size;
             const uint32_t row = first_row + r;
             const uint32_t element = i % Size;
-            if (row < rows.count && element < arguments.head_size) {
+            if (row < rows.count && (arguments.splits > 1 || element < arguments.head_size)) {
                 const auto maximum_of = [&](uint32_t wave) { return joined.maxima[wave][r]; };
                 const float maximum = maximum_of_parts(waves_per_block, maximum_of);
                 const float sum = join_parts(waves_per_block, maximum, maximum_of,
@@ -497,7 +580,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                 if (arguments.splits == 1) {
                     rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
                 } else {
-                    const PartsOfRow parts(rows, row, split);
+                    const PartsOfRow<Size> parts(rows, row, split);
                     parts.sums[element] = sum;
                     if (element == 0)
                         parts.set_state(maximum, total);
@@ -508,75 +591,24 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
     }
 }
 
+// A block takes at most so many rows, and one split of the keys.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void attend_rows(const Arguments& arguments) {
-    const uint32_t parts = (arguments.queries * arguments.group + Rows - 1) / Rows;
+TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Rows) {
+    constexpr uint32_t shared_bytes = largest<RowAttention<T, Size, Rows>::Stream::shared_bytes,
+                                              sizeof(JoinedWaves<T, Size, Rows>), sizeof(JoinedSplits) * block_size>;
+    __shared__ bits128 shared[shared_bytes / sizeof(bits128)];
+    const uint32_t count = arguments.queries * arguments.group;
+    const uint32_t parts = (count + most_rows - 1) / most_rows;
     const uint32_t group = block_index() / arguments.splits;
     const RowsOfHead<Arguments> rows(arguments, group / parts);
-    attend_split<T, Size, Rows>(rows, group % parts * Rows, block_index() % arguments.splits);
-}
-
-struct JoinMaxima {
-    static TALLOW_INLINE float combine(float x, float y) {
-        return larger(x, y);
-    }
-};
-struct JoinTotals {
-    static TALLOW_INLINE float combine(float x, float y) {
-        return x + y;
-    }
-};
-
-// Joins the splits of a row, of which there are at most block_size: a thread for each, and then teams for the elements.
-template <typename T, typename Arguments> TALLOW_INLINE void join_attention(const Arguments& arguments) {
-    __shared__ float factors[block_size];
-    __shared__ float joined[2];
-    __shared__ float sums[waves_per_block][256];
-    const uint32_t line = block_index();
-    const uint32_t splits = arguments.splits;
-    const uint32_t size = arguments.head_size;
-    const float* const parts = pointer_to<const float>(arguments.parts);
-    const float* const states = parts + uint64_t{arguments.rows} * splits * size + uint64_t{line} * splits * 2;
-    const float* const part = parts + uint64_t{line} * splits * size;
-    const bool is_split = thread_index() < splits;
-    const float maximum = is_split ? states[2 * thread_index()] : -infinity(float{});
-    const float total = is_split ? states[2 * thread_index() + 1] : 0.0f;
-    const float maximum_of_all = reduce_team<JoinMaxima>(maximum, block_size);
-    if (thread_index() == 0)
-        joined[0] = maximum_of_all;
-    synchronize_block();
-    factors[thread_index()] = rough_exp2(maximum - finite_maximum(joined[0]));
-    const float total_in_first = reduce_team<JoinTotals>(factors[thread_index()] * total, block_size);
-    if (thread_index() == 0)
-        joined[1] = total_in_first;
-    synchronize_block();
-    const float total_of_all = joined[1];
-    // Waves take splits by turns, so that all loads are on their way at once.
-    constexpr uint32_t elements = 256 / wave_size;
-    float sums_of_lane[elements] = {};
-#pragma unroll 4
-    for (uint32_t split = wave_index(); split < splits; split += waves_per_block)
-#pragma unroll
-        for (uint32_t i = 0; i < elements; ++i) {
-            const uint32_t element = i * wave_size + lane_index();
-            if (element < size)
-                sums_of_lane[i] = multiply_add(factors[split], part[split * size + element], sums_of_lane[i]);
-        }
-#pragma unroll
-    for (uint32_t i = 0; i < elements; ++i)
-        sums[wave_index()][i * wave_size + lane_index()] = sums_of_lane[i];
-    synchronize_block();
-    if (thread_index() < size) {
-        float sum = 0;
-#pragma unroll
-        for (uint32_t wave = 0; wave < waves_per_block; ++wave)
-            sum += sums[wave][thread_index()];
-        const uint32_t row = line % (arguments.queries * arguments.group);
-        const uint64_t head = line / (arguments.queries * arguments.group);
-        const uint64_t place =
-            (head * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
-        pointer_to<T>(arguments.result)[place * size + thread_index()] = convert<T>(weighted_mean(sum, total_of_all));
-    }
+    const uint32_t first_row = group % parts * most_rows;
+    const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
+#pragma unroll 1
+    for (uint32_t taken = 0; taken < most_rows; taken += Rows)
+        if (first_row + taken < end_row)
+            attend_split<T, Size, Rows>(rows, first_row + taken, block_index() % arguments.splits, shared);
+    if (arguments.splits > 1)
+        join_splits<T, Size>(rows, first_row, end_row, shared);
 }
 
 } // namespace tallow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, BLOCK_SIZE
+from ...kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, BLOCK_SIZE, COUNTERS
 from ..libraries import AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
@@ -65,17 +65,18 @@ def scaled_dot_product(
     way, taken = _way(dtype, rows)
     blocks = batches * key_heads * ceil_divide(rows, taken)
     busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS) * device.driver.multiprocessors
-    splits = 1 if way == "tiles" else _splits(busy // blocks, keys)
+    splits = 1 if way == "tiles" or blocks > COUNTERS else _splits(busy // blocks, keys)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
     query, key, value = map(_whole, (query, key, value))
     lines = batches * heads * queries
-    parts = device.empty(DType.F32, lines * splits * (size + 2)) if splits > 1 else None
+    least = next(each for each in _SIZES if size <= each)
+    parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.ATTENTION.pack(
         *(result.memory.address, query.address, key.address, value.address),
         0 if mask is None else mask.address,
-        0 if parts is None else parts.memory.address,
+        *((0, 0) if parts is None else (parts.memory.address, device.counters)),
         *((0, *_NO_LENGTHS) if indexes is None else (indexes.indexes.address, *indexes.fields)),
         int(is_causal),
         lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
@@ -84,15 +85,9 @@ def scaled_dot_product(
         *((0, 0, 0, 0) if mask is None else mask.strides),
         *(batches, key_heads, group, queries, keys, size, splits),
     )
-    least = next(each for each in _SIZES if size <= each)
     device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
     if indexes is not None:
         device.index_errors.expect()
-    if parts is not None:
-        packed = arguments.ATTENTION_JOIN.pack(
-            *(result.memory.address, parts.memory.address, lines, group, queries, size, splits)
-        )
-        device.kernels.launch("attention", f"attention_{dtype.value}_join", lines, packed)
     return result
 
 
