@@ -51,8 +51,11 @@ What keeps them slow, as far as it is known, and what was tried:
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- attention of one token: half of the time goes into the start of two launches, of which the second joins the parts of
-  the keys in order. More parts were slower. In f32 there are no matrix cores, since they round to TF32.
+- attention of one token: half of the time is no reading of keys: the start of the blocks, of which each has few keys,
+  and the join of what they leave by the last one. More blocks, and products on matrix cores, took longer. In f32 there
+  are no matrix cores, since they round to TF32.
+- attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does, and makes the weights between
+  two products. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs beside the weights.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
   is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
   checks, and random numbers for a lock around their counter.

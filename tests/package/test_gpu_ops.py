@@ -883,7 +883,7 @@ def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them(device):
     attention.scaled_dot_product(query, keys, keys, None, None, False, 0.125)
     ((_, name, blocks, packed),) = device.launches
     *_, parts, counters = arguments.ATTENTION.unpack(packed)[:7]
-    assert (name, blocks, counters) == ("attention_bf16_128_rows4", 2 * 4, device.counters)
+    assert (name, blocks, counters) == ("attention_bf16_128_rows4", 2 * 2, device.counters)
     assert parts not in (0, x.memory.address)
     # One split needs neither.
     attention.scaled_dot_product(query, keys.relaid((1, 2, 60, 96), keys.strides), keys, None, None, False, 0.125)

@@ -99,8 +99,11 @@ struct KeyRange {
 
     TALLOW_INLINE KeyRange(uint32_t seen, uint32_t step, uint32_t split, uint32_t splits) {
         const uint32_t steps = (seen + step - 1) / step;
-        const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / splits) * step;
-        begin = static_cast<uint32_t>(uint64_t{steps} * split / splits) * step;
+        // The first splits have one more where there are some left.
+        const uint32_t each = steps / splits;
+        const uint32_t left = steps - each * splits;
+        begin = (split * each + (split < left ? split : left)) * step;
+        const uint32_t next = begin + (each + (split < left)) * step;
         end = next < seen ? next : seen;
     }
 };
@@ -320,7 +323,7 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         const uint32_t row = first_row + place / batch;
         const uint32_t first_of_batch = place % batch;
         const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
-        const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
+        const T* const mask = arguments.mask != 0 ? rows.template mask<T>(row < rows.count ? row : first_row) : nullptr;
         const uint32_t team_lane = lane_index() - lane();
         float maximum = -infinity(float{});
         float total = 0;
@@ -415,63 +418,48 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     }
 };
 
-// The sum of some parts' x, each times what its maximum lacks of the largest one.
-template <typename Maxima, typename X>
-TALLOW_INLINE float join_parts(uint32_t parts, float maximum, const Maxima& maximum_of, const X& x_of) {
-    float sum = 0;
-#pragma unroll 8
-    for (uint32_t p = 0; p < parts; ++p)
-        sum = multiply_add(rough_exp2(maximum_of(p) - finite_maximum(maximum)), x_of(p), sum);
-    return sum;
-}
-template <typename Maxima> TALLOW_INLINE float maximum_of_parts(uint32_t parts, const Maxima& maximum_of) {
-    float maximum = -infinity(float{});
-#pragma unroll 8
-    for (uint32_t p = 0; p < parts; ++p)
-        maximum = larger(maximum, maximum_of(p));
-    return maximum;
+// What sums of weighted values are multiplied by to be means. The total is 0 or from 1 on, so that its inverse takes no
+// subroutine.
+TALLOW_INLINE float share_of(float total) {
+    return total == 0 ? 0.0f : divide_positive(1.0f, total);
 }
 
-// The total is 0 or from 1 on, so that its inverse takes no subroutine.
-TALLOW_INLINE float weighted_mean(float sum, float total) {
-    return total == 0 ? 0.0f : sum * divide_positive(1.0f, total);
-}
-
-// What a thread knows of a row after some splits of the keys, for some elements of the head.
-struct JoinedSplits {
+// What a thread knows of a row after some of the keys, for some elements of the head.
+struct JoinedParts {
     static constexpr uint32_t elements = 4;
     Pack<float, elements> sums{};
     float maximum = -infinity(float{});
     float total = 0;
 
-    TALLOW_INLINE void add(const JoinedSplits& other) {
-        const float largest_one = larger(maximum, other.maximum);
-        const float factor = rough_exp2(maximum - finite_maximum(largest_one));
-        const float other_factor = rough_exp2(other.maximum - finite_maximum(largest_one));
-        maximum = largest_one;
-        total = total * factor + other.total * other_factor;
+    template <uint32_t Count> TALLOW_INLINE void add(const JoinedParts (&others)[Count]) {
+        float maximum_of_all = maximum;
+#pragma unroll
+        for (uint32_t k = 0; k < Count; ++k)
+            maximum_of_all = larger(maximum_of_all, others[k].maximum);
+        const float subtracted = finite_maximum(maximum_of_all);
+        const float factor = rough_exp2(maximum - subtracted);
+        maximum = maximum_of_all;
+        total *= factor;
 #pragma unroll
         for (uint32_t i = 0; i < elements; ++i)
-            sums.values[i] = sums.values[i] * factor + other.sums.values[i] * other_factor;
-    }
-    // Adds every `step`th split of a row from `first` on; several are loaded at once.
-    template <uint32_t Size, typename Rows>
-    TALLOW_INLINE void add_splits(const Rows& rows, uint32_t row, uint32_t element, uint32_t first, uint32_t step) {
-        constexpr uint32_t together = 8;
-        const uint32_t splits = rows.arguments.splits;
-#pragma unroll 1
-        for (; first < splits; first += together * step) {
-            JoinedSplits loaded[together];
+            sums.values[i] *= factor;
 #pragma unroll
-            for (uint32_t i = 0; i < together; ++i)
-                if (first + i * step < splits) {
-                    const PartsOfRow<Size> parts(rows, row, first + i * step);
-                    loaded[i] = {load_whole<elements>(parts.sums + element), parts.state[0], parts.state[1]};
-                }
+        for (uint32_t k = 0; k < Count; ++k) {
+            const float other_factor = rough_exp2(others[k].maximum - subtracted);
+            total = multiply_add(other_factor, others[k].total, total);
 #pragma unroll
-            for (uint32_t i = 0; i < together; ++i)
-                add(loaded[i]);
+            for (uint32_t i = 0; i < elements; ++i)
+                sums.values[i] = multiply_add(other_factor, others[k].sums.values[i], sums.values[i]);
         }
+    }
+    // Those of a line of the result from `element` on.
+    template <typename T> TALLOW_INLINE void store_means(T* line, uint32_t element, uint32_t size) const {
+        const float share = share_of(total);
+        Pack<T, elements> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < elements; ++i)
+            pack.values[i] = convert<T>(share == 0 ? 0.0f : sums.values[i] * share);
+        store_guarded<elements>(line, element, size, pack);
     }
 };
 
@@ -486,32 +474,44 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
         return;
     // Not known before, so that no register keeps what follows from it while keys are attended to.
     const uint32_t thread = opaque(thread_index());
-    constexpr uint32_t in_line = Size / JoinedSplits::elements;
+    constexpr uint32_t in_line = Size / JoinedParts::elements;
     constexpr uint32_t teams = block_size / in_line;
-    JoinedSplits* const joined = reinterpret_cast<JoinedSplits*>(shared);
-    // So many teams share the splits of a row.
+    JoinedParts* const joined = reinterpret_cast<JoinedParts*>(shared);
+    // So many teams share the splits of a row, of each of which several are loaded at once.
+    constexpr uint32_t together = 4;
     uint32_t sharing = teams;
     while (sharing > 1 && sharing * (end_row - first_row) > teams)
         sharing /= 2;
     const uint32_t place = thread / in_line % sharing;
-    const uint32_t element = thread % in_line * JoinedSplits::elements;
+    const uint32_t element = thread % in_line * JoinedParts::elements;
 #pragma unroll 1
     for (uint32_t first = first_row; first < end_row; first += teams / sharing) {
         const uint32_t row = first + thread / in_line / sharing;
         const bool is_there = row < end_row && element < arguments.head_size;
-        JoinedSplits own;
-        if (is_there)
-            own.add_splits<Size>(rows, row, element, place, sharing);
+        JoinedParts own;
+        if (is_there) {
+            const PartsOfRow<Size> parts(rows, row, 0);
+#pragma unroll 1
+            for (uint32_t split = place; split < arguments.splits; split += together * sharing) {
+                JoinedParts loaded[together];
+#pragma unroll
+                for (uint32_t k = 0; k < together; ++k) {
+                    const uint32_t of = split + k * sharing;
+                    if (of < arguments.splits)
+                        loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
+                                     parts.state[2 * of], parts.state[2 * of + 1]};
+                }
+                own.add(loaded);
+            }
+        }
         joined[thread] = own;
         synchronize_block();
         if (is_there && place == 0) {
-            for (uint32_t other = 1; other < sharing; ++other)
-                own.add(joined[thread + other * in_line]);
-            Pack<T, JoinedSplits::elements> pack;
-#pragma unroll
-            for (uint32_t i = 0; i < JoinedSplits::elements; ++i)
-                pack.values[i] = convert<T>(weighted_mean(own.sums.values[i], own.total));
-            store_guarded<JoinedSplits::elements>(rows.template result<T>(row), element, arguments.head_size, pack);
+            for (uint32_t k = 1; k < sharing; ++k) {
+                const JoinedParts others[1] = {joined[thread + k * in_line]};
+                own.add(others);
+            }
+            own.store_means(rows.template result<T>(row), element, arguments.head_size);
         }
         synchronize_block();
     }
@@ -565,26 +565,26 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                 }
         }
         synchronize_block();
-#pragma unroll 1
-        for (uint32_t i = thread_index(); i < Attention::joined * Size; i += block_size) {
-            const uint32_t r = first + i / Size;
-            const uint32_t row = first_row + r;
-            const uint32_t element = i % Size;
-            if (row < rows.count && (arguments.splits > 1 || element < arguments.head_size)) {
-                const auto maximum_of = [&](uint32_t wave) { return joined.maxima[wave][r]; };
-                const float maximum = maximum_of_parts(waves_per_block, maximum_of);
-                const float sum = join_parts(waves_per_block, maximum, maximum_of,
-                                             [&](uint32_t wave) { return joined.sums[wave][r - first][element]; });
-                const float total = join_parts(waves_per_block, maximum, maximum_of,
-                                               [&](uint32_t wave) { return joined.totals[wave][r]; });
-                if (arguments.splits == 1) {
-                    rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
-                } else {
-                    const PartsOfRow<Size> parts(rows, row, split);
-                    parts.sums[element] = sum;
-                    if (element == 0)
-                        parts.set_state(maximum, total);
-                }
+        constexpr uint32_t in_line = Size / JoinedParts::elements;
+        static_assert(Attention::joined * in_line <= block_size, "a thread joins once");
+        const uint32_t r = thread_index() / in_line;
+        const uint32_t row = first_row + first + r;
+        const uint32_t element = thread_index() % in_line * JoinedParts::elements;
+        if (r < Attention::joined && row < rows.count) {
+            JoinedParts of_waves[waves_per_block];
+#pragma unroll
+            for (uint32_t wave = 0; wave < waves_per_block; ++wave)
+                of_waves[wave] = {load_whole<JoinedParts::elements>(joined.sums[wave][r] + element),
+                                  joined.maxima[wave][first + r], joined.totals[wave][first + r]};
+            JoinedParts own;
+            own.add(of_waves);
+            if (arguments.splits == 1) {
+                own.store_means(rows.template result<T>(row), element, arguments.head_size);
+            } else {
+                const PartsOfRow<Size> parts(rows, row, split);
+                store_whole(parts.sums + element, own.sums);
+                if (element == 0)
+                    parts.set_state(own.maximum, own.total);
             }
         }
         synchronize_block();
@@ -595,7 +595,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Rows) {
     constexpr uint32_t shared_bytes = largest<RowAttention<T, Size, Rows>::Stream::shared_bytes,
-                                              sizeof(JoinedWaves<T, Size, Rows>), sizeof(JoinedSplits) * block_size>;
+                                              sizeof(JoinedWaves<T, Size, Rows>), sizeof(JoinedParts) * block_size>;
     __shared__ bits128 shared[shared_bytes / sizeof(bits128)];
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + most_rows - 1) / most_rows;

@@ -459,7 +459,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                             parts.sums[column + j] = values[j];
                     });
                 } else {
-                    const float share = weighted_mean(1, total);
+                    const float share = share_of(total);
                     T* const line = rows.template result<T>(row(t, h));
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
                         Pack<T, Core::run> pack;
@@ -534,8 +534,7 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
     }
     attention.store(rows, split);
     if constexpr (Sharing > 1) {
-        static_assert(sizeof(JoinedSplits) * block_size <= sizeof(ring),
-                      "threads join what they have where tiles were");
+        static_assert(sizeof(JoinedParts) * block_size <= sizeof(ring), "threads join what they have where tiles were");
         if (splits > 1)
             join_splits<T, Size>(rows, first_row, end_row, ring);
     }

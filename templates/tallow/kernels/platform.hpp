@@ -130,14 +130,13 @@ template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) 
 TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expected, uint32_t value) {
     return atomicCAS(address, expected, value);
 }
-TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
-    __threadfence();
-    const uint32_t arrived = atomicAdd(counter, 1u);
-    __threadfence();
-    return arrived;
-}
 
 #if defined(TALLOW_NVIDIA)
+TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
+    uint32_t arrived;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(arrived) : "l"(counter) : "memory");
+    return arrived;
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__popcll(bits));
 }
@@ -145,6 +144,9 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
     return __umulhi(x, y);
 }
 #else
+TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
+    return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL);
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__builtin_popcountll(bits));
 }
