@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
-from .results import LIBRARIES, PEERS, Loading, Results, Row, Start, bytes_text, size_text
+from .results import COMPILED, LIBRARIES, PEERS, Loading, Results, Row, Start, bytes_text, size_text
 from .table import figure, micros, number
 
 # Below these an op is named as slow: beside a peer, and beside a copy of as many elements.
@@ -27,6 +27,7 @@ page and the plot is written by hand: they show what this command measured, and 
 - "Ceiling" is the share of the copy ceiling: the fastest copy of as many elements within the device.
 - A ratio above 1 means that tallow is faster.
 - f32 is full f32 in all libraries, never TF32. Indexes are i64.
+- "Own kernels" are tallow's for attention, where otherwise cuDNN serves; PyTorch has its flash attention there.
 - PyTorch's conv2d runs as it does by default, with torch.backends.cudnn.benchmark off.
 - PyTorch's scatter_add and index_add add with atomics, so their sums may differ from run to run; tallow's have the same
   bits on every run.
@@ -50,8 +51,11 @@ What keeps them slow, as far as it is known, and what was tried:
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- attention of one token: half of the time goes into the start of two launches, of which the second joins the parts of
-  the keys in order. More parts were slower. In f32 there are no matrix cores, since they round to TF32.
+- attention of one token: half of the time is no reading of keys: the start of the blocks, of which each has few keys,
+  and the join of what they leave by the last one. More blocks, and products on matrix cores, took longer. In f32 there
+  are no matrix cores, since they round to TF32.
+- attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does, and makes the weights between
+  two products. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs beside the weights.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest
   is the key of its plan, the memory and the object of the result. matmul and linear also pay for what nvmath-python
   checks, and random numbers for a lock around their counter.
@@ -76,6 +80,7 @@ def page(results: Results, plot: str) -> str:
         # Only operands that are larger than any cache say how well memory is used.
         tables = _rates(results, rows) if elements == sizes[0] else _times(rows)
         parts += [f"## {size_text(elements)} elements", *tables]
+    parts += _compiled([row for row in results.rows if COMPILED in row.libraries and not row.failure])
     parts += _host([row for row in results.rows if row.libraries["tallow"].host_seconds is not None])
     parts += _starts(results.starts)
     parts += _launches(results.launches)
@@ -162,6 +167,26 @@ def _rates(results: Results, rows: Sequence[Row]) -> list[str]:
         if body:
             parts += [title, markdown(head, body)]
     return parts
+
+
+def _compiled(rows: Sequence[Row]) -> list[str]:
+    """The rows beside PyTorch's two ways, the slowest first."""
+    if not rows:
+        return []
+
+    def least(row: Row) -> float:
+        return min(found for way in ("torch", COMPILED) if (found := row.ratio(way)) is not None)
+
+    head = ["op", "dtype", "tallow", "PyTorch", COMPILED, "ratio to the faster"]
+    body = [
+        [row.op, row.dtype, *(figure(row.rate(name)) for name in ("tallow", "torch", COMPILED)), number(least(row), 2)]
+        for row in sorted(rows, key=least)
+    ]
+    return [
+        f"## Beside {COMPILED}",
+        f"In GB/s at {rows[0].size} elements. What is compiled is one call, for its shapes alone.",
+        markdown(head, body),
+    ]
 
 
 def _times(rows: Sequence[Row]) -> list[str]:
@@ -259,7 +284,7 @@ def _reasons(results: Results) -> list[str]:
     for row in results.rows:
         for name, measured in row.libraries.items():
             if measured.reason and not row.failure:
-                where.setdefault((LIBRARIES[name], measured.reason), []).append(f"{row.op} {row.dtype}")
+                where.setdefault((LIBRARIES.get(name, name), measured.reason), []).append(f"{row.op} {row.dtype}")
     if not where:
         return []
     rows = []

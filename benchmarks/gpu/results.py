@@ -10,6 +10,8 @@ from typing import Any, Self
 ITEM_SIZES = {"f32": 4, "f16": 2, "bf16": 2}
 PEERS = {"torch": "PyTorch", "cupy": "CuPy"}
 LIBRARIES = {"tallow": "tallow"} | PEERS
+# PyTorch's way of some ops at the largest size, in tables of its own.
+COMPILED = "torch.compile"
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .results import PEERS, Results, Row
+from .results import LIBRARIES, PEERS, Results, Row
 
 HEAD = (
     f"{'op':<24} {'dtype':<5} {'size':>5} {'tallow':>9} {'':<7} {'ceiling':>7}"
@@ -16,7 +16,7 @@ def line(row: Row, results: Results) -> str:
     if row.failure:
         return f"{name} FAILED  {row.failure}"
     peers = " ".join(f"{figure(row.rate(peer)):>9} {number(row.ratio(peer), 2):>6}" for peer in PEERS)
-    host = " ".join(f"{micros(measured.host_seconds):>8}" for measured in row.libraries.values())
+    host = " ".join(f"{micros(row.libraries[name].host_seconds):>8}" for name in LIBRARIES)
     return (
         f"{name} {figure(row.rate('tallow')):>9} {row.unit:<7} {number(results.share(row), 2):>7}"
         f" {peers} {micros(row.libraries['tallow'].seconds):>10} {host}"

@@ -40,6 +40,8 @@ class Work:
     output: Tensor | None = None
     # Whether each call gives the same bits.
     repeats: bool = True
+    # Whether torch.compile makes one kernel of PyTorch's call, which is then timed too.
+    compiles: bool = False
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,10 @@ class Decoder:
         return self._logits(tokens, cache, StepOnDevice(position, self.places))
 
     def _logits(self, tokens: Tensor, cache: Cache, place: Place) -> Tensor:
-        x = self.tokens[tokens] + place.of(self.positions)
-        added = None
+        x = self.tokens[tokens]
+        added = place.of(self.positions).broadcast_as(x.shape)
         for block, kept in zip(self.blocks, cache, strict=True):
             x, added = block(x, added, kept, place)
-        assert added is not None
         normed, _ = self.norm(x[:, -1], added[:, -1])
         return normed @ self.tokens.T
 
@@ -99,7 +98,7 @@ class Block:
     def _linear(self, weights: Mapping[str, Tensor], name: str) -> Linear:
         return Linear(weights, name)
 
-    def __call__(self, x: Tensor, added: Tensor | None, kept: Tensor, place: Place) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, added: Tensor, kept: Tensor, place: Place) -> tuple[Tensor, Tensor]:
         """(batch, n, width), and what is still to be added to it, to the same two."""
         normed, x = self.norm1(x, added)
         added = self.out(self.attention(self.qkv(normed), kept, place))
@@ -162,19 +161,17 @@ class LayerNorm:
     def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
         self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
-    def __call__(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
         """The norm of (.., width) and what is added to it first, and their sum."""
-        if added is None:
-            return x.layer_norm(self.weight, self.bias, EPSILON), x
         return x.layer_norm(self.weight, self.bias, EPSILON, added)
 
 
 class ComposedLayerNorm(LayerNorm):
     """The same in several ops."""
 
-    def __call__(self, x: Tensor, added: Tensor | None) -> tuple[Tensor, Tensor]:
+    def __call__(self, x: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
         """See `LayerNorm`."""
-        x = x if added is None else x + added
+        x = x + added
         centred = x - x.mean(dim=-1, keepdim=True)
         variance = centred.sqr().mean(dim=-1, keepdim=True)
         return centred * (variance + EPSILON).rsqrt() * self.weight + self.bias, x

@@ -32,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("model", help="the path of the file")
     parser.add_argument("--prompt", required=True, help="the text that the model goes on with, or answers with --chat")
     parser.add_argument("--chat", action="store_true", help="the prompt is a message of a user, by the file's template")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, rocm or metal; cuda:1 is the second (cpu)")
+    parser.add_argument("--device", default="cpu", help="a backend that is installed; NAME:1 is its second device (cpu)")
     parser.add_argument("--max-tokens", type=int, default=256, help="how many tokens are written at most (256)")
     parser.add_argument("--max-seq-len", type=int, help="how many tokens there is room for (the model's, up to 4096)")
     parser.add_argument("--seed", type=int, default=0, help="one seed gives one text (0)")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.gpu import plot, report, sources, table
 from benchmarks.gpu.__main__ import main
-from benchmarks.gpu.results import Loading, Measurement, Results, Row, Start, bytes_text, size_text
+from benchmarks.gpu.results import COMPILED, Loading, Measurement, Results, Row, Start, bytes_text, size_text
 
 LARGE, SMALL = 1 << 28, 1 << 10
 GIB = 1 << 30
@@ -146,6 +146,27 @@ def test_page_shows_rates_times_and_reasons(results: Results) -> None:
     assert "CuPy has no scatter_add \\| along a dim" in dashes
     assert "FAILED" not in page
     assert "](plot.svg)" in page
+
+
+def test_page_shows_the_slowest_ops_beside_the_faster_of_pytorchs_two_ways_first(
+    results: Results, tmp_path: Path
+) -> None:
+    assert COMPILED not in report.page(results, "x.svg")
+    exp, gather, scatter_add = results.rows[:3]
+    exp.libraries[COMPILED] = Measurement(400e-6)
+    gather.libraries[COMPILED] = Measurement(4e-3)
+    scatter_add.libraries[COMPILED] = Measurement(reason="no compiler")
+    results.write(tmp_path / "results.json")
+    assert Results.read(tmp_path / "results.json").rows == results.rows
+    page = report.page(results, "x.svg")
+    rows = [
+        "| scatter_add | f32 | 537 | 2147 | – | 0.25 |",
+        "| gather | f32 | 1074 | 2147 | 537 | 0.50 |",
+        "| exp | f32 | 4295 | 4130 | 5369 | 0.80 |",
+    ]
+    assert "\n".join(rows) in section(page, f"Beside {COMPILED}")
+    assert f"| {COMPILED} | no compiler | scatter_add f32 |" in section(page, "What a dash means")
+    assert {len(table.line(row, results)) for row in results.rows} == {len(table.HEAD)}
 
 
 def test_page_shows_how_a_file_is_loaded(results: Results, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import tallow
 from tallow import CaptureError, Device, Graph, InvalidArgument, InvalidIndex, Kernel, Tensor
 from tallow.error import TallowError
 from tallow.gpu_backend.error import Closed
+from tallow.kernels.constants import COUNTERS
 
 from . import backend
 
@@ -635,3 +636,29 @@ def test_a_replay_attends_to_as_many_keys_as_are_there_then(device: Device, quer
         graph.replay()
         expected = query.scaled_dot_product_attention(cache[:, :, :length], cache[:, :, :length], causal=True)
         np.testing.assert_allclose(result.numpy(), expected.numpy(), rtol=2e-3)
+
+
+def test_the_last_block_of_a_launch_leaves_its_counter_at_0(device: Device) -> None:
+    """All launches count from 0: the first one, later ones, those of other threads, and those of replays."""
+    query, cache = ramp(device, 1, 4, 1, 8) / 400, ramp(device, 1, 2, 300, 8) / 400
+
+    def attend() -> Tensor:
+        return query.scaled_dot_product_attention(cache, cache)
+
+    expected = attend().numpy()
+    graph = Graph(device)
+    with graph.capture():
+        result = attend()
+
+    def repeat() -> None:
+        for _ in range(3):
+            np.testing.assert_array_equal(attend().numpy(), expected)
+            graph.replay()
+            np.testing.assert_array_equal(result.numpy(), expected)
+            result.zero_()
+
+    repeat()
+    in_thread(repeat)
+    counters = np.empty(COUNTERS, np.uint32)
+    device.inner.driver.copy_to_host(counters, device.inner.counters)
+    assert not counters.any()

@@ -53,6 +53,7 @@ class Recorder(BackendDevice):
             fill_bytes=lambda *arguments: self.filled.append(arguments),
         )
         calls = itertools.count(1)
+        self.counters = 128
         self.index_errors = SimpleNamespace(address=64, next_call=lambda: next(calls), expect=self._expect)
         self.storage_class = storage_class
         vars(self).update(libraries)
@@ -874,6 +875,19 @@ class Heads:
     def attention(self, dtype, params, *addresses):
         self.calls.append((dtype, params, addresses))
         return True
+
+
+def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them(device):
+    x = device.empty(DType.BF16, 1 << 20)
+    query, keys = at(x, (1, 8, 1, 96)), at(x, (1, 2, 900, 96))
+    attention.scaled_dot_product(query, keys, keys, None, None, False, 0.125)
+    ((_, name, blocks, packed),) = device.launches
+    *_, parts, counters = arguments.ATTENTION.unpack(packed)[:7]
+    assert (name, blocks, counters) == ("attention_bf16_128_rows4", 2 * 2, device.counters)
+    assert parts not in (0, x.memory.address)
+    # One split needs neither.
+    attention.scaled_dot_product(query, keys.relaid((1, 2, 60, 96), keys.strides), keys, None, None, False, 0.125)
+    assert arguments.ATTENTION.unpack(device.launches[-1][3])[5:7] == (0, 0)
 
 
 def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same(device):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow import InvalidArgument, ShapeMismatch, Tensor
+from tallow.gpu_backend.ops import attention
 
 
 def drawn(*shape: int) -> Tensor:
@@ -51,6 +52,20 @@ def test_a_step_over_a_cache_is_the_last_row_of_all_queries() -> None:
     np.testing.assert_array_equal(query.scaled_dot_product_attention(seen, seen, causal=True).numpy(), every.numpy())
     step = query[:, :, 6:].scaled_dot_product_attention(cache, cache, causal=True, lengths=lengths)
     np.testing.assert_allclose(step.numpy(), every.numpy()[:, :, 6:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "heads", "tolerance"), [("f32", 1, 1e-5), ("f16", 4, 1e-3), ("bf16", 8, 8e-3)])
+def test_on_a_gpu_the_last_block_joins_any_number_of_splits(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, dtype: str, heads: int, tolerance: float
+) -> None:
+    device = tallow.Device(gpu)
+    for splits in (1, 2, 7, 40):
+        monkeypatch.setattr(attention, "_splits", lambda *_, splits=splits: splits)
+        given = drawn(2, heads, 1, 24), *(drawn(2, 1, 299 + splits, 24) for _ in range(2))
+        query, key, value = (each.to_dtype(dtype).to(device) for each in given)
+        result = query.scaled_dot_product_attention(key, value).to_dtype("f64").numpy()
+        expected = by_hand(*(each.to_dtype("f64").to("cpu") for each in (query, key, value)))
+        np.testing.assert_allclose(result, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch.nn import functional
 
 from ..libraries import Data, Operand
-from ..work import Op, Work, close
+from ..work import HALVES, Op, Work, close
 
 _SIZE = 128
 _TOKENS = 4096
@@ -15,17 +17,29 @@ _CACHED = 8192
 _HEADS, _KEY_HEADS = 32, 8
 
 
-def _prefill(data: Data) -> Work:
+def _prefill(data: Data, *, by_kernel: bool) -> Work:
     batches, heads = _BATCHES_AND_HEADS
     tokens = min(max(data.elements // (batches * heads * _SIZE), 1), _TOKENS)
     query, key, value = (data.share(data.normal(batches, heads, tokens, _SIZE)) for _ in range(3))
-    return _attention(
+    work = _attention(
         data,
         query,
         key,
         value,
         flops=2 * query.torch.numel() * tokens,
         shape=f"{batches} x {heads} x {tokens} x {_SIZE}",
+    )
+    if not by_kernel:
+        return work
+    length = data.share(torch.tensor([tokens], device=query.torch.device))
+    given = query.torch, key.torch, value.torch
+    return replace(
+        work,
+        # Libraries take no length that only the device knows.
+        tallow=lambda: query.tallow.scaled_dot_product_attention(
+            key.tallow, value.tallow, causal=True, lengths=length.tallow
+        ),
+        torch=lambda: torch.ops.aten._scaled_dot_product_flash_attention(*given, is_causal=True)[0],
     )
 
 
@@ -66,7 +80,8 @@ def _attention(data: Data, query: Operand, key: Operand, value: Operand, *, flop
 
 
 OPS = (
-    Op("attention", "attention of all tokens", _prefill),
+    Op("attention", "attention of all tokens", lambda data: _prefill(data, by_kernel=False)),
+    Op("attention", "attention of all tokens, own kernels", lambda data: _prefill(data, by_kernel=True), HALVES),
     Op("attention", "attention of one token", lambda data: _decode(data, 1)),
     Op("attention", "attention of one token each", lambda data: _decode(data, 16)),
 )

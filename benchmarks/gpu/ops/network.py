@@ -39,6 +39,7 @@ def _rows(
             tallow=lambda: ours(x.tallow, vector.tallow),
             torch=lambda: theirs(x.torch, vector.torch),
             cupy="CuPy has none",
+            compiles=True,
             check=_close(lambda: theirs(x.torch.double(), vector.torch.double()), data),
         )
 
@@ -53,6 +54,7 @@ def _silu_mul(data: Data) -> Work:
         tallow=lambda: x.tallow.silu_mul(y.tallow),
         torch=lambda: functional.silu(x.torch) * y.torch,
         cupy="CuPy has none",
+        compiles=True,
         check=_close(lambda: functional.silu(x.torch.double()) * y.torch.double(), data),
     )
 
@@ -75,6 +77,7 @@ def _rope(data: Data) -> Work:
         tallow=lambda: x.tallow.rope(cos.tallow, sin.tallow),
         torch=lambda: _turned(x.torch, cos.torch, sin.torch),
         cupy="CuPy has none",
+        compiles=True,
         check=_close(lambda: _turned(x.torch.double(), cos.torch, sin.torch), data),
     )
 

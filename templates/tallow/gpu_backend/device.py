@@ -66,6 +66,7 @@ class GpuDevice(BackendDevice):
         self.allocator = runtime.allocator
         self.kernels = runtime.kernels
         self.index_errors = runtime.index_errors
+        self.counters = runtime.counters
         self.random = runtime.random
 
     def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:

@@ -95,6 +95,7 @@ class Recorder:
         self.driver = _Recorded(self, device.driver)
         self.kernels = _Kernels(self)
         self.index_errors = _IndexErrors(self)
+        self.counters = device.counters
         self._count = itertools.count()
         self._is_lasting = True
         self._is_done = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..backend import MOST_PLANS
 from ..kept import Kept
+from ..kernels.constants import COUNTERS
 from ..random import RandomState
 from . import capture, fork
 from .allocator import CachingAllocator
@@ -31,6 +32,10 @@ class Runtime:
         self.allocator = CachingAllocator(driver)
         self.kernels = Kernels(driver)
         self.index_errors = IndexErrors(driver)
+        # By counters of 32 bits the blocks of a launch find the last one of them, which leaves 0. No two launches count
+        # at a time: all of a device are in one stream, those of graphs too.
+        self.counters = driver.allocate(4 * COUNTERS)
+        driver.zero(self.counters, 4 * COUNTERS)
         self.random = RandomState()
         self.plans: Kept[object, Callable[..., Any]] = Kept(MOST_PLANS)
         self._lock = threading.Lock()

@@ -99,14 +99,18 @@ struct KeyRange {
 
     TALLOW_INLINE KeyRange(uint32_t seen, uint32_t step, uint32_t split, uint32_t splits) {
         const uint32_t steps = (seen + step - 1) / step;
-        const uint32_t next = static_cast<uint32_t>(uint64_t{steps} * (split + 1) / splits) * step;
-        begin = static_cast<uint32_t>(uint64_t{steps} * split / splits) * step;
+        // The first splits have one more where there are some left.
+        const uint32_t each = steps / splits;
+        const uint32_t left = steps - each * splits;
+        begin = (split * each + (split < left ? split : left)) * step;
+        const uint32_t next = begin + (each + (split < left)) * step;
         end = next < seen ? next : seen;
     }
 };
 
-// Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights.
-struct PartsOfRow {
+// Where one split of a row leaves the weighted sums of values, and the maximum and the total of the weights. Size is
+// that of a head, or more: sums are lines of so many.
+template <uint32_t Size> struct PartsOfRow {
     float* sums;
     float* state;
 
@@ -114,8 +118,8 @@ struct PartsOfRow {
         const auto& arguments = rows.arguments;
         const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * rows.count;
         const uint64_t number = (rows.place() * rows.count + row) * arguments.splits + split;
-        sums = pointer_to<float>(arguments.parts) + number * arguments.head_size;
-        state = pointer_to<float>(arguments.parts) + lines * arguments.splits * arguments.head_size + 2 * number;
+        sums = pointer_to<float>(arguments.parts) + number * Size;
+        state = pointer_to<float>(arguments.parts) + lines * arguments.splits * Size + 2 * number;
     }
     TALLOW_INLINE void set_state(float maximum, float total) const {
         state[0] = maximum;
@@ -290,12 +294,13 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         stream.element = element(0);
         stream.step = lanes * length;
         stream.teams = teams;
+        const uint32_t team = opaque(thread_index()) / lanes;
 #if defined(TALLOW_ASYNC_COPIES)
         stream.ring = shared;
 #else
         static_cast<void>(shared);
 #endif
-        stream.start(begin + thread_index() / lanes);
+        stream.start(begin + team);
         const float scale = rows.scale();
         float query[Rows][elements];
 #pragma unroll
@@ -318,12 +323,12 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
         const uint32_t row = first_row + place / batch;
         const uint32_t first_of_batch = place % batch;
         const uint32_t seen = rows.seen(row) < end ? rows.seen(row) : end;
-        const T* const mask = rows.template mask<T>(row < rows.count ? row : first_row);
+        const T* const mask = arguments.mask != 0 ? rows.template mask<T>(row < rows.count ? row : first_row) : nullptr;
         const uint32_t team_lane = lane_index() - lane();
         float maximum = -infinity(float{});
         float total = 0;
         for (uint32_t first = begin; first < end; first += batch * teams) {
-            const uint32_t key = first + thread_index() / lanes;
+            const uint32_t key = first + team;
             typename Stream::Lines lines;
             stream.take_keys(key, lines);
             float weights[scores];
@@ -413,40 +418,118 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     }
 };
 
-// The sum of some parts' x, each times what its maximum lacks of the largest one.
-template <typename Maxima, typename X>
-TALLOW_INLINE float join_parts(uint32_t parts, float maximum, const Maxima& maximum_of, const X& x_of) {
-    float sum = 0;
-#pragma unroll 8
-    for (uint32_t p = 0; p < parts; ++p)
-        sum = multiply_add(rough_exp2(maximum_of(p) - finite_maximum(maximum)), x_of(p), sum);
-    return sum;
+// What sums of weighted values are multiplied by to be means. The total is 0 or from 1 on, so that its inverse takes no
+// subroutine.
+TALLOW_INLINE float share_of(float total) {
+    return total == 0 ? 0.0f : divide_positive(1.0f, total);
 }
-template <typename Maxima> TALLOW_INLINE float maximum_of_parts(uint32_t parts, const Maxima& maximum_of) {
+
+// What a thread knows of a row after some of the keys, for some elements of the head.
+struct JoinedParts {
+    static constexpr uint32_t elements = 4;
+    Pack<float, elements> sums{};
     float maximum = -infinity(float{});
-#pragma unroll 8
-    for (uint32_t p = 0; p < parts; ++p)
-        maximum = larger(maximum, maximum_of(p));
-    return maximum;
+    float total = 0;
+
+    template <uint32_t Count> TALLOW_INLINE void add(const JoinedParts (&others)[Count]) {
+        float maximum_of_all = maximum;
+#pragma unroll
+        for (uint32_t k = 0; k < Count; ++k)
+            maximum_of_all = larger(maximum_of_all, others[k].maximum);
+        const float subtracted = finite_maximum(maximum_of_all);
+        const float factor = rough_exp2(maximum - subtracted);
+        maximum = maximum_of_all;
+        total *= factor;
+#pragma unroll
+        for (uint32_t i = 0; i < elements; ++i)
+            sums.values[i] *= factor;
+#pragma unroll
+        for (uint32_t k = 0; k < Count; ++k) {
+            const float other_factor = rough_exp2(others[k].maximum - subtracted);
+            total = multiply_add(other_factor, others[k].total, total);
+#pragma unroll
+            for (uint32_t i = 0; i < elements; ++i)
+                sums.values[i] = multiply_add(other_factor, others[k].sums.values[i], sums.values[i]);
+        }
+    }
+    // Those of a line of the result from `element` on.
+    template <typename T> TALLOW_INLINE void store_means(T* line, uint32_t element, uint32_t size) const {
+        const float share = share_of(total);
+        Pack<T, elements> pack;
+#pragma unroll
+        for (uint32_t i = 0; i < elements; ++i)
+            pack.values[i] = convert<T>(share == 0 ? 0.0f : sums.values[i] * share);
+        store_guarded<elements>(line, element, size, pack);
+    }
+};
+
+// Joins the splits of the rows [first_row, end_row), which blocks side by side have, by the last of these and always in
+// the same order. `shared` is free, and has room for what each thread has joined.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
+                               bits128* shared) {
+    const Arguments& arguments = rows.arguments;
+    uint32_t* const counter = pointer_to<uint32_t>(arguments.counters) + block_index() / arguments.splits;
+    if (!is_last_block(counter, arguments.splits, reinterpret_cast<uint32_t*>(shared)))
+        return;
+    // Not known before, so that no register keeps what follows from it while keys are attended to.
+    const uint32_t thread = opaque(thread_index());
+    constexpr uint32_t in_line = Size / JoinedParts::elements;
+    constexpr uint32_t teams = block_size / in_line;
+    JoinedParts* const joined = reinterpret_cast<JoinedParts*>(shared);
+    // So many teams share the splits of a row, of each of which several are loaded at once.
+    constexpr uint32_t together = 4;
+    uint32_t sharing = teams;
+    while (sharing > 1 && sharing * (end_row - first_row) > teams)
+        sharing /= 2;
+    const uint32_t place = thread / in_line % sharing;
+    const uint32_t element = thread % in_line * JoinedParts::elements;
+#pragma unroll 1
+    for (uint32_t first = first_row; first < end_row; first += teams / sharing) {
+        const uint32_t row = first + thread / in_line / sharing;
+        const bool is_there = row < end_row && element < arguments.head_size;
+        JoinedParts own;
+        if (is_there) {
+            const PartsOfRow<Size> parts(rows, row, 0);
+#pragma unroll 1
+            for (uint32_t split = place; split < arguments.splits; split += together * sharing) {
+                JoinedParts loaded[together];
+#pragma unroll
+                for (uint32_t k = 0; k < together; ++k) {
+                    const uint32_t of = split + k * sharing;
+                    if (of < arguments.splits)
+                        loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
+                                     parts.state[2 * of], parts.state[2 * of + 1]};
+                }
+                own.add(loaded);
+            }
+        }
+        joined[thread] = own;
+        synchronize_block();
+        if (is_there && place == 0) {
+            for (uint32_t k = 1; k < sharing; ++k) {
+                const JoinedParts others[1] = {joined[thread + k * in_line]};
+                own.add(others);
+            }
+            own.store_means(rows.template result<T>(row), element, arguments.head_size);
+        }
+        synchronize_block();
+    }
 }
 
-// The total is 0 or from 1 on, so that its inverse takes no subroutine.
-TALLOW_INLINE float weighted_mean(float sum, float total) {
-    return total == 0 ? 0.0f : sum * divide_positive(1.0f, total);
-}
+// What the waves of a block join.
+template <typename T, uint32_t Size, uint32_t Rows> struct JoinedWaves {
+    float sums[waves_per_block][RowAttention<T, Size, Rows>::joined][Size];
+    float maxima[waves_per_block][Rows];
+    float totals[waves_per_block][Rows];
+};
 
-// One split of the keys for some rows, by a block.
+// One split of the keys for some rows, by a block. `shared` has room for keys and values, and then for what is joined.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split) {
+TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split,
+                                bits128* shared) {
     using Attention = RowAttention<T, Size, Rows>;
-    // What waves join, where the keys and values were before.
-    struct Joined {
-        float sums[waves_per_block][Attention::joined][Size];
-        float maxima[waves_per_block][Rows];
-        float totals[waves_per_block][Rows];
-    };
-    __shared__ bits128 shared[largest<Attention::Stream::shared_bytes, sizeof(Joined)> / sizeof(bits128)];
-    Joined& joined = *reinterpret_cast<Joined*>(shared);
+    auto& joined = *reinterpret_cast<JoinedWaves<T, Size, Rows>*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
     const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
@@ -482,101 +565,50 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
                 }
         }
         synchronize_block();
-#pragma unroll 1
-        for (uint32_t i = thread_index(); i < Attention::joined * Size; i += block_size) {
-            const uint32_t r = first + i / Size;
-            const uint32_t row = first_row + r;
-            const uint32_t element = i % Size;
-            if (row < rows.count && element < arguments.head_size) {
-                const auto maximum_of = [&](uint32_t wave) { return joined.maxima[wave][r]; };
-                const float maximum = maximum_of_parts(waves_per_block, maximum_of);
-                const float sum = join_parts(waves_per_block, maximum, maximum_of,
-                                             [&](uint32_t wave) { return joined.sums[wave][r - first][element]; });
-                const float total = join_parts(waves_per_block, maximum, maximum_of,
-                                               [&](uint32_t wave) { return joined.totals[wave][r]; });
-                if (arguments.splits == 1) {
-                    rows.template result<T>(row)[element] = convert<T>(weighted_mean(sum, total));
-                } else {
-                    const PartsOfRow parts(rows, row, split);
-                    parts.sums[element] = sum;
-                    if (element == 0)
-                        parts.set_state(maximum, total);
-                }
+        constexpr uint32_t in_line = Size / JoinedParts::elements;
+        static_assert(Attention::joined * in_line <= block_size, "a thread joins once");
+        const uint32_t r = thread_index() / in_line;
+        const uint32_t row = first_row + first + r;
+        const uint32_t element = thread_index() % in_line * JoinedParts::elements;
+        if (r < Attention::joined && row < rows.count) {
+            JoinedParts of_waves[waves_per_block];
+#pragma unroll
+            for (uint32_t wave = 0; wave < waves_per_block; ++wave)
+                of_waves[wave] = {load_whole<JoinedParts::elements>(joined.sums[wave][r] + element),
+                                  joined.maxima[wave][first + r], joined.totals[wave][first + r]};
+            JoinedParts own;
+            own.add(of_waves);
+            if (arguments.splits == 1) {
+                own.store_means(rows.template result<T>(row), element, arguments.head_size);
+            } else {
+                const PartsOfRow<Size> parts(rows, row, split);
+                store_whole(parts.sums + element, own.sums);
+                if (element == 0)
+                    parts.set_state(own.maximum, own.total);
             }
         }
         synchronize_block();
     }
 }
 
+// A block takes at most so many rows, and one split of the keys.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void attend_rows(const Arguments& arguments) {
-    const uint32_t parts = (arguments.queries * arguments.group + Rows - 1) / Rows;
+TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Rows) {
+    constexpr uint32_t shared_bytes = largest<RowAttention<T, Size, Rows>::Stream::shared_bytes,
+                                              sizeof(JoinedWaves<T, Size, Rows>), sizeof(JoinedParts) * block_size>;
+    __shared__ bits128 shared[shared_bytes / sizeof(bits128)];
+    const uint32_t count = arguments.queries * arguments.group;
+    const uint32_t parts = (count + most_rows - 1) / most_rows;
     const uint32_t group = block_index() / arguments.splits;
     const RowsOfHead<Arguments> rows(arguments, group / parts);
-    attend_split<T, Size, Rows>(rows, group % parts * Rows, block_index() % arguments.splits);
-}
-
-struct JoinMaxima {
-    static TALLOW_INLINE float combine(float x, float y) {
-        return larger(x, y);
-    }
-};
-struct JoinTotals {
-    static TALLOW_INLINE float combine(float x, float y) {
-        return x + y;
-    }
-};
-
-// Joins the splits of a row, of which there are at most block_size: a thread for each, and then teams for the elements.
-template <typename T, typename Arguments> TALLOW_INLINE void join_attention(const Arguments& arguments) {
-    __shared__ float factors[block_size];
-    __shared__ float joined[2];
-    __shared__ float sums[waves_per_block][256];
-    const uint32_t line = block_index();
-    const uint32_t splits = arguments.splits;
-    const uint32_t size = arguments.head_size;
-    const float* const parts = pointer_to<const float>(arguments.parts);
-    const float* const states = parts + uint64_t{arguments.rows} * splits * size + uint64_t{line} * splits * 2;
-    const float* const part = parts + uint64_t{line} * splits * size;
-    const bool is_split = thread_index() < splits;
-    const float maximum = is_split ? states[2 * thread_index()] : -infinity(float{});
-    const float total = is_split ? states[2 * thread_index() + 1] : 0.0f;
-    const float maximum_of_all = reduce_team<JoinMaxima>(maximum, block_size);
-    if (thread_index() == 0)
-        joined[0] = maximum_of_all;
-    synchronize_block();
-    factors[thread_index()] = rough_exp2(maximum - finite_maximum(joined[0]));
-    const float total_in_first = reduce_team<JoinTotals>(factors[thread_index()] * total, block_size);
-    if (thread_index() == 0)
-        joined[1] = total_in_first;
-    synchronize_block();
-    const float total_of_all = joined[1];
-    // Waves take splits by turns, so that all loads are on their way at once.
-    constexpr uint32_t elements = 256 / wave_size;
-    float sums_of_lane[elements] = {};
-#pragma unroll 4
-    for (uint32_t split = wave_index(); split < splits; split += waves_per_block)
-#pragma unroll
-        for (uint32_t i = 0; i < elements; ++i) {
-            const uint32_t element = i * wave_size + lane_index();
-            if (element < size)
-                sums_of_lane[i] = multiply_add(factors[split], part[split * size + element], sums_of_lane[i]);
-        }
-#pragma unroll
-    for (uint32_t i = 0; i < elements; ++i)
-        sums[wave_index()][i * wave_size + lane_index()] = sums_of_lane[i];
-    synchronize_block();
-    if (thread_index() < size) {
-        float sum = 0;
-#pragma unroll
-        for (uint32_t wave = 0; wave < waves_per_block; ++wave)
-            sum += sums[wave][thread_index()];
-        const uint32_t row = line % (arguments.queries * arguments.group);
-        const uint64_t head = line / (arguments.queries * arguments.group);
-        const uint64_t place =
-            (head * arguments.group + row % arguments.group) * arguments.queries + row / arguments.group;
-        pointer_to<T>(arguments.result)[place * size + thread_index()] = convert<T>(weighted_mean(sum, total_of_all));
-    }
+    const uint32_t first_row = group % parts * most_rows;
+    const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
+#pragma unroll 1
+    for (uint32_t taken = 0; taken < most_rows; taken += Rows)
+        if (first_row + taken < end_row)
+            attend_split<T, Size, Rows>(rows, first_row + taken, block_index() % arguments.splits, shared);
+    if (arguments.splits > 1)
+        join_splits<T, Size>(rows, first_row, end_row, shared);
 }
 
 } // namespace tallow

@@ -451,16 +451,15 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                 if (!is_first || row(t, h) >= end_row)
                     continue;
                 if (splits > 1) {
-                    const PartsOfRow parts(rows, row(t, h), split);
+                    const PartsOfRow<Size> parts(rows, row(t, h), split);
                     parts.set_state(maxima[t][h] * factor, total);
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
 #pragma unroll
                         for (uint32_t j = 0; j < Core::run; ++j)
-                            if (column + j < arguments.head_size)
-                                parts.sums[column + j] = values[j];
+                            parts.sums[column + j] = values[j];
                     });
                 } else {
-                    const float share = weighted_mean(1, total);
+                    const float share = share_of(total);
                     T* const line = rows.template result<T>(row(t, h));
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
                         Pack<T, Core::run> pack;
@@ -534,28 +533,20 @@ TALLOW_INLINE void attend_on_matrix_cores(const Arguments& arguments, uint32_t m
         attention.join_waves(ring);
     }
     attention.store(rows, split);
+    if constexpr (Sharing > 1) {
+        static_assert(sizeof(JoinedParts) * block_size <= sizeof(ring), "threads join what they have where tiles were");
+        if (splits > 1)
+            join_splits<T, Size>(rows, first_row, end_row, ring);
+    }
 }
 
 #endif
-
-// The same by dot products.
-template <typename T, uint32_t Size, typename Arguments>
-TALLOW_INLINE void attend_without_matrix_cores(const Arguments& arguments, uint32_t most_rows) {
-    const uint32_t count = arguments.queries * arguments.group;
-    const uint32_t parts = (count + most_rows - 1) / most_rows;
-    const uint32_t group = block_index() / arguments.splits;
-    const RowsOfHead<Arguments> rows(arguments, group / parts);
-    const uint32_t first = group % parts * most_rows;
-#pragma unroll 1
-    for (uint32_t row = first; row < count && row < first + most_rows; row += 8)
-        attend_split<T, Size, 8>(rows, row, block_index() % arguments.splits);
-}
 
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_tiles(const Arguments& arguments) {
     if constexpr (has_matrix_cores)
         attend_on_matrix_cores<T, Size, 1>(arguments, attention_rows);
     else
-        attend_without_matrix_cores<T, Size>(arguments, attention_rows);
+        attend_rows<T, Size, 8>(arguments, attention_rows);
 }
 
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_few(const Arguments& arguments) {
@@ -568,7 +559,7 @@ template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void atte
     if constexpr (fits)
         attend_on_matrix_cores<T, Size, Size <= 128 ? 4 : 2>(arguments, attention_few_rows);
     else
-        attend_without_matrix_cores<T, Size>(arguments, attention_few_rows);
+        attend_rows<T, Size, 8>(arguments, attention_few_rows);
 }
 
 } // namespace tallow

@@ -97,6 +97,9 @@ template <typename T> TALLOW_INLINE void atomic_add(T* address, T value) {
 template <typename T> TALLOW_INLINE void atomic_add_shared(T* address, T value) {
     __hip_atomic_fetch_add(address, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
 }
+TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
+    return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
 
 #else
 
@@ -129,6 +132,11 @@ TALLOW_INLINE uint32_t atomic_compare_exchange(uint32_t* address, uint32_t expec
 }
 
 #if defined(TALLOW_NVIDIA)
+TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
+    uint32_t arrived;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(arrived) : "l"(counter) : "memory");
+    return arrived;
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__popcll(bits));
 }
@@ -136,6 +144,9 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
     return __umulhi(x, y);
 }
 #else
+TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
+    return __atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL);
+}
 TALLOW_INLINE uint32_t count_bits(uint64_t bits) {
     return static_cast<uint32_t>(__builtin_popcountll(bits));
 }
@@ -145,6 +156,21 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 #endif
 
 #endif
+
+// Whether this block is the last of so many that count themselves: it then reads what any of them wrote before. The
+// counter is 0 before the first one, and after the last. Every thread must take part; `shared` is free meanwhile.
+TALLOW_INLINE bool is_last_block(uint32_t* counter, uint32_t blocks, uint32_t* shared) {
+    synchronize_block();
+    if (thread_index() == 0) {
+        *shared = arrive(counter);
+        if (*shared == blocks - 1)
+            *counter = 0;
+    }
+    synchronize_block();
+    const bool is_last = *shared == blocks - 1;
+    synchronize_block();
+    return is_last;
+}
 
 template <typename To, typename From> TALLOW_INLINE To bit_cast(From value) {
     static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");

@@ -63,7 +63,8 @@ class ComposedMethods(IndexMethods):
         correction = argument.real("var", "correction", correction)
         wide = self.to_dtype(self.dtype.compute)
         mean = wide.mean(dim, keepdim=True)
-        total = (wide - mean).sqr().sum(dim, keepdim)
+        # The norm squares as it reads.
+        total = (wide - mean).norm(dim, keepdim).sqr()
         count = self.elem_count / max(mean.elem_count, 1)
         return total / max(count - correction, 0.0)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, BLOCK_SIZE
+from ...kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
 from ..libraries import AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
@@ -27,11 +27,12 @@ _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
 # Fewer rows of a key head than these are not worth matrix cores.
 _LEAST_ROWS: Final = 5
-# The keys of a few rows are split so that each multiprocessor has as many blocks as it runs at once, each of them with
-# so many keys at least.
+# The keys of a few rows are split so that each multiprocessor has a block, with so many keys at least, or as many as it
+# runs at once where these have many keys.
 _BUSY_BLOCKS: Final = {"few": 1}
 _MOST_BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
+_MANY_KEYS: Final = 512
 _NO_LENGTHS: Final = (0,) * 7
 
 
@@ -64,18 +65,21 @@ def scaled_dot_product(
         )
     way, taken = _way(dtype, rows)
     blocks = batches * key_heads * ceil_divide(rows, taken)
-    busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS) * device.driver.multiprocessors
-    splits = 1 if way == "tiles" else _splits(busy // blocks, keys)
+    splits = 1
+    if way != "tiles" and blocks <= COUNTERS:
+        blocks_at_once = device.driver.multiprocessors, _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
+        splits = _splits(blocks, min(rows, taken), keys, *blocks_at_once)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
     query, key, value = map(_whole, (query, key, value))
     lines = batches * heads * queries
-    parts = device.empty(DType.F32, lines * splits * (size + 2)) if splits > 1 else None
+    least = next(each for each in _SIZES if size <= each)
+    parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.ATTENTION.pack(
         *(result.memory.address, query.address, key.address, value.address),
         0 if mask is None else mask.address,
-        0 if parts is None else parts.memory.address,
+        *((0, 0) if parts is None else (parts.memory.address, device.counters)),
         *((0, *_NO_LENGTHS) if indexes is None else (indexes.indexes.address, *indexes.fields)),
         int(is_causal),
         lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
@@ -84,15 +88,9 @@ def scaled_dot_product(
         *((0, 0, 0, 0) if mask is None else mask.strides),
         *(batches, key_heads, group, queries, keys, size, splits),
     )
-    least = next(each for each in _SIZES if size <= each)
     device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
     if indexes is not None:
         device.index_errors.expect()
-    if parts is not None:
-        packed = arguments.ATTENTION_JOIN.pack(
-            *(result.memory.address, parts.memory.address, lines, group, queries, size, splits)
-        )
-        device.kernels.launch("attention", f"attention_{dtype.value}_join", lines, packed)
     return result
 
 
@@ -134,10 +132,13 @@ def _way(dtype: DType, rows: int) -> tuple[str, int]:
     return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
 
 
-def _splits(most: int, keys: int) -> int:
-    """Into how many parts the keys are split: equally many steps each, if all are there."""
+def _splits(blocks: int, rows: int, keys: int, multiprocessors: int, busy: int) -> int:
+    """Into how many parts the keys of each block's rows are split: equally many steps each, if all are there."""
+    most = max(multiprocessors // blocks, min(busy * multiprocessors // blocks, keys // _MANY_KEYS))
+    # What the last block joins grows with the splits, and what each of them has shrinks.
+    most = min(most, math.isqrt(keys // rows))
     steps = ceil_divide(keys, _LEAST_KEYS)
-    return ceil_divide(steps, ceil_divide(steps, max(min(most, steps, BLOCK_SIZE), 1)))
+    return ceil_divide(steps, ceil_divide(steps, max(min(most, steps), 1)))
 
 
 def _whole(operand: Operand) -> Operand:

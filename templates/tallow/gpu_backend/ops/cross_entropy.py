@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...kernels import arguments
-from ...kernels.constants import BLOCK_SIZE, REDUCE_IN_FLIGHT
-from ..utils import ceil_divide
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
+from ..utils import ceil_divide, power_of_two
 from . import index, rows
 from .operand import Operand
 
@@ -27,8 +27,9 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
     x = rows.in_rows(x.relaid(tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order)))
     name = f"cross_entropy_{x.dtype.value}"
+    # A thread has as many accesses of a row in flight as it can, before more threads take it.
     for part in rows.launches("cross_entropy", REDUCE_IN_FLIGHT, x, targets.relaid(x.shape, (*targets.strides, 0))):
-        team = part.team or BLOCK_SIZE
+        team = min(power_of_two(ceil_divide(part.length * x.itemsize, ACCESS_BYTES * REDUCE_IN_FLIGHT)), BLOCK_SIZE)
         parts = device.allocate(part.rows * part.splits * _KNOWN * compute.itemsize) if part.splits > 1 else None
         packed = arguments.CROSS_ENTROPY.pack(
             losses.memory.address + part.first * x.itemsize,
