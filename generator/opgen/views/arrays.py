@@ -125,4 +125,11 @@ class VocabularyView(NamedTuple):
 def vocabulary(spec: Spec, _: str | None) -> VocabularyView:
     """The words of all families."""
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
-    return VocabularyView(tuple(_word(word, word.spelling) for word in words))
+    return VocabularyView(tuple(_word(word, word.spelling)._replace(doc=_doc(word)) for word in words))
+
+
+def _doc(word: Word) -> str:
+    """What a word gives, and how a library has it that follows the standard."""
+    if word.spelling is None:
+        return sentence(word.doc)
+    return f"{sentence(word.doc)} By the array API standard: `{' '.join(word.spelling.text.split())}`."
