@@ -142,17 +142,19 @@ TALLOW_INLINE Moments<compute_type<T>> measure_moments(const Norm& norm, const R
                 continue;
             const uint32_t place = norm.row.place(k + p * block_size);
             Moments<Value> pack{};
+            // A bit for each element of the row: conditions that are kept take too many scalar registers.
+            uint32_t there = 0;
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i) {
-                const bool is_there = place + i < norm.row.length;
-                pack.count += is_there ? Value{1} : Value{0};
+                there |= (place + i < norm.row.length ? 1U : 0U) << i;
                 pack.mean += to_compute(take_element<T>(loaded[p], i));
             }
+            pack.count = static_cast<Value>(count_bits(there));
             pack.mean = is_centered ? pack.mean / pack.count : Value{0};
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i) {
                 const Value step = to_compute(take_element<T>(loaded[p], i)) - pack.mean;
-                pack.squares = place + i < norm.row.length ? fma(step, step, pack.squares) : pack.squares;
+                pack.squares = there >> i & 1 ? fma(step, step, pack.squares) : pack.squares;
             }
             known.add(pack);
         }
