@@ -16,6 +16,7 @@ _CONVERTERS: Final = {
     "Array": "array",
     "bool": "boolean",
     "DType": "dtype",
+    "GgmlDType": "ggml_dtype",
     "float": "real",
     "int": "integer",
     "int | float": "number",
@@ -23,7 +24,7 @@ _CONVERTERS: Final = {
     "tuple[str, ...]": "texts",
 }
 # What the dispatch takes for a type, where a type checker would not let it pass for that type.
-_ACCEPTED: Final = {"DType": "DTypeLike"}
+_ACCEPTED: Final = {"DType": "DTypeLike", "GgmlDType": "GgmlDType | str"}
 _TUPLE: Final = re.compile(r"tuple\[(int(?:, int)*), (?:int|\.\.\.)\]")
 # Any number of storages, or of their layouts.
 _SEVERAL: Final = re.compile(r"tuple\[(Layout|Storage), \.\.\.\]")

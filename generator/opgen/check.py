@@ -7,7 +7,7 @@ from pathlib import Path
 from opgen.arguments import KNOWN_TYPES, border
 from opgen.fields import Names
 from opgen.kernels import KernelFamily
-from opgen.model import ANY_RESULT, BOUNDS, CHOSEN_KINDS, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, CHOSEN_KINDS, Functor, FunctorKind, Method, Monoid, Position, Spec
 from opgen.problem import Location, Problem, did_you_mean
 
 
@@ -42,7 +42,7 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) ->
     for kind, location in family.functors.items():
         if kind not in spec.functors:
             problems.append(Problem(location, f"unknown functor kind '{kind}'{did_you_mean(kind, spec.functors)}"))
-    elements = [*_dtype_names(spec), *spec.widths]
+    elements = [*_dtype_names(spec), *spec.widths, *spec.sets[BLOCKS]]
     for kernel in family.kernels:
         for axis, texts in kernel.over.items():
             place = kernel.over_locations[axis]
@@ -55,7 +55,7 @@ def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) ->
                     )
                     problems.append(Problem(place, message))
                 continue
-            known = list(spec.functors) if axis == "op" else [*elements, *(spec.groups if len(texts) == 1 else ())]
+            known = list(spec.functors) if axis == "op" else [*elements, *(spec.sets if len(texts) == 1 else ())]
             for text in texts:
                 # A number is one of how many, such as packs.
                 if text not in known and not (axis != "op" and text.isdecimal()):
@@ -117,6 +117,11 @@ def _check_names(spec: Spec, problems: list[Problem]) -> None:
         if method.name in storage:
             message = f"device method '{method.name}' has the name of a storage method, from {storage[method.name]}"
             problems.append(Problem(method.location, f"{message}; choose another name"))
+    for family in spec.families:
+        for method in family.methods:
+            if family.holds_blocks and not method.holds_blocks and not method.is_broken:
+                message = f"'{method.name}' stands among the methods of {BLOCKS}; move it to another file"
+                problems.append(Problem(method.location, message))
     for name in CHOSEN_KINDS:
         if name not in spec.functors:
             problems.append(Problem(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it"))
@@ -150,7 +155,7 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
             problems.append(Problem(method.location, message + did_you_mean(parameter.type, KNOWN_TYPES)))
     is_known = method.dtypes is None or are_known(spec, method.dtypes, (), problems)
     for position, operand in enumerate(method.operands):
-        words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else []
+        words = ["op"] if method.kind is not None and position == 0 else ["same"] if position else [BLOCKS]
         is_known &= are_known(spec, operand.dtypes, words, problems)
     known = ["self", *arguments]
     for item in method.checks:
@@ -162,7 +167,7 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
     some_lack = any(
         set(spec.resolve(names)) < set(_dtype_names(spec))
         for names in limited
-        if names.texts not in (("same",), ("op",))
+        if names.texts not in (("same",), ("op",), (BLOCKS,))
     )
     if some_lack and is_known and method.unsupported is None:
         message = f"method '{method.name}' lacks some dtypes; say why in 'unsupported'"

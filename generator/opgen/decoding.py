@@ -196,3 +196,94 @@ def _range(node: ast.expr, operator: ast.operator, left: _Part, right: _Part) ->
         case ast.BitAnd():
             return 0, min(left.high, right.high)
     return max(left.low, right.low), (1 << max(left.high.bit_length(), right.high.bit_length())) - 1
+
+
+class Quads(NamedTuple):
+    """Four quants that follow each other, in C++: bytes of a word, and what is added to each."""
+
+    cpp: str  # of the first of their places, a multiple of 4
+    bias: int
+    apart: int  # how far on the quants are that the same bytes hold; of bytes for each, how far those after 8 are
+
+
+def quads_of(
+    text: str, fields: Mapping[str, tuple[str, int | None]], offsets: Mapping[str, int], count: int
+) -> Quads | None:
+    """The quants of a block by fours; None where their bytes do not follow each other. `text` can be decoded.
+
+    Fields begin at addresses that are multiples of `offsets`.
+    """
+    tree = ast.parse(text, mode="eval").body
+    bias = 0
+    match tree:
+        case ast.BinOp(left=left, op=ast.Sub(), right=ast.Constant(value=int(number))):
+            tree, bias = left, -number
+    try:
+        made = _Quads(fields, offsets, count)
+        cpp = made.word(tree)
+    except _ApartError:
+        return None
+    if made.is_signed:
+        cpp, bias = f"{cpp} ^ 0x80808080u", bias - 128
+    return Quads(_bare(cpp), bias, made.apart or 8)
+
+
+class _ApartError(Exception):
+    """Four quants do not stand in a word."""
+
+
+class _Quads:
+    def __init__(self, fields: Mapping[str, tuple[str, int | None]], offsets: Mapping[str, int], count: int) -> None:
+        self._fields = fields
+        self._offsets = offsets
+        self._count = count
+        self.is_signed = False
+        self.apart = 0
+
+    def word(self, node: ast.expr) -> str:
+        """A word of four bytes, each of which is the value of `node` at one of four places."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=name), slice=index) if self._steps(index) == {1}:
+                places = self._values(index)
+                again = [place for place in range(1, self._count) if places[place] == places[0]]
+                self.apart = min([*again, *[self.apart] * (self.apart > 0)], default=0)
+                self.is_signed |= FIELD_TYPES[self._fields[name][0]].low < 0
+                return f"load_quad<{self._offsets[name]}>({name} + {self._cpp(index)})"
+            case ast.BinOp(left=ast.BinOp(left=left, op=ast.RShift(), right=shift), op=ast.BitAnd(), right=mask):
+                steps = self._steps(shift)
+                if steps == {0}:
+                    return f"(({self.word(left)} >> {self._cpp(shift)}) & {self._mask(mask, max(self._values(shift)))})"
+                if steps == {1} and isinstance(left, ast.Subscript) and self._steps(left.slice) == {0}:
+                    return f"spread_bits({_text(left)} >> {self._cpp(shift)})"
+            case ast.BinOp(left=left, op=ast.BitAnd(), right=mask):
+                return f"({self.word(left)} & {self._mask(mask, 0)})"
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                return f"({self.word(left)} | {self.word(right)})"
+            case ast.BinOp(left=left, op=ast.LShift(), right=ast.Constant(value=int(number))):
+                return f"({self.word(left)} << {number})"
+        raise _ApartError
+
+    def _values(self, node: ast.expr) -> list[int]:
+        code = compile(ast.Expression(node), "<place>", "eval")
+        try:
+            return [int(eval(code, {}, {"i": place})) for place in range(self._count)]
+        except NameError:  # a field's element
+            raise _ApartError from None
+
+    def _steps(self, node: ast.expr) -> set[int]:
+        """From each place to the next of the same four."""
+        values = self._values(node)
+        return {values[i + 1] - values[i] for i in range(self._count - 1) if i % 4 != 3}
+
+    def _mask(self, node: ast.expr, shift: int) -> str:
+        # Bits of the byte above are cleared, which a mask of fewer bits does.
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, int) or node.value >> 8 - shift:
+            raise _ApartError
+        return f"0x{node.value * 0x01010101:08x}u"
+
+    def _cpp(self, node: ast.expr) -> str:
+        return _Translator({}, "i", self._count).part(node).cpp
+
+
+def _text(node: ast.expr) -> str:
+    return ast.unparse(node).replace("//", "/")

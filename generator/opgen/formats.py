@@ -1,9 +1,10 @@
 """The formats' part of the model: what spec/formats.yaml says of the blocks in which GGML keeps weights."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opgen.decoding import FIELD_TYPES, Decoding, FieldType, decode
+from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
 from opgen.fields import Fields
 from opgen.loader import Document, Value
 from opgen.problem import Location, Problem
@@ -47,6 +48,7 @@ class Format:
     fields: tuple[BlockField, ...]
     group: int  # how many weights share a scale and an offset
     quant: Decoding | None  # None where it is a mistake
+    quads: Quads | None
     scale: Decoding | None
     offset: Decoding | None
     location: Location
@@ -78,15 +80,18 @@ def _format(name: str, value: Value, problems: list[Problem]) -> Format:
     if len(problems) == before:
         _check_sizes(fields, number, elements, size, members, group_value)
     decodings: dict[str, Decoding] = {}
+    known = {member.name: (member.type, member.count) for member in members}
     if len(problems) == before:
-        known = {member.name: (member.type, member.count) for member in members}
         for key, text in written.items():
             place, count = ("i", elements) if key == "quant" else ("g", elements // group)
             try:
                 decodings[key] = decode(text, known, place, count)
             except ValueError as error:
                 fields.problem(fields.place(key), f"'{key}' of {fields.what}: {error}")
+    quads = None
     if len(problems) == before:
+        alignments = {member.name: math.gcd(member.offset, size, 4) for member in members}
+        quads = quads_of(written["quant"], known, alignments, elements)
         _check_decodings(fields, decodings, group_value)
     return Format(
         name=name,
@@ -97,6 +102,7 @@ def _format(name: str, value: Value, problems: list[Problem]) -> Format:
         fields=members,
         group=group,
         quant=decodings.get("quant"),
+        quads=quads,
         scale=decodings.get("scale"),
         offset=decodings.get("offset"),
         location=value.key_location,

@@ -13,7 +13,7 @@ class Cell:
     method: str
     op: str | None
     backend: str
-    dtype: str | None  # None for device methods that have none
+    dtype: str | None  # or the block format; None for device methods that have none
     status: str  # supported or unsupported
     via: str | None  # what the branch calls
     reason: str | None
@@ -37,7 +37,7 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
     lowerings = spec.lowerings[backend.name][method.name, op]
     has = spec.op_dtypes(method, op)
     place = (spec.functor(method, op) or method).location
-    for dtype in (None,) if has is None else tuple(dtype.name for dtype in spec.dtypes):
+    for dtype in (None,) if has is None else spec.kinds(method):
         if has is None or dtype in has:
             lowering = lowerings[dtype]
             status = "supported" if lowering.unsupported is None else "unsupported"

@@ -26,6 +26,8 @@ ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
+# The dtypes of an operand that holds weights in blocks: the formats.
+BLOCKS = "blocks"
 # In the place of a library: the call is made where the user lets floats be added in any order.
 ANY_ORDER = "any_order"
 
@@ -218,6 +220,11 @@ class Method:
     is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
     location: Location
 
+    @property
+    def holds_blocks(self) -> bool:
+        """Whether it is a method of weights in blocks."""
+        return bool(self.operands) and self.operands[0].dtypes.texts == (BLOCKS,)
+
 
 @dataclass(frozen=True)
 class Family:
@@ -227,6 +234,11 @@ class Family:
     doc: str
     methods: tuple[Method, ...]
     path: Path
+
+    @property
+    def holds_blocks(self) -> bool:
+        """Whether its methods are those of weights in blocks."""
+        return any(method.holds_blocks for method in self.methods)
 
 
 @dataclass(frozen=True)
@@ -408,8 +420,15 @@ class Spec:
         }
         return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}
 
+    @cached_property
+    def sets(self) -> Mapping[str, tuple[str, ...]]:
+        """The groups, and the block formats."""
+        return {**self.groups, BLOCKS: tuple(item.name.upper() for item in self.formats)}
+
     def resolve(self, names: Names) -> tuple[str, ...]:
-        """The dtypes that `names` means, in the order of the spec."""
+        """The dtypes, or the block formats, that `names` means, in the order of the spec."""
+        if names.texts == (BLOCKS,):
+            return self.sets[BLOCKS]
         found: set[str] = set()
         for text in names.texts:
             found.update((text,) if names.listed else self.groups.get(text, ()))
@@ -435,6 +454,12 @@ class Spec:
             return (None,)
         kind = self.functors.get(method.kind)
         return tuple(functor.name for functor in kind.chosen) if kind else ()
+
+    def kinds(self, method: Method) -> tuple[str, ...]:
+        """All that a storage of a method's may have: dtypes, or block formats."""
+        if method.holds_blocks:
+            return self.resolve(method.operands[0].dtypes)
+        return tuple(dtype.name for dtype in self.dtypes)
 
     def functor(self, method: Method, op: str | None) -> Functor | None:
         """The functor that a method computes with `op`."""

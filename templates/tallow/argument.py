@@ -16,6 +16,7 @@ import numpy as np
 
 from .dtype import DType
 from .error import InvalidArgument, shown
+from .ggml_dtype import GgmlDType
 
 # A dtype, its name, or NumPy's type, dtype or name of it.
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"
@@ -172,6 +173,18 @@ def dtype(op: str, name: str, value: DTypeLike) -> DType:
         reason = f"{name} must be a DType, its name or NumPy's type of it, not {shown(value)}"
         raise InvalidArgument(op, f"{reason}; use one of {known}")
     return found
+
+
+def ggml_dtype(op: str, name: str, value: GgmlDType | str) -> GgmlDType:
+    """Return the block format that is meant by its name."""
+    if isinstance(value, GgmlDType):
+        return value
+    try:
+        return GgmlDType(value)
+    except InvalidArgument:
+        known = ", ".join(known.value for known in GgmlDType)
+        reason = f"{name} must be a GgmlDType or its name, not {shown(value)}"
+        raise InvalidArgument(op, f"{reason}; use one of {known}") from None
 
 
 def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:

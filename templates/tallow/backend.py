@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from .dtype import Array, DType
+from .ggml_dtype import GgmlDType
 from .kept import Kept
 from .layout import Layout
 
@@ -22,11 +23,11 @@ Result = TypeVar("Result")
 MOST_PLANS: Final = 1 << 14
 _MOST_NUMBERS: Final = 256
 
-_kinds: Kept[tuple[DType, int, int], int] = Kept(1 << 16)
+_kinds: Kept[tuple[DType | GgmlDType, int, int], int] = Kept(1 << 16)
 _next_kind: Final = itertools.count()
 
 
-def kind_of(dtype: DType, length: int, form: int = 0) -> int:
+def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
     """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
     key = dtype, length, form
     kind = _kinds.get(key)
@@ -74,6 +75,31 @@ class BackendStorage:
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
 
 
+class BackendBlocks:
+    """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
+
+    device: "BackendDevice"
+    dtype: GgmlDType
+    length: int
+    kind: int
+    """As that of a `BackendStorage`."""
+
+    @property
+    def block_size(self) -> int:
+        """How many weights share a block."""
+        return self.dtype.block_size
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return self.length // self.dtype.block_size * self.dtype.type_size
+
+    @property
+    @abstractmethod
+    def data(self) -> Array:
+        """The bytes of all blocks as a NumPy array, once the device has done what it was given."""
+
+
 _opened: dict[tuple[type["BackendDevice"], int], Any] = {}
 
 
@@ -108,7 +134,7 @@ class _Place(NamedTuple):
     @classmethod
     def of(cls, part: object) -> Self | None:
         """The place of an argument; None for what is the same in all calls."""
-        if isinstance(part, BackendStorage):
+        if isinstance(part, BackendStorage | BackendBlocks):
             return cls(None, ())
         if isinstance(part, tuple) and part and isinstance(part[0], BackendStorage):
             return cls(type(part), part[1:])

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from .conv import Params
 from .error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
 from .layout import Layout
@@ -16,7 +18,8 @@ from .random import uniform_range
 from .shape import Shape
 
 if TYPE_CHECKING:
-    from .dtype import DType
+    from .dtype import Array, DType
+    from .ggml_dtype import GgmlDType
     from .op import BinaryOp, ReduceOp
 
 
@@ -26,6 +29,15 @@ class Sized(Protocol):
     @property
     def length(self) -> int:
         """The number of its elements."""
+        ...
+
+
+class Blocks(Sized, Protocol):
+    """Weights in blocks."""
+
+    @property
+    def dtype(self) -> GgmlDType:
+        """Their format."""
         ...
 
 
@@ -157,6 +169,42 @@ def index_vector(op: str, indexes_layout: Layout) -> None:
     """Check that the indexes are a vector."""
     if indexes_layout.rank != 1:
         raise ShapeMismatch(op, (indexes_layout.shape,), "the indexes must have rank 1; flatten them first")
+
+
+def whole_blocks(op: str, elem_count: int, dtype: GgmlDType) -> None:
+    """Check that so many weights fill blocks."""
+    size = dtype.block_size
+    if elem_count < 0 or elem_count % size:
+        raise InvalidArgument(op, f"elem_count is a multiple of the {size} weights of a {dtype} block, not {elem_count}")
+
+
+def block_bytes(op: str, data: Array, dtype: GgmlDType) -> None:
+    """Check that an array has the bytes of whole blocks."""
+    size = dtype.type_size
+    if data.dtype != np.uint8 or not data.flags.c_contiguous or data.size % size:
+        given = f"{data.dtype} of shape {data.shape}"
+        raise InvalidArgument(op, f"data must be contiguous uint8, {size} bytes for each {dtype} block, not {given}")
+
+
+def as_many_weights(op: str, blocks: Blocks, elem_count: int) -> None:
+    """Check that there are so many weights."""
+    if blocks.length != elem_count:
+        raise InvalidArgument(op, f"elem_count is that of the blocks, {blocks.length}, not {elem_count}")
+
+
+def block_rows(op: str, blocks: Blocks, rows: int, hidden: int) -> None:
+    """Check that the weights are a matrix of so many rows, each of whole blocks."""
+    size = blocks.dtype.block_size
+    if min(rows, hidden) < 0 or rows * hidden != blocks.length:
+        raise InvalidArgument(op, f"the blocks have {blocks.length} weights, which are no {rows} rows of {hidden}")
+    if hidden % size:
+        raise InvalidArgument(op, f"hidden is a multiple of the {size} weights of a {blocks.dtype} block, not {hidden}")
+
+
+def block_product(op: str, layout: Layout, hidden: int) -> None:
+    """Check that a layout holds a matrix whose rows are as long as those of the weights."""
+    if layout.rank != 2 or layout.shape[1] != hidden:
+        raise ShapeMismatch(op, (layout.shape,), f"it is a matrix with rows of {hidden}, as the weights have")
 
 
 def matmul_shapes(op: str, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout) -> None:

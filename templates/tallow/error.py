@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from .dtype import DType
+    from .ggml_dtype import GgmlDType
     from .layout import Layout
     from .shape import Shape
 
@@ -58,7 +59,7 @@ class UnsupportedDType(TallowError, TypeError):
     `dtype` is None for a device method that has no dtype.
     """
 
-    def __init__(self, op: str, dtype: DType | None, backend: str, reason: str) -> None:
+    def __init__(self, op: str, dtype: DType | GgmlDType | None, backend: str, reason: str) -> None:
         super().__init__(op, dtype, backend, reason)
         self.op = op
         self.dtype = dtype

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tallow import GgmlDType
 from tallow.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
@@ -35,6 +36,29 @@ def layout(*sizes: int) -> Layout:
 def another_dtype(name: str) -> str:
     """A dtype besides the one called `name`."""
     return "f16" if name == "f32" else "f32"
+
+
+def format_of(name: str) -> GgmlDType:
+    """The package's block format of this name."""
+    return GgmlDType(name)
+
+
+def call_blocks(cell: SupportCell, blocks: tallow.QStorage, make: Make) -> object:
+    """Call a method of weights in blocks, of which there are two rows of 256."""
+    x = make("f32", 512)
+    match cell.method:
+        case "block_size" | "size_in_bytes" | "data":
+            return getattr(blocks, cell.method)
+        case "quantize":
+            return blocks.quantize(x, layout(512))
+        case "dequantize" | "dequantize_f16":
+            return getattr(blocks, cell.method)(512)
+        case "embedding":
+            return blocks.embedding(2, 256, make("u8", 2), layout(2))
+        case "fwd":
+            # As many rows as a library takes.
+            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False)
+    raise AssertionError(f"no call is written for the method of blocks {cell.method}")
 
 
 def call_storage(cell: SupportCell, make: Make) -> object:
@@ -158,6 +182,10 @@ def call_device(cell: SupportCell, device: tallow.Device) -> object:
             return device.compile("nothing", 'extern "C" __global__ void nothing() {}', (), "")
         case "graph":
             return device.graph()
+        case "quantized_zeros":
+            return device.quantized_zeros(64, "Q4_0")
+        case "quantized_from_data":
+            return device.quantized_from_data(np.zeros(36, np.uint8), "Q4_0")
     assert cell.dtype is not None, f"{cell.method} has a dtype"
     match cell.method:
         case "rand_uniform_f64" | "rand_normal_f64":

@@ -13,7 +13,7 @@ import numpy as np
 import tallow
 from hypothesis import strategies as st
 from tallow import BinaryOp, CmpOp, DType, Layout, ReduceOp, Shape, Tensor, UnaryOp
-from tallow.backend import BackendDevice, BackendStorage
+from tallow.backend import BackendBlocks, BackendDevice, BackendStorage
 from tallow.user_op import UserOp
 
 from . import calls
@@ -124,6 +124,7 @@ NAMES = {
     "ramp": ramp,
     "user_op": user_op,
     "at": calls.layout,
+    "blocks": lambda d: tallow.QStorage.zeros(d, 64, "Q4_0"),
     "LINE": calls.LINE,
     "IMAGE": calls.IMAGE,
 }
@@ -193,6 +194,11 @@ FITTING: dict[str, list[Value]] = {
     "ParamsConv2D": params("ParamsConv2D", "**IMAGE"),
     "ParamsConvTranspose1D": params("ParamsConvTranspose1D", "**LINE, 'output_padding': 0"),
     "ParamsConvTranspose2D": params("ParamsConvTranspose2D", "**IMAGE, 'output_padding': 0"),
+    "QStorage": values("blocks(d); tl.QStorage.zeros(d, 256, 'Q6K'); tl.QStorage.zeros(d, 0, 'F32')"),
+    "QTensor": values("tl.QTensor(blocks(d), (2, 32)); tl.QTensor(blocks(d), (1, 2, 32))"),
+    "BackendBlocks": values("blocks(d).inner"),
+    "GgmlDType": values("tl.GgmlDType.Q4_0; tl.GgmlDType.Q8K; 'F16'; 'Q5_1'"),
+    "bytes": values("bytes(36); bytes(3)"),
     "SupportCell": values("tl.support()[0]"),
     **{
         kind.__name__: [Value(str(op), lambda _, op=op: op) for op in kind]
@@ -244,6 +250,21 @@ BASES = {
     "ReduceOp": (None, "'sum'"),
     "UnaryOp": (None, "'exp'"),
     "DType": (None, "'f32'"),
+    "GgmlDType": (None, "'Q4_0'"),
+    "GgmlDType.from_u32": (None, "2"),
+    "Device.quantized_zeros": ("d", "64; 'Q4_0'"),
+    "Device.quantized_from_data": ("d", "np.zeros(36, np.uint8); 'Q4_0'"),
+    "QStorage.zeros": (None, "d; 64; 'Q4_0'"),
+    "QStorage.from_data": (None, "bytes(36); d; 'Q4_0'"),
+    "QStorage.quantize": ("blocks(d)", "d.zeros((64,), DType.F32); at(64)"),
+    "QStorage.dequantize": ("blocks(d)", "64"),
+    "QStorage.dequantize_f16": ("blocks(d)", "64"),
+    "QStorage.embedding": ("blocks(d)", f"2; 32; {_ROWS}; at(3)"),
+    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); True"),
+    "QTensor": (None, "blocks(d); (2, 32)"),
+    "QTensor.new": (None, "blocks(d); (2, 32)"),
+    "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),
+    "QTensor.embedding": ("tl.QTensor(blocks(d), (2, 32))", "ramp(d, DType.U8, 2, 3).clamp(0, 1)"),
     "fuse": (None, "tl.Tensor.exp"),
     "Device.compile": ("d", "'nothing'; NOTHING; (); ''"),
     "Device.of_dlpack": (None, "1; 0"),
@@ -374,9 +395,12 @@ def surface() -> dict[str, Call]:
     return {call.name: call for call in found}
 
 
+_HELD = (tallow.TallowError, BackendBlocks, BackendDevice, BackendStorage, UserOp)
+
+
 def _is_left_out(thing: object) -> bool:
     """Errors hold what they are given, backends are given what the dispatch has checked, and users write their ops."""
-    return isinstance(thing, type) and issubclass(thing, (tallow.TallowError, BackendStorage, BackendDevice, UserOp))
+    return isinstance(thing, type) and issubclass(thing, _HELD)
 
 
 def _methods(owner: type) -> Iterator[Call]:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import tallow
 from tallow import op
+from tallow.storage.quantized import QuantizedMethods
 
+from .oracle.blocks import SIZES
 from .oracle.elementwise import BINARY_INTEGER_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
+FORMATS = tuple(SIZES)
 _METHODS = tuple(dict.fromkeys(cell.method for cell in tallow.support()))
+BLOCK_METHODS = tuple(name for name in _METHODS if name in vars(QuantizedMethods))
 STORAGE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Storage, name))
 DEVICE_METHODS = tuple(name for name in _METHODS if hasattr(tallow.Device, name))
-DEVICE_METHODS_WITHOUT_DTYPE = ("set_seed", "get_current_seed", "synchronize", "compile", "graph")
+DEVICE_METHODS_WITHOUT_DTYPE = (
+    *("set_seed", "get_current_seed", "synchronize", "compile", "graph"),
+    *("quantized_zeros", "quantized_from_data"),
+)
 # A CPU runs no kernels, and nothing is enqueued there.
 GPU_METHODS = ("compile", "graph")
 # The methods that choose between ops, and their ops.
@@ -46,7 +53,7 @@ def expected_cells() -> list[Key]:
     cells: list[Key] = []
     for method in _METHODS:
         ops = [member.value for member in METHODS_WITH_OPS[method]] if method in METHODS_WITH_OPS else [None]
-        names = [None] if method in DEVICE_METHODS_WITHOUT_DTYPE else DTYPES
+        names = [None] if method in DEVICE_METHODS_WITHOUT_DTYPE else FORMATS if method in BLOCK_METHODS else DTYPES
         cells += [(method, chosen, name) for chosen in ops for name in names]
     return cells
 

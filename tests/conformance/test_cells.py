@@ -47,7 +47,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     from tallow.gpu_backend import attention
     from tallow.gpu_backend.device import GpuDevice
     from tallow.gpu_backend.recorder import FirstPlan
-    from tallow.gpu_backend.storage import GpuStorage
+    from tallow.gpu_backend.storage import GpuStorage, QGpuStorage
 
     made_at_once = GpuDevice.planned
 
@@ -57,7 +57,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         if attention.needed:  # a capture, which takes no copies
             return made_at_once(device, key, numbers, function, arguments, options)
         operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
-        given = [operand for operand in operands if isinstance(operand, GpuStorage)]
+        given = [operand for operand in operands if isinstance(operand, GpuStorage | QGpuStorage)]
         given += arguments[len(arguments) - numbers :]
         copies = {
             id(operand): device.copy_of(operand)
@@ -119,11 +119,19 @@ def forged(its_class: type, **attributes: object) -> object:
     return found
 
 
+def make_blocks(cell: SupportCell, device: tallow.Device) -> tallow.QStorage:
+    """Weights in blocks on a device that has none."""
+    its_class = getattr(backends, f"Q{cell.backend.capitalize()}Storage")
+    return tallow.QStorage(forged(its_class, device=device.inner, dtype=cell.dtype, length=512, kind=0))
+
+
 def check_refused(cell: SupportCell, device: tallow.Device, make: calls.Make) -> None:
     """An unsupported cell names op, dtype, backend and the reason."""
     with pytest.raises(UnsupportedDType) as caught:
         if cell.method in matrix.DEVICE_METHODS:
             calls.call_device(cell, device)
+        elif cell.method in matrix.BLOCK_METHODS:
+            calls.call_blocks(cell, make_blocks(cell, device), make)
         else:
             calls.call_storage(cell, make)
     refusal = caught.value

@@ -79,7 +79,7 @@ TAKES_ANYTHING = {
 }
 # Where the class or the method says what is meant.
 OTHER_WORDS = {
-    **{f"{kind} value": f"no {kind}" for kind in ("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "DType")},
+    **{f"{kind} value": f"no {kind}" for kind in ("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "DType", "GgmlDType")},
     **dict.fromkeys(
         ("Shape dims", "Shape.broadcast lhs", "Shape.broadcast rhs", "Tensor.from_storage layout"), "a shape"
     ),

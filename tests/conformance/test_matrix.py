@@ -32,7 +32,7 @@ def test_every_method_op_and_dtype_has_one_cell(backend):
 
 
 def test_every_method_has_a_handler():
-    methods = set(matrix.STORAGE_METHODS) | set(matrix.DEVICE_METHODS)
+    methods = {*matrix.STORAGE_METHODS, *matrix.BLOCK_METHODS, *matrix.DEVICE_METHODS}
     assert set(HANDLERS) == methods
     assert {cell.method for cell in tallow.support()} <= set(HANDLERS)
 

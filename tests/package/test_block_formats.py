@@ -5,10 +5,11 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
+import tallow as tl
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from tallow import GgmlDType
 from tallow.cpu_backend.ops.quantized import decode
-from tallow.error import InvalidArgument
+from tallow.error import InvalidArgument, InvalidIndex, ShapeMismatch
 
 # By our names, those of the gguf package, where they differ.
 GGUF_NAMES = {f"Q{bits}K": f"Q{bits}_K" for bits in (2, 3, 4, 5, 6, 8)}
@@ -66,3 +67,98 @@ def test_weights_are_those_of_candle(dtype: GgmlDType) -> None:
         np.float32(quant) * np.float32(block["d"]) for block in blocks for quant in block["qs"].astype(np.float32)
     ]
     np.testing.assert_array_equal(decode(data, dtype).view(np.uint32), np.array(expected).view(np.uint32))
+
+
+def weights(count: int) -> np.ndarray:
+    """Numbers of many sizes, rows of zeros, and halves between quants."""
+    rows = np.random.default_rng(5).standard_normal((count, 32)).astype(np.float32)
+    rows *= np.float32(2) ** np.random.default_rng(6).integers(-20, 15, (count, 1)).astype(np.float32)
+    rows[::7] = 0
+    rows[1::7] = np.round(rows[1::7] * 2) / 2
+    return rows
+
+
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "BF16", "F16"])
+def test_blocks_of_32_have_the_bits_of_the_gguf_package(name: str) -> None:
+    x = weights(700)
+    with np.errstate(over="ignore"):
+        expected = gguf.quants.quantize(x, GGMLQuantizationType[name])
+    assert tl.QTensor.quantize(tl.Tensor(x), name).data.tobytes() == expected.tobytes()
+
+
+def test_q8_1_keeps_the_scaled_sum_of_its_quants() -> None:
+    blocks = tl.QTensor.quantize(tl.Tensor(weights(50)), "Q8_1").data.view(GgmlDType.Q8_1.numpy)
+    sums = blocks["qs"].astype(np.float32).sum(1).astype(np.float16)
+    with np.errstate(over="ignore"):
+        assert (blocks["s"] == sums * blocks["d"]).all()
+
+
+def test_q8k_keeps_the_sums_of_its_quants() -> None:
+    blocks = tl.QTensor.quantize(tl.Tensor(weights(64).reshape(8, 256)), "Q8K").data.view(GgmlDType.Q8K.numpy)
+    assert (blocks["bsums"] == blocks["qs"].reshape(8, 16, 16).sum(2)).all()
+
+
+# ggml_quantization_error_test and the others of candle-core/tests/quantized_tests.rs.
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [*((name, 0.002) for name in ("Q4K", "Q5K", "Q6K", "Q8K", "Q4_0")), ("Q3K", 0.004), ("Q2K", 0.0075)],
+)
+def test_errors_are_within_those_of_candle(name: str, error: float) -> None:
+    x = (0.1 + 2 * np.cos(np.arange(4096, dtype=np.float32))).astype(np.float32)
+    off = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy() - x
+    assert np.sqrt((off**2).sum()) / len(x) <= error
+
+
+@pytest.mark.parametrize(("name", "most"), [("Q2K", 0.1), ("Q3K", 0.05), ("Q4K", 0.02), ("Q5K", 0.01), ("Q6K", 0.008)])
+def test_a_ramp_is_as_near_as_that_of_candle(name: str, most: float) -> None:
+    x = (np.arange(1024, dtype=np.float32) - 512) / 1024
+    assert np.abs(tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy() - x).max() < most
+
+
+def test_the_squares_up_to_255_in_q4_0_add_up_to_the_sum_of_candle() -> None:
+    """dequantize_mul_mat_vec of cuda_mmv_q8_1 in candle-core/src/quantized/cuda.rs."""
+    x = tl.Tensor(np.arange(256, dtype=np.float32).reshape(1, 256))
+    assert tl.QMatMul.from_qtensor(tl.QTensor.quantize(x, "Q4_0")).forward(x).item() == 5561851.0
+
+
+def test_the_product_of_candle() -> None:
+    """quantized_matmul of candle-core/tests/quantized_tests.rs, within what its backends differ by."""
+    x, weight = (tl.Tensor(np.arange(n * 64, dtype=np.float32).reshape(n, 64)) for n in (3, 4))
+    product = tl.QMatMul(tl.QTensor.quantize(weight, "Q4_0"))
+    expected = [
+        [84946, 214126, 344757, 473798],
+        [213458, 604350, 1000469, 1387990],
+        [341970, 994574, 1656181, 2302182],
+    ]
+    np.testing.assert_allclose(product.forward(x).numpy(), expected, atol=1)
+
+
+@pytest.mark.parametrize("save_memory", [False, True])
+def test_products_have_the_shape_and_the_dtype_of_x(save_memory: bool) -> None:
+    weight = tl.QTensor.quantize(tl.Tensor(weights(6).reshape(3, 64)), "Q8_0")
+    product = tl.QMatMul.from_qtensor(weight, save_memory=save_memory)
+    x = tl.Tensor(np.ones((2, 5, 64), np.float32)).to_dtype("f16")
+    result = product.forward(x)
+    assert (result.shape, result.dtype) == ((2, 5, 3), tl.DType.F16)
+    assert (weight.storage.inner.weights is None) is save_memory
+    assert product.forward(x.transpose(0, 1)).shape == (5, 2, 3)
+    assert product.forward(x[0, 0]).shape == (3,)
+    assert product.forward_via_f16(x).dtype == tl.DType.F16
+    with pytest.raises(ShapeMismatch, match=r"qmatmul: .* its rows have the 64 elements"):
+        product.forward(x[..., :32])
+
+
+def test_rows_are_chosen_by_ids_of_any_shape() -> None:
+    weight = tl.QTensor.quantize(tl.Tensor(weights(6).reshape(3, 64)), "Q5_1")
+    chosen = weight.embedding(tl.Tensor([[2, 0], [1, 2]], dtype="u32"))
+    assert chosen.shape == (2, 2, 64)
+    assert chosen.numpy().tobytes() == weight.dequantize().numpy()[[[2, 0], [1, 2]]].tobytes()
+    with pytest.raises(InvalidIndex, match="embedding"):
+        weight.embedding(tl.Tensor([3], dtype="u32"))
+
+
+def test_blocks_fill_the_rows_of_a_tensor() -> None:
+    with pytest.raises(ShapeMismatch, match="the last dim is a multiple of the 32 weights of a Q4_0 block"):
+        tl.QTensor.quantize(tl.Tensor(np.zeros((4, 24), np.float32)), "Q4_0")
+    with pytest.raises(ShapeMismatch, match="the blocks have 64 weights, and the shape 32"):
+        tl.QTensor(tl.QStorage.zeros(tl.Device.cpu(), 64, "Q4_0"), (1, 32))

@@ -42,11 +42,14 @@ def test_the_package_shows_its_public_names_alone() -> None:
 
 def test_the_classes_of_every_backend_are_at_the_top() -> None:
     for backend in {cell.backend for cell in tallow.support()}:
-        for name in (f"{backend.capitalize()}Device", f"{backend.capitalize()}Storage"):
+        for kind in ("{}Device", "{}Storage", "Q{}Storage"):
+            name = kind.format(backend.capitalize())
             assert getattr(tallow, name) is getattr(backends, name)
             assert name in tallow.__all__
 
 
-@pytest.mark.parametrize("kind", [*get_args(backends.AnyDevice), *get_args(backends.AnyStorage)])
+@pytest.mark.parametrize(
+    "kind", [*get_args(backends.AnyDevice), *get_args(backends.AnyStorage), *get_args(backends.AnyQStorage)]
+)
 def test_a_type_checker_finds_the_methods_that_a_backend_lacks(kind: type) -> None:
     assert getattr(kind, "__final__", False), f"{kind.__name__} may be abstract"

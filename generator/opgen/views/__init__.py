@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterable, Mapping
 from opgen.model import Spec
 from opgen.views.architectures import architecture, architectures
 from opgen.views.arrays import array_backend, library, vocabulary
-from opgen.views.backend import backend_ops, backends_module, custom_op, dummy_backend, gpu_backend, kernel_op
+from opgen.views.backend import (
+    backend_ops,
+    backends_module,
+    custom_op,
+    custom_op_of_one,
+    dummy_backend,
+    gpu_backend,
+    kernel_op,
+)
 from opgen.views.dispatch import device, storage_base, storage_family, storage_package
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
@@ -62,6 +70,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/{array}/device.py.j2": array_backend,
     "tallow/{array}/library.py.j2": library,
     "tallow/{array}/storage.py.j2": array_backend,
+    "tallow/quantized/matmul.py.j2": custom_op_of_one,
     "tallow/{gpu}/__init__.py.j2": gpu_backend,
     "tallow/{gpu}/device.py.j2": gpu_backend,
     "tallow/{gpu}/storage/__init__.py.j2": gpu_backend,

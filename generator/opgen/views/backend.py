@@ -29,18 +29,22 @@ class BackendsView(NamedTuple):
     exports: tuple[str, ...]
     devices: tuple[str, ...]
     storages: tuple[str, ...]
+    blocks: tuple[str, ...]  # the storages of weights in blocks
 
 
 def backends_module(spec: Spec, _: str | None) -> BackendsView:
     """The choice between each backend's runtime and its dummy."""
     devices, storages = backend_classes(spec, "Device"), backend_classes(spec, "Storage")
-    exports = (*devices, *storages, *ops_names(spec))
-    return BackendsView(tuple(map(_import, spec.backends)), tuple(map(quoted, exports)), devices, storages)
+    blocks = backend_classes(spec, "Storage", "Q")
+    exports = (*devices, *storages, *blocks, *ops_names(spec))
+    return BackendsView(tuple(map(_import, spec.backends)), tuple(map(quoted, exports)), devices, storages, blocks)
 
 
 def _import(backend: Backend) -> ImportView:
     dummy = f"dummy_{backend.name}_backend"
-    classes = (f"{backend.class_prefix}Device", f"{backend.class_prefix}Storage")
+    classes = tuple(
+        f"{prefix}{backend.class_prefix}{kind}" for prefix, kind in (("", "Device"), ("", "Storage"), ("Q", "Storage"))
+    )
     if backend.package is None:
         return ImportView(None, dummy, dummy, classes)
     condition = " and ".join(f"installed({quoted(module)})" for module in backend.modules)
@@ -166,14 +170,23 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
 
 
 class KernelOpView(NamedTuple):
-    """kernel_op.py: an op in place that is one kernel."""
+    """An op of the package's own: kernel_op.py or quantized/matmul.py."""
 
     storages: tuple[str, ...]
     forwards: tuple[ForwardView, ...]
 
 
+def custom_op_of_one(spec: Spec, _: str | None) -> KernelOpView:
+    """The methods of CustomOp1, for every backend."""
+    return _methods_of(spec, "CustomOp1")
+
+
 def kernel_op(spec: Spec, _: str | None) -> KernelOpView:
     """The methods of InplaceOp1, which KernelOp1 has for every backend."""
+    return _methods_of(spec, "InplaceOp1")
+
+
+def _methods_of(spec: Spec, name: str) -> KernelOpView:
     view = custom_op(spec, None)
-    forwards = (item.forwards for item in view.classes if item.name == "InplaceOp1")
+    forwards = (item.forwards for item in view.classes if item.name == name)
     return KernelOpView(view.storages, next(forwards, ()))

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 from opgen.arguments import accepted, border
 from opgen.fields import Names
 from opgen.matrix import op_reason
-from opgen.model import Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
+from opgen.model import BLOCKS, Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
 from opgen.signature import Signature, is_optional
 from opgen.views.python import quoted
 
@@ -110,7 +110,7 @@ def method_doc(spec: Spec, method: Method) -> str:
         errors.add("UnsupportedDType")
     names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
     paragraphs = [method.doc]
-    if names and len(names) < len(spec.dtypes):
+    if names and not method.holds_blocks and len(names) < len(spec.dtypes):
         paragraphs.append(f"Dtypes: {', '.join(dtype.name for dtype in spec.dtypes if dtype.name in names)}.")
     if errors and method.signature.parameters:
         paragraphs.append(f"Raises {', '.join(sorted(errors))}.")
@@ -138,6 +138,11 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
         borders=() if is_property else tuple(_borders(method, label)),
         plan=plan,
     )
+
+
+def storage_class(method: Method, backend: Backend, operand: str) -> str:
+    """The class of an operand on a backend: weights in blocks have one of their own."""
+    return f"{'Q' * (operand == 'self' and method.holds_blocks)}{backend.class_prefix}Storage"
 
 
 def has_plans(method: Method) -> bool:
@@ -184,7 +189,8 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     ]
     kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(operands, inners, strict=True)]
     # What is written may be read through another operand.
-    shared = [f"{inner} is inner" for inner in inners[1 : len(stored)]] if signature.returns == "None" else []
+    is_written = signature.returns == "None" and not method.holds_blocks
+    shared = [f"{inner} is inner" for inner in inners[1 : len(stored)]] if is_written else []
     any_order = any(call.any_order for call in _calls(spec, method))
     given = [inner for name, inner in zip(stored, inners, strict=False) if name not in optional]
     if optional:
@@ -237,9 +243,15 @@ def _method(
 ) -> MethodView:
     signature = method.signature
     is_storage = suffix == "Storage"
-    own = _own if is_storage else str
+    own = _own if is_storage and not method.holds_blocks else str
     parameters = ["self", *(f"{p.name}: {own(accepted(p.type))}" for p in signature.parameters)]
-    results = {"None": "nothing", "Storage": "storage", "tuple[Storage, ...]": "storages", "Device": "device"}
+    results = {
+        "None": "nothing",
+        "Storage": "storage",
+        "tuple[Storage, ...]": "storages",
+        "QStorage": "blocks",
+        "Device": "device",
+    }
     if custom_class(method) is not None:
         results = {"None": "changed", "tuple[Storage, Shape]": "applied"}
     return MethodView(
@@ -341,7 +353,7 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
                 yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
         elif texts == ("same",):
             yield f"require_same_dtype({label}, {method.operands[0].name}, {spread[operand.name]}{operand.name})"
-        elif len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
+        elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
             yield f"{given}require_dtype({', '.join(arguments)})"
     for item in method.checks:
@@ -440,8 +452,9 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         for where in condition.of(cases, is_all=not done and len(guarded) == 1)
     ]
     uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
-    name = f"{backend.class_prefix}{suffix}"
-    classes = {n: f"({name}() | None)" if _is_optional(method, n) else f"{name}()" for n in stored}
+    is_device = suffix == "Device"
+    names = {n: f"{backend.class_prefix}Device" if is_device else storage_class(method, backend, n) for n in stored}
+    classes = {n: f"({name}() | None)" if _is_optional(method, n) else f"{name}()" for n, name in names.items()}
     patterns = [f"{made} as {_inner(operand)}" if uses_inner else made for operand, made in classes.items()]
     return Branch(
         backend=backend.name,
@@ -479,7 +492,8 @@ class _Conditions(NamedTuple):
             members = _tuple(f"{class_name(self.method.kind or '')}.{str(op).upper()}" for op in ops)
             parts.append(f"op in {members}")
         if dtypes:
-            parts.append(f"{self.dtype} in {_tuple(f'DType.{dtype.upper()}' for dtype in dtypes)}")
+            enum = "GgmlDType" if self.method.holds_blocks else "DType"
+            parts.append(f"{self.dtype} in {_tuple(f'{enum}.{dtype.upper()}' for dtype in dtypes)}")
         return " and ".join(parts) or None
 
 
@@ -488,6 +502,7 @@ class FamilyView(NamedTuple):
 
     doc: str
     class_name: str
+    base: str
     methods: tuple[MethodView, ...]
     names: Mapping[str, tuple[str, ...]]  # what the module may import, by module
 
@@ -497,9 +512,9 @@ def mixin_name(family: Family) -> str:
     return "".join(word.capitalize() for word in family.name.split("_")) + "Methods"
 
 
-def backend_classes(spec: Spec, suffix: str) -> tuple[str, ...]:
-    """The storage or device classes of all backends."""
-    return tuple(f"{backend.class_prefix}{suffix}" for backend in spec.backends)
+def backend_classes(spec: Spec, suffix: str, prefix: str = "") -> tuple[str, ...]:
+    """The storage or device classes of all backends; of those of weights in blocks the prefix is Q."""
+    return tuple(f"{prefix}{backend.class_prefix}{suffix}" for backend in spec.backends)
 
 
 def ops_names(spec: Spec) -> tuple[str, ...]:
@@ -519,13 +534,19 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
     return FamilyView(
         doc=family.doc,
         class_name=mixin_name(family),
+        base="QStorageBase" if family.holds_blocks else "StorageBase",
         methods=tuple(storage_method(spec, method) for method in family.methods),
         names={
             "argument": ("DTypeLike",),
-            "backends": (*backend_classes(spec, "Storage"), *ops_names(spec)),
+            "backends": (
+                *backend_classes(spec, "Storage"),
+                *backend_classes(spec, "Storage", "Q"),
+                *ops_names(spec),
+            ),
             "conv": _types(spec, "Params"),
             "custom_op": _types(spec, "CustomOp|InplaceOp"),
-            "dtype": ("DType", *(group.upper() for group in spec.groups)),
+            "dtype": ("Array", "DType", *(group.upper() for group in spec.groups)),
+            "ggml_dtype": ("GgmlDType",),
             "op": (*op_classes(spec), METHOD_OP),
         },
     )
@@ -540,7 +561,7 @@ class StoragePackageView(NamedTuple):
 
 def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     """The package that makes one class of the families' methods."""
-    families = tuple((family.name, mixin_name(family)) for family in spec.families)
+    families = tuple((family.name, mixin_name(family)) for family in spec.families if not family.holds_blocks)
     return StoragePackageView(families, tuple(mixin for _, mixin in families))
 
 
@@ -549,6 +570,7 @@ class StorageBaseView(NamedTuple):
 
     backends: tuple[Backend, ...]
     storages: tuple[str, ...]
+    blocks: tuple[str, ...]  # the storages of weights in blocks
     numbers: Mapping[str, int]  # how many numbers plans of a method are given, where these are any
 
 
@@ -556,7 +578,8 @@ def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
     """The base of the families' methods."""
     counts = {method.name: len(_numbers(spec, method)) for method in spec.storage_methods() if has_plans(method)}
     numbers = {name: count for name, count in counts.items() if count}
-    return StorageBaseView(spec.backends, backend_classes(spec, "Storage"), numbers)
+    classes = backend_classes(spec, "Storage"), backend_classes(spec, "Storage", "Q")
+    return StorageBaseView(spec.backends, *classes, numbers)
 
 
 class OpenerView(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from opgen.decoding import Decoding
+from opgen.decoding import Decoding, Quads
 from opgen.formats import BlockField, Format
 from opgen.model import Spec
 from opgen.views.python import quoted
@@ -38,6 +38,7 @@ class FormatRow(NamedTuple):
     numpy: str  # the fields in NumPy: (name, module, type, count) of each
     shown: str  # the fields, for people
     parts: tuple[PartRow, ...]
+    quads: Quads | None
 
 
 class FormatsView(NamedTuple):
@@ -55,7 +56,7 @@ def _row(item: Format) -> FormatRow:
     written = (("quant", item.quant, "i"), ("scale", item.scale, "g"), ("offset", item.offset, "g"))
     return FormatRow(
         name=item.name.upper(),
-        struct=f"Block{item.name.upper()}",
+        struct=struct_name(item.name.upper()),
         doc=item.doc,
         number=item.number,
         elements=item.elements,
@@ -68,8 +69,14 @@ def _row(item: Format) -> FormatRow:
         offsets=tuple((field.name, field.offset) for field in item.fields),
         numpy=", ".join(map(_numpy, item.fields)),
         shown=", ".join(f"{field.name}: {field.type}{_count(field)}" for field in item.fields),
+        quads=item.quads,
         parts=tuple(_part(name, place, decoding) for name, decoding, place in written if decoding is not None),
     )
+
+
+def struct_name(name: str) -> str:
+    """What C++ calls the block of a format."""
+    return f"Block{name}"
 
 
 def _part(name: str, place: str, decoding: Decoding) -> PartRow:

@@ -5,7 +5,8 @@ from typing import NamedTuple, TypeAlias
 
 from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, Struct
-from opgen.model import ANY_RESULT, BOUNDS, Functor, Monoid, Position, Spec
+from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec
+from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
 
@@ -132,6 +133,7 @@ _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
+    types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
     forms = _forms(spec, kernel)
     for chosen in _choices(spec, kernel.over, forms, {}):
         spelled = {axis: types.get(value, value) for axis, value in chosen.items()}
@@ -183,7 +185,7 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
         functor, _ = forms[chosen["op"]]
         # What is only moved has widths alone.
         return spec.resolve(functor.dtypes) if functor.condition is None else _widths(spec, functor.dtypes)
-    return spec.groups.get(texts[0], texts) if len(texts) == 1 else texts
+    return spec.sets.get(texts[0], texts) if len(texts) == 1 else texts
 
 
 class PackerRow(NamedTuple):

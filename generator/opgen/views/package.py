@@ -70,6 +70,9 @@ _EXPORTS = (
     "Shape",
     "ShapeMismatch",
     "Storage",
+    "QMatMul",
+    "QStorage",
+    "QTensor",
     "SupportCell",
     "TallowError",
     "Tensor",
@@ -100,7 +103,8 @@ def package(spec: Spec, _: str | None) -> PackageView:
     }
     custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
     ops = op_classes(spec)
-    backends = [f"{backend.class_prefix}{suffix}" for backend in spec.backends for suffix in ("Device", "Storage")]
+    classes = ("{}Device", "{}Storage", "Q{}Storage")
+    backends = [name.format(backend.class_prefix) for backend in spec.backends for name in classes]
     every = cells(spec)
     rows = []
     for backend in spec.backends:

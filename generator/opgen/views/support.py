@@ -39,7 +39,7 @@ def support(spec: Spec, _: str | None) -> SupportView:
     for key in sorted(ops_of, key=lambda key: order.index(key[0])):
         backends_of.setdefault((key[1:], tuple(ops_of[key])), []).append(key[0])
     used = {said[1] for said, _ in backends_of}
-    groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.groups.items() if name in used)
+    groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.sets.items() if name in used)
     rows = (
         SupportRow(in_triple_quotes(" | ".join((" ".join(backends), *said))), _lines(names))
         for (said, names), backends in backends_of.items()
@@ -49,7 +49,7 @@ def support(spec: Spec, _: str | None) -> SupportView:
 
 def _dtypes(spec: Spec, dtypes: list[str]) -> str:
     """The name of the group that has these dtypes, or the dtypes."""
-    names = (name for name, members in spec.groups.items() if set(members) == set(dtypes))
+    names = (name for name, members in spec.sets.items() if set(members) == set(dtypes))
     return next(names, " ".join(dtypes))
 
 

@@ -13,7 +13,7 @@ from ..error import InvalidArgument
 from ..layout import Layout
 from ..random import RandomState
 from .ops import elementwise, memory
-from .storage import CpuStorage
+from .storage import CpuStorage, QCpuStorage
 
 
 @final
@@ -23,6 +23,7 @@ class CpuDevice(BackendDevice):
     # Of the device, not of an object that stands for it: equal devices draw from one stream.
     random: Final = RandomState()
     storage_class: ClassVar = CpuStorage
+    blocks_class: ClassVar = QCpuStorage
 
     @classmethod
     def open(cls, ordinal: int) -> Self:

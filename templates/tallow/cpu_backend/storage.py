@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from ..backend import BackendStorage, kind_of
+from ..backend import BackendBlocks, BackendStorage, kind_of
 from ..dtype import Array, DType
 from ..error import InvalidArgument, UnsupportedDType
+from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from .ops import array
 
@@ -47,3 +48,27 @@ class CpuStorage(BackendStorage):
     def view(self, layout: Layout) -> Array:
         """The same as an array that has a dim at least: rank 0 has shape (1,)."""
         return array.view(self.data, layout)
+
+
+@final
+class QCpuStorage(BackendBlocks):
+    """Blocks in a flat NumPy array of their bytes."""
+
+    device: CpuDevice
+    weights: Array | None = None
+    """The weights in f32, where they were decoded to be kept."""
+
+    def __init__(self, device: CpuDevice, dtype: GgmlDType, data: Array) -> None:
+        """Hold `data`, contiguous u8 of rank 1, without a copy."""
+        self.device = device
+        self.dtype = dtype
+        self.bytes = data
+        self.length = data.size // dtype.type_size * dtype.block_size
+        self.kind = kind_of(dtype, self.length)
+
+    @property
+    def data(self) -> Array:
+        """The bytes of all blocks, which nobody may write to."""
+        view = self.bytes.view()
+        view.flags.writeable = False
+        return view

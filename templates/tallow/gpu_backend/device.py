@@ -15,7 +15,7 @@ from ..error import BackendUnavailable
 from ..layout import Layout
 from . import attention, capture, fork
 from .libraries import Library
-from .storage import GpuStorage, Slice
+from .storage import GpuStorage, QGpuStorage, Slice
 
 if TYPE_CHECKING:
     from ..traced import Program
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
     from .loader import Loader
     from .runtime import Runtime
+    from .storage.backend_impl import Memory
 
 Opened = TypeVar("Opened", bound=Library)
 
@@ -41,6 +42,7 @@ class GpuDevice(BackendDevice):
     dlpack: ClassVar[int]
     """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[GpuStorage]]
+    blocks_class: ClassVar[type[QGpuStorage]]
     slice_class: ClassVar[type[Slice]]
     libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
     """What opens each library that cells call, for `library`."""
@@ -173,6 +175,10 @@ class GpuDevice(BackendDevice):
     def empty(self, dtype: DType, count: int) -> GpuStorage:
         """A storage of `count` elements, not initialised. Raises OutOfMemory."""
         return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
+
+    def held(self, dtype: DType, count: int, memory: Memory) -> GpuStorage:
+        """A storage of memory that is there."""
+        return self.storage_class(self, dtype, count, memory)
 
     def read(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""

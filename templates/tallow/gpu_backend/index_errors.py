@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = (
     *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
-    *("rope", "scaled_dot_product_attention", "cross_entropy"),
+    *("rope", "scaled_dot_product_attention", "cross_entropy", "embedding"),
 )
 INDEX_OPS: Final = {name: number for number, name in enumerate(_NAMES)}
 """The number by which kernels know an op."""

@@ -17,10 +17,10 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ..backend import Repetition, kind_of
-from ..dtype import DType
+from ..dtype import Array, DType
 from .error import LibraryError
 from .libraries import Library
-from .storage import GpuStorage, Slice
+from .storage import GpuStorage, QGpuStorage, Slice
 from .utils import MOST_BLOCKS
 from .variable import Address, Number, PackedArguments, Parameter, Variable
 
@@ -114,7 +114,7 @@ class Recorder:
 
     def empty(self, dtype: DType, count: int) -> GpuStorage:
         """A storage, not initialised."""
-        return self._storage(dtype, count, self.allocate(count * dtype.itemsize))
+        return self.held(dtype, count, self.allocate(count * dtype.itemsize))
 
     def allocate(self, nbytes: int) -> _Memory:
         """Memory, not initialised, in each run."""
@@ -124,20 +124,31 @@ class Recorder:
         self.note(f"{name} = {name}_memory.address")
         return _Memory(self, self._device.allocate(nbytes), name)
 
-    def stand_in(self, argument: GpuStorage | float) -> Any:
+    def stand_in(self, argument: GpuStorage | QGpuStorage | float) -> Any:
         """What a function is given in the place of a storage or of a number."""
         name = f"x{len(self._parameters)}"
         self._parameters.append(name)
-        if not isinstance(argument, GpuStorage):
+        if not isinstance(argument, GpuStorage | QGpuStorage):
             return Parameter(self, argument, name)
-        if argument.number is not None:
+        if isinstance(argument, GpuStorage) and argument.number is not None:
             return _Number(self, argument, self.variable(argument.number, f"{name}_number", f"{name}.bits"))
         self._is_foreign |= not isinstance(argument.memory, Slice)
         self._operands.append((f"{name}_memory", argument.memory))
         self._first[f"{name}_memory = {name}.memory.address"] = None
-        return self._storage(argument.dtype, argument.length, _Memory(self, argument.memory, f"{name}_memory"))
+        memory: Any = _Memory(self, argument.memory, f"{name}_memory")
+        if isinstance(argument, GpuStorage):
+            return self.held(argument.dtype, argument.length, memory)
+        blocks = type(argument)(argument.device, argument.dtype, argument.length, memory)
+        blocks.device = self  # type: ignore[assignment]
+        return blocks
 
-    def _storage(self, dtype: DType, count: int, memory: Any) -> GpuStorage:
+    def read(self, array: Array, address: int) -> None:
+        """Fill an array, which may hold other numbers the next time."""
+        self.changed()
+        self._device.read(array, int(address))
+
+    def held(self, dtype: DType, count: int, memory: Any) -> GpuStorage:
+        """A storage of memory that is there."""
         storage = self._device.storage_class(self._device, dtype, count, memory)
         storage.device = self  # type: ignore[assignment]
         return storage

@@ -13,15 +13,30 @@ Key: TypeAlias = tuple[Any, ...]
 """The method, and all else on which it depends how a call is done."""
 
 
-class PlannedCalls:
-    """What a storage has its backend do: see `BackendDevice.planned`."""
+class Plans:
+    """What a storage, of elements or of blocks, has its backend do: see `BackendDevice.planned`."""
 
     __slots__ = ()
 
-    numbers: ClassVar[Mapping[str, int]]
+    numbers: ClassVar[Mapping[str, int]] = {}
     """The methods whose last arguments are numbers, on which it does not depend, and how many these are."""
 
     inner: Any
+
+    def _change_planned(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
+        self._plan(key, function, arguments, options)
+
+    def _plan(
+        self, key: Key, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Result:
+        device: BackendDevice = self.inner.device
+        return device.planned(key, self.numbers.get(key[0], 0), function, arguments, options)
+
+
+class PlannedCalls(Plans):
+    """What a storage of elements has its backend do: make others like it."""
+
+    __slots__ = ()
 
     def _new(self, inner: Any) -> Self:
         storage = object.__new__(type(self))
@@ -47,12 +62,3 @@ class PlannedCalls:
     ) -> Self | None:
         inner = self._plan(key, function, arguments, options)
         return None if inner is None else self._new(inner)
-
-    def _change_planned(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
-        self._plan(key, function, arguments, options)
-
-    def _plan(
-        self, key: Key, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> Result:
-        device: BackendDevice = self.inner.device
-        return device.planned(key, self.numbers.get(key[0], 0), function, arguments, options)

@@ -40,9 +40,14 @@ def gather(x: Operand, indexes: Operand, dim: int) -> CpuStorage:
 @tells_lack_of_memory
 def select(operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    return select_rows("index_select", operand, indexes, dim)
+
+
+def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
+    """The same for an op that errors name."""
     x = operand.array
     require_room((*x.shape[:dim], *indexes.layout.shape, *x.shape[dim + 1 :]), operand.dtype)
-    rows, marked = _checked("index_select", indexes, x.shape[dim])
+    rows, marked = _checked(op, indexes, x.shape[dim])
     if x.shape[dim] == 0:
         return operand.result(np.zeros((*x.shape[:dim], len(rows), *x.shape[dim + 1 :]), x.dtype))
     before: tuple[Any, ...] = (slice(None),) * dim

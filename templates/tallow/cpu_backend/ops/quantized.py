@@ -1,17 +1,99 @@
-"""Blocks of weights on the CPU: what they are decoded to."""
+"""Weights in blocks on the CPU: what they are decoded to, and products with them."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...dtype import Array
+from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
+from ...host_memory import require_room, tells_lack_of_memory
+from ...layout import Layout
+from . import cast, index
 from .blocks import DECODERS
+from .matmul import multiply
+from .operand import Operand
+from .quantize import quantized
+
+if TYPE_CHECKING:
+    from ..device import CpuDevice
+    from ..storage import CpuStorage, QCpuStorage
 
 # So many weights are decoded at a time, so that what is between the steps stays in the processor's cache.
 _CHUNK: Final = 1 << 16
+# Up to so many rows are multiplied one by one, so that a row has the same sums alone and among others.
+_FEW_ROWS: Final = 8
+
+
+@tells_lack_of_memory
+def zeros(device: CpuDevice, elem_count: int, dtype: GgmlDType) -> QCpuStorage:
+    """Blocks of zero bytes."""
+    return device.blocks_class(device, dtype, np.zeros(elem_count // dtype.block_size * dtype.type_size, np.uint8))
+
+
+@tells_lack_of_memory
+def from_data(device: CpuDevice, data: Array, dtype: GgmlDType) -> QCpuStorage:
+    """A copy of blocks."""
+    return device.blocks_class(device, dtype, data.reshape(-1).copy())
+
+
+@tells_lack_of_memory
+def quantize(blocks: QCpuStorage, source: Operand) -> None:
+    """Replace the weights with those of the source."""
+    blocks.bytes[...] = quantized(source.array.reshape(-1), blocks.dtype)
+    blocks.weights = None
+
+
+@tells_lack_of_memory
+def dequantize(blocks: QCpuStorage, _elem_count: int) -> CpuStorage:
+    """The weights in f32."""
+    return _storage(blocks, decode(blocks.bytes, blocks.dtype))
+
+
+@tells_lack_of_memory
+def dequantize_f16(blocks: QCpuStorage, _elem_count: int) -> CpuStorage:
+    """The weights in f16."""
+    return _storage(blocks, cast.narrow(decode(blocks.bytes, blocks.dtype), DType.F16), DType.F16)
+
+
+@tells_lack_of_memory
+def embedding(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> CpuStorage:
+    """The rows that the vector `ids` names; at a mark those of zero bytes."""
+    require_room((*ids.layout.shape, hidden), DType.F32)
+    size = hidden // blocks.block_size * blocks.dtype.type_size
+    every = Operand(_storage(blocks, blocks.bytes, DType.U8), Layout.contiguous((rows, size)))
+    return _storage(blocks, decode(index.select_rows("embedding", every, ids, 0).data, blocks.dtype))
+
+
+@tells_lack_of_memory
+def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, save_memory: bool) -> CpuStorage:
+    """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
+    require_room((x.layout.shape[0], rows), DType.F32)
+    wide = cast.widen(x.array, x.dtype)
+    if not save_memory and blocks.weights is None:
+        blocks.weights = decode(blocks.bytes, blocks.dtype)
+    weights = blocks.weights
+    if weights is not None:
+        result = _product(wide, weights.reshape(rows, hidden))
+    else:
+        step = max(_CHUNK // max(hidden, 1), 1)
+        every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
+        result = np.empty((len(wide), rows), np.float32)
+        for begin in range(0, rows, step):
+            part = decode(every[begin : begin + step].reshape(-1), blocks.dtype)
+            result[:, begin : begin + step] = _product(wide, part.reshape(len(every[begin : begin + step]), hidden))
+    return x.result(cast.narrow(result, x.dtype))
+
+
+def _product(x: Array, weights: Array) -> Array:
+    if len(x) > _FEW_ROWS:
+        return multiply(x, weights.T)
+    return np.stack([multiply(weights, row) for row in np.ascontiguousarray(x)]) if len(x) else x[:, :0] @ weights.T[:0]
+
+
+def _storage(blocks: QCpuStorage, data: Array, dtype: DType = DType.F32) -> CpuStorage:
+    return blocks.device.storage_class(blocks.device, dtype, data)
 
 
 def decode(data: Array, format: GgmlDType) -> Array:

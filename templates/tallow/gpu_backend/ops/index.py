@@ -101,8 +101,13 @@ def along(rank: int, dim: int, stride: int) -> Dims:
 
 def index_select(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    return select("index_select", x, indexes, dim)
+
+
+def select(op: str, x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The same for an op that errors name."""
     shape = (*x.shape[:dim], *indexes.shape, *x.shape[dim + 1 :])
-    return _gather("index_select", x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
+    return _gather(op, x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
 
 
 def gather(x: Operand, indexes: Operand, dim: int) -> GpuStorage:

@@ -1,0 +1,125 @@
+"""Weights in blocks on a GPU: decoding, and products with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ...cpu_backend.ops.quantize import quantized
+from ...dtype import Array, DType
+from ...ggml_dtype import GgmlDType
+from ...kernels import arguments
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE
+from ...layout import Layout
+from ...op import MethodOp
+from ..utils import ceil_divide
+from . import copy, elementwise, index, linear
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..libraries import Blas
+    from ..storage import GpuStorage, QGpuStorage
+
+# The kernel multiplies so many rows at most without decoding the weights to memory.
+_MOST_ROWS: Final = 8
+# A lane takes so many weights of a row at a time.
+_LANE_WEIGHTS: Final = 16
+# A block has so many rows of weights at a time.
+_ROWS_PER_BLOCK: Final = 16
+
+
+def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
+    """Blocks of zero bytes."""
+    memory = device.allocate(elem_count // dtype.block_size * dtype.type_size)
+    device.driver.zero(memory.address, memory.nbytes)
+    return device.blocks_class(device, dtype, elem_count, memory)
+
+
+def from_data(device: GpuDevice, data: Array, dtype: GgmlDType) -> QGpuStorage:
+    """A copy of blocks."""
+    memory = device.allocate(data.size)
+    device.driver.copy_to_device(memory.address, data.reshape(-1))
+    return device.blocks_class(device, dtype, data.size // dtype.type_size * dtype.block_size, memory)
+
+
+def quantize(blocks: QGpuStorage, source: Operand) -> None:
+    """Replace the weights with those of the source, which the host rounds."""
+    fresh = copy.fresh(source)
+    weights = np.empty(fresh.length, np.float32)
+    blocks.device.read(weights, fresh.memory.address)
+    blocks.device.driver.copy_to_device(blocks.memory.address, quantized(weights, blocks.dtype))
+
+
+def dequantize(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+    """The weights in f32."""
+    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F32)
+
+
+def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+    """The weights in f16."""
+    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F16)
+
+
+def _decoded(device: GpuDevice, format: GgmlDType, address: int, count: int, dtype: DType) -> GpuStorage:
+    result = device.empty(dtype, count)
+    packed = arguments.DEQUANTIZE.pack(result.memory.address, address, count)
+    needed = ceil_divide(count, BLOCK_SIZE * (ACCESS_BYTES // dtype.itemsize))
+    device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
+    return result
+
+
+def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuStorage:
+    """The rows that the vector `ids` names; at a mark those of zero bytes."""
+    size = hidden // blocks.block_size * blocks.dtype.type_size
+    every = blocks.device.held(DType.U8, rows * size, blocks.memory)
+    chosen = index.select("embedding", Operand(every, Layout.contiguous((rows, size))), ids, 0)
+    count = ids.layout.elem_count * hidden
+    return _decoded(blocks.device, blocks.dtype, chosen.memory.address, count, DType.F32)
+
+
+def forward_by_library(
+    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool
+) -> GpuStorage | None:
+    """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
+    if _is_few(x, rows):
+        return None
+    return linear.by_library(library, x, _weights(blocks, x.dtype, rows, hidden), None)
+
+
+def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool) -> GpuStorage:
+    """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
+    if not _is_few(x, rows):
+        return linear.by_kernel(x, _weights(blocks, x.dtype, rows, hidden), None)
+    device, held, dtype = blocks.device, x.shape[0], x.dtype
+    x = _aligned(x)
+    result = device.empty(DType.F32, held * rows)
+    packed = arguments.BLOCK_PRODUCT.pack(
+        *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
+    )
+    name = f"block_product_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
+    device.kernels.launch("quantized", name, ceil_divide(rows, _ROWS_PER_BLOCK), packed)
+    return _converted(dense(result, (held * rows,)), dtype)
+
+
+def _is_few(x: Operand, rows: int) -> bool:
+    """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
+    held, hidden = x.shape
+    return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % _LANE_WEIGHTS == 0
+
+
+def _weights(blocks: QGpuStorage, dtype: DType, rows: int, hidden: int) -> Operand:
+    return dense(_decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, dtype), (rows, hidden))
+
+
+def _aligned(x: Operand) -> Operand:
+    """Rows in f32 that lanes load whole accesses of."""
+    if x.dtype is not DType.F32:
+        return dense(_converted(x, DType.F32), x.shape)
+    is_aligned = x.address % ACCESS_BYTES == 0 and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
+    return x if is_aligned and x.strides[1] == 1 else dense(copy.fresh(x), x.shape)
+
+
+def _converted(x: Operand, dtype: DType) -> GpuStorage:
+    return x.storage if x.dtype is dtype else elementwise.cast(MethodOp.TO_DTYPE, x, result=dtype)

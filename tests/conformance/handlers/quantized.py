@@ -1,0 +1,179 @@
+"""Weights in blocks: what they are decoded to, rows of them, and products with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tallow
+from tallow.error import InvalidArgument
+
+from .. import calls
+from ..bench import Bench, read
+from ..comparison import assert_same
+from ..layouts import Case, Operand
+from ..oracle import blocks as oracle
+from ..oracle.formats import EXTENDED, NO_ROW, NUMPY, Array, encode
+from .indexing import check_bad_indexes, draw_indexes
+
+# Zeros, subnormal, ordinary and the largest scales, of both signs.
+SCALES = (0.0, -0.0, 2**-24, -(2**-24), 2**-14 - 2**-24, 2**-14, 0.1, -1.0, 3.5, 65504.0, -65504.0)
+# How far a weight may be off after quantising numbers from -1 to 1 alone, in units of the largest of a block.
+STEPS = {"Q4": 0.14, "Q5": 0.07, "Q8": 0.01, "Q2": 0.6, "Q3": 0.4, "Q6": 0.06, "F1": 0.001, "BF": 0.01, "F3": 0}
+
+
+def random_bytes(bench: Bench, weights: int, scales: tuple[float, ...] = SCALES) -> Array:
+    """Blocks of any bits, with floats of some scales."""
+    length, size = oracle.SIZES[bench.name]
+    data = bench.generator.integers(0, 256, (weights // length, size), np.uint8)
+    places, kind = oracle.FLOATS[bench.name]
+    if bench.name == "BF16":
+        data = bench.generator.choice(scales, (len(data), 1)).astype(NUMPY["bf16"]).view(np.uint8)
+    for place in places:
+        floats = bench.generator.choice(scales, (len(data), 1)).astype(kind)
+        data[:, place : place + floats.itemsize] = floats.view(np.uint8)
+    return data.reshape(-1)
+
+
+def on_device(bench: Bench, data: Array) -> tallow.QStorage:
+    return tallow.QStorage.from_data(data, bench.device, bench.name)
+
+
+def counts(bench: Bench) -> tuple[int, ...]:
+    length = oracle.SIZES[bench.name][0]
+    return (0, 1, 3, 5, 8, 9, 1030) if length == 1 else (0, length, 7 * length, 37 * length)
+
+
+def facts(bench: Bench) -> None:
+    length, size = oracle.SIZES[bench.name]
+    for count in counts(bench):
+        data = random_bytes(bench, count)
+        blocks = on_device(bench, data)
+        assert (blocks.length, blocks.dtype.value, blocks.device) == (count, bench.name, bench.device)
+        assert (blocks.block_size, blocks.size_in_bytes) == (length, count // length * size)
+        assert blocks.data.tobytes() == data.tobytes()
+
+
+def dequantize(bench: Bench) -> None:
+    name = "f16" if bench.cell.method == "dequantize_f16" else "f32"
+    for count in counts(bench):
+        data = random_bytes(bench, count)
+        with np.errstate(over="ignore"):
+            expected = oracle.decode(bench.name, data).astype(NUMPY[name])
+        where = bench.where(f"{count} weights")
+        blocks = on_device(bench, data)
+        got = read(getattr(blocks, bench.cell.method)(count), name, (count,), where)
+        assert_same(got, expected, where)
+    with pytest.raises(InvalidArgument, match="elem_count is that of the blocks"):
+        getattr(blocks, bench.cell.method)(count + 1)
+
+
+def quantize(bench: Bench) -> None:
+    length = oracle.SIZES[bench.name][0]
+    for case in (
+        Case((4, length)),
+        Case((3, 2 * length), "offset"),
+        Case((length, 5), "transposed"),
+        Case((0, length)),
+    ):
+        numbers = bench.generator.uniform(-1, 1, case.shape)
+        source = bench.place(encode("f32", numbers.astype(EXTENDED)), case.placement, "f32")
+        blocks = tallow.QStorage.zeros(bench.device, numbers.size, bench.name)
+        for _ in range(2):
+            blocks.quantize(source.storage, source.layout)
+        off = np.abs(oracle.decode(bench.name, blocks.data) - source.values.reshape(-1))
+        assert off.max(initial=0) <= STEPS[bench.name[:2]], bench.where(case)
+
+
+def embedding(bench: Bench) -> None:
+    hidden = oracle.SIZES[bench.name][0] * (2 if oracle.SIZES[bench.name][0] > 1 else 33)
+    data = random_bytes(bench, 5 * hidden)
+    blocks = on_device(bench, data)
+    for index_name in NO_ROW:
+        for placement in ("contiguous", "narrowed columns"):
+            ids = bench.place(draw_indexes(bench, index_name, (9,), 5), placement, index_name)
+            where = bench.where(f"{index_name}, {placement}")
+            got = read(blocks.embedding(5, hidden, ids.storage, ids.layout), "f32", (9 * hidden,), where)
+            rows = data.reshape(5, -1)
+            chosen = [
+                np.zeros_like(rows[0]) if index == NO_ROW[index_name] else rows[int(index)] for index in ids.values
+            ]
+            assert_same(got, oracle.decode(bench.name, np.concatenate(chosen)), where)
+
+    def call(ids: Operand) -> object:
+        return blocks.embedding(5, hidden, ids.storage, ids.layout)
+
+    check_bad_indexes(bench, "i64", (6,), 5, call)
+
+
+def fwd(bench: Bench) -> None:
+    length = oracle.SIZES[bench.name][0]
+    for rows, hidden in ((5, 3 * max(length, 32)), (16, max(length, 16)), (3, length), (0, length)):
+        data = random_bytes(bench, rows * hidden, (0.0, -0.5, 1.0, 0.1))
+        blocks, weights = on_device(bench, data), oracle.decode(bench.name, data).reshape(rows, hidden)
+        for held, name, placement in (
+            *((1, "f32", "contiguous"), (8, "f32", "offset"), (9, "f32", "transposed"), (0, "f32", "contiguous")),
+            *((3, "f16", "narrowed columns"), (2, "bf16", "transposed"), (9, "bf16", "offset")),
+        ):
+            numbers = bench.generator.normal(0, 1, (held, hidden)).astype(EXTENDED)
+            x = bench.place(encode(name, numbers), placement, name)
+            save_memory = bool(held % 2)
+            where = bench.where(f"{name} ({held}, {hidden}) by {rows}, {placement}")
+            result = blocks.fwd(rows, hidden, x.storage, x.layout, save_memory)
+            got = read(result, name, (held, rows), where).astype(np.float64)
+            wide = x.values.astype(np.float64)
+            magnitude = np.abs(wide) @ np.abs(weights.astype(np.float64).T)
+            unit = {"f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}[name]
+            # More rows are multiplied with weights that are rounded to the dtype of x.
+            slack = magnitude * (2 * unit + hidden * 2**-24) + 2**-24
+            assert (np.abs(got - wide @ weights.astype(np.float64).T) <= slack).all(), where
+            bench.assert_untouched(x, where)
+    check_few(bench)
+
+
+def check_few(bench: Bench) -> None:
+    """A row of x has the same bits alone, among others, and again."""
+    length = oracle.SIZES[bench.name][0]
+    rows, hidden = 7, 2 * max(length, 32)
+    blocks = on_device(bench, random_bytes(bench, rows * hidden, (-0.5, 1.0, 0.1)))
+    x = bench.place(bench.generator.normal(0, 1, (8, hidden)).astype(np.float32), name="f32")
+    where = bench.where("a row alone")
+    every = read(blocks.fwd(rows, hidden, x.storage, x.layout, False), "f32", (8, rows), where)
+    for first, held in ((0, 1), (3, 1), (2, 5), (0, 8)):
+        layout = x.layout.narrow(0, first, held)
+        got = read(blocks.fwd(rows, hidden, x.storage, layout, False), "f32", (held, rows), where)
+        assert_same(got, every[first : first + held], where)
+
+
+def zeros(bench: Bench) -> None:
+    for name, (length, size) in oracle.SIZES.items():
+        blocks = bench.device.quantized_zeros(3 * length, name)
+        assert blocks.data.tobytes() == bytes(3 * size)
+        if length > 1:
+            with pytest.raises(InvalidArgument, match=f"a multiple of the {length} weights of a {name} block"):
+                bench.device.quantized_zeros(length + 1, name)
+
+
+def from_data(bench: Bench) -> None:
+    for name, (length, size) in oracle.SIZES.items():
+        data = bench.generator.integers(0, 256, 5 * size, np.uint8)
+        blocks = bench.device.quantized_from_data(data, calls.format_of(name))
+        assert (blocks.length, blocks.data.tobytes()) == (5 * length, data.tobytes())
+        data[:] = 0
+        assert blocks.data.any(), "the caller's memory is the blocks'"
+        for wrong in (data[1:], data.view(np.int8), data[::2]):
+            with pytest.raises(InvalidArgument, match=f"{size} bytes for each {name} block"):
+                bench.device.quantized_from_data(wrong, name)
+
+
+HANDLERS = {
+    "block_size": facts,
+    "size_in_bytes": facts,
+    "data": facts,
+    "dequantize": dequantize,
+    "dequantize_f16": dequantize,
+    "quantize": quantize,
+    "embedding": embedding,
+    "fwd": fwd,
+    "quantized_zeros": zeros,
+    "quantized_from_data": from_data,
+}
