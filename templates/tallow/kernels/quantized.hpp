@@ -2,6 +2,8 @@
 #pragma once
 
 #include "blocks.hpp"
+#include "math.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 
@@ -81,7 +83,8 @@ template <> struct LaneWeights<BlockBF16> : LaneFloats<BlockBF16> {};
 // then the lanes by halves.
 constexpr uint32_t product_rows = 2;
 
-template <typename Block, uint32_t Held, typename Arguments> TALLOW_INLINE void block_product(const Arguments& arguments) {
+template <typename Block, uint32_t Held, typename Arguments>
+TALLOW_INLINE void block_product(const Arguments& arguments) {
     using Weights = LaneWeights<Block>;
     constexpr uint32_t run = 8;
     constexpr uint32_t per_block = Weights::elements / (2 * run);
@@ -124,7 +127,7 @@ template <typename Block, uint32_t Held, typename Arguments> TALLOW_INLINE void 
                     for (uint32_t k = 0; k < run; ++k)
 #pragma unroll
                         for (uint32_t r = 0; r < product_rows; ++r)
-                            sums[r][h] = __builtin_fmaf(weights[r][half][k], values[k], sums[r][h]);
+                            sums[r][h] = multiply_add(weights[r][half][k], values[k], sums[r][h]);
                 }
             }
         }
