@@ -3,6 +3,13 @@
 
 #include "access.hpp"
 
+// A field of a block begins where the spec says. Some versions of NVRTC have no way to ask; their layout is the same.
+#if defined(TALLOW_NVIDIA)
+#define TALLOW_FIELD(Block, field, offset) static_assert(sizeof(Block) >= offset, "a field is inside")
+#else
+#define TALLOW_FIELD(Block, field, offset) static_assert(__builtin_offsetof(Block, field) == offset, "another layout")
+#endif
+
 namespace tallow {
 
 // Four bytes, of which the first stands at a multiple of so many.
