@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
+from tallow import backends
 from tallow.error import BackendUnavailable, UnsupportedDType
 from tallow.support import SupportCell
 
