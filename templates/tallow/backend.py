@@ -226,6 +226,10 @@ class BackendDevice:
         `progress` is called with the bytes that were read so far.
         """
 
+    @abstractmethod
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> BackendBlocks:
+        """The blocks that a storage of u8 holds, without a copy."""
+
     def copy_of(self, _storage: BackendStorage) -> BackendStorage | None:
         """A copy of what is on another device of the backend, made without the host; None where there is no way."""
         return None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tallow import Device, DType, InvalidArgument, Tensor
+from tallow import Device, DType, GgmlDType, InvalidArgument, QTensor, Tensor
 from tallow.gguf import open_gguf, save_gguf
 from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler
 
@@ -41,10 +41,18 @@ def metadata(architecture: str, **changes: object) -> dict[str, Any]:
     return {"general.architecture": architecture, **found}
 
 
-def weights(architecture: str, *, key_heads: int = 2, tied: bool = False, biased: bool = False) -> Arrays:
+def weights(
+    architecture: str,
+    *,
+    key_heads: int = 2,
+    tied: bool = False,
+    biased: bool = False,
+    width: int = 24,
+    hidden: int = 20,
+) -> Arrays:
     """Random weights, by the names of GGUF files."""
     random = np.random.default_rng(7)
-    width, hidden, rows, key_rows = 24, 20, 4 * 8, key_heads * 8
+    rows, key_rows = 4 * 8, key_heads * 8
     shapes: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCABULARY, width), "output_norm.weight": (width,)}
     if not tied:
         shapes["output.weight"] = (VOCABULARY, width)
@@ -66,7 +74,7 @@ def weights(architecture: str, *, key_heads: int = 2, tied: bool = False, biased
             parts |= {"attn_q_norm.weight": (8,), "attn_k_norm.weight": (8,)}
         shapes |= {f"blk.{layer}.{name}": shape for name, shape in parts.items()}
     return {
-        name: (random.standard_normal(shape) * 0.4 + ("norm" in name)).astype(np.float32)
+        name: (random.standard_normal(shape) * (2 / math.sqrt(width)) + ("norm" in name)).astype(np.float32)
         for name, shape in shapes.items()
     }
 
@@ -156,6 +164,27 @@ def test_weights_of_16_bits_are_read_as_they_are(device: Device, tmp_path: Path)
         with open_gguf(path) as file:
             rounded = {name: tensor.load().to_dtype("f32").numpy() for name, tensor in file.items()}
         agree(ModelRuntime.load_from_gguf(path, device).decode_step(TOKENS), oracle("llama", rounded, TOKENS))
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4K", "Q6K"])
+def test_matrices_stay_in_their_blocks(device: Device, tmp_path: Path, name: str) -> None:
+    format = GgmlDType(name)
+    arrays = weights("llama", tied=True, width=256, hidden=256)
+    whole = {key for key, array in arrays.items() if array.ndim > 1 and array.shape[1] % format.block_size == 0}
+    blocks = {key: QTensor.quantize(Tensor(arrays[key]), format) for key in whole}
+    tensors = {key: blocks.get(key, Tensor(array)) for key, array in arrays.items()}
+    path = tmp_path / "m.gguf"
+    save_gguf(tensors, path, metadata("llama", embedding_length=256, feed_forward_length=256))
+    decoded = arrays | {key: tensor.dequantize().numpy() for key, tensor in blocks.items()}
+    expected = oracle("llama", decoded, TOKENS)
+    runtime = ModelRuntime.load_from_gguf(path, device)
+    agree(runtime.decode_step(TOKENS), expected)
+    runtime.reset_state()
+    for token, row in zip(TOKENS[:4], expected, strict=False):
+        agree(runtime.decode_step([token])[0], row)
+    with open_gguf(path, device) as file:
+        plan = ExecutionPlan.from_gguf(file, save_memory=True)
+        agree(ModelRuntime(plan).decode_step(TOKENS), expected)
 
 
 def test_frequencies_of_a_file_and_scaled_places(device: Device) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 from ..backend import BackendDevice, Part
 from ..dtype import Array, DType
-from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
+from ..error import BackendUnavailable, InvalidArgument, InvalidIndex, UnsupportedDType
+from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
 from . import transfer
@@ -84,6 +85,10 @@ class ArrayDevice(BackendDevice):
         """A storage with a copy of a NumPy array's elements."""
         dtype = DType.from_numpy(array.dtype)
         return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
+
+    def blocks_in(self, _storage: Any, _dtype: GgmlDType) -> NoReturn:
+        reason = "blocks are decoded by NumPy and by the kernels of GPUs; use Device.cpu()"
+        raise UnsupportedDType("blocks_in", None, self.backend, reason)
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:
         """Storages of parts, read through the memory of the host."""

@@ -10,6 +10,7 @@ import numpy as np
 from ..backend import BackendDevice, Part, Result
 from ..dtype import Array
 from ..error import InvalidArgument
+from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
 from .ops import elementwise, memory
@@ -56,6 +57,9 @@ class CpuDevice(BackendDevice):
 
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
         return memory.load(self, parts, progress)
+
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QCpuStorage:
+        return self.blocks_class(self, dtype, storage.data)
 
     def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
         array = np.from_dlpack(source)

@@ -6,26 +6,23 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Final, Self
 
-import numpy as np
-
 from ..backend import Part
 from ..content import Content, Source, opened
 from ..device import Device
 from ..dtype import DType
 from ..error import MissingTensor
+from ..ggml_dtype import GgmlDType
 from ..layout import Layout
+from ..quantized import QTensor
 from ..shape import Shape
-from ..storage import Storage
+from ..storage import QStorage, Storage
 from ..tensor import Tensor
 from ..tensor.base import device_of
-from ..ggml_dtype import GgmlDType
 from .header import Entry, read_header
 from .metadata import Value
 
 PLAIN: Final = {GgmlDType.F32: DType.F32, GgmlDType.F16: DType.F16, GgmlDType.BF16: DType.BF16}
 """The dtypes of tensors that are not stored in blocks."""
-# So many are decoded at once.
-_BLOCKS: Final = 1 << 12
 
 
 def open_gguf(path: Source, device: Device | str | None = None) -> GgufFile:
@@ -66,29 +63,26 @@ class GgufTensor:
         """The bytes of the elements."""
         return self._entry.nbytes
 
-    def load(self) -> Tensor:
-        """Read the tensor to the device, through the memory of the loader alone. Blocks are decoded to f32."""
-        self._content.require_open()
+    def load(self) -> Tensor | QTensor:
+        """Read the tensor to the device, through the memory of the loader alone: in blocks unless it is of floats."""
         dtype = PLAIN.get(self.dtype)
-        fill = self._decode_into if dtype is None else self._read_into
-        (storage,) = self._device.inner.load([Part(dtype or DType.F32, self.shape.elem_count, fill)])
-        return Tensor._new(Storage(storage), Layout.contiguous(self.shape))
+        return self.blocks() if dtype is None else Tensor._new(self._read(dtype), Layout.contiguous(self.shape))
 
-    def _read_into(self, target: memoryview, begin: int) -> None:
-        self._content.read_into(target, self._entry.begin + begin)
+    def blocks(self) -> QTensor:
+        """Read the tensor to the device as blocks; a float is a block of one. ShapeMismatch for rank 0."""
+        device = self._device.inner
+        return QTensor(QStorage(device.blocks_in(self._read(DType.U8).inner, self.dtype)), self.shape)
 
-    def _decode_into(self, target: memoryview, begin: int) -> None:
-        """Fill `target` with the bytes from `begin` on of the weights, some blocks at a time."""
-        from ..cpu_backend.ops.quantized import decode
-
-        size = self.dtype.block_size * DType.F32.itemsize
-        while target:
-            first, end = begin // size, -(-(begin + target.nbytes) // size)
-            blocks = np.empty(min(end - first, _BLOCKS) * self.dtype.type_size, np.uint8)
-            self._read_into(blocks.data, first * self.dtype.type_size)
-            decoded = decode(blocks, self.dtype).view(np.uint8)[begin - first * size :][: target.nbytes]
-            np.copyto(np.frombuffer(target[: decoded.size], np.uint8), decoded)
-            target, begin = target[decoded.size :], begin + decoded.size
+    def _read(self, dtype: DType) -> Storage:
+        self._content.require_open()
+        entry, content = self._entry, self._content
+        part = Part(
+            dtype,
+            entry.nbytes // dtype.itemsize,
+            lambda target, offset: content.read_into(target, entry.begin + offset),
+        )
+        (storage,) = self._device.inner.load([part])
+        return Storage(storage)
 
     def __repr__(self) -> str:
         return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.value}>"

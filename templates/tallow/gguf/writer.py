@@ -13,6 +13,7 @@ from .. import argument
 from ..content import checked_path, written
 from ..dtype import Array
 from ..error import InvalidArgument, shown
+from ..quantized import QTensor
 from ..tensor import Tensor
 from .file import PLAIN
 from ..ggml_dtype import GgmlDType
@@ -32,13 +33,13 @@ class _Planned(NamedTuple):
 
     name: str
     dtype: GgmlDType
-    tensor: Tensor
+    tensor: Tensor | QTensor
     offset: int
     nbytes: int
 
 
 def save_gguf(
-    tensors: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor | QTensor],
     path: str | os.PathLike[str],
     metadata: Mapping[str, Value] | None = None,
     *,
@@ -50,8 +51,8 @@ def save_gguf(
     them, keeps its dtype. Tensors begin at multiples of what `general.alignment` says, 32 bytes by default.
 
     `InvalidArgument`, which names the tensor or the key, for what the format cannot hold: tensors of more than four
-    dims, of no elements or of other dtypes than f32, f16 and bf16, and values of other types; `FileError` where the
-    file cannot be written.
+    dims, of no elements or, where they are not in blocks, of other dtypes than f32, f16 and bf16, and values of other
+    types; `FileError` where the file cannot be written.
     """
     name = checked_path(_OPERATION, path)
     if argument.integer(_OPERATION, "version", version) not in VERSIONS:
@@ -67,8 +68,13 @@ def save_gguf(
         stream.write(head)
         _pad(stream, len(head), alignment)
         for tensor in plan:
-            stream.write(tensor.tensor.numpy().reshape(-1).view(np.uint8).data)
+            stream.write(_bytes(tensor.tensor))
             _pad(stream, tensor.nbytes, alignment)
+
+
+def _bytes(tensor: Tensor | QTensor) -> memoryview:
+    found: Array = tensor.data if isinstance(tensor, QTensor) else tensor.numpy()
+    return found.reshape(-1).view(np.uint8).data
 
 
 def _pad(stream: BinaryIO, nbytes: int, alignment: int) -> None:
@@ -98,16 +104,17 @@ def _planned(tensors: Mapping[str, object], alignment: int) -> Iterator[_Planned
     offset = 0
     for name, tensor in tensors.items():
         what = f"tensors: '{name}'"
-        if not isinstance(tensor, Tensor):
-            raise InvalidArgument(_OPERATION, f"{what} must be a Tensor, not of type {type(tensor).__name__}")
-        dtype = _STORED.get(tensor.dtype)
+        if not isinstance(tensor, Tensor | QTensor):
+            reason = f"{what} must be a Tensor or a QTensor, not of type {type(tensor).__name__}"
+            raise InvalidArgument(_OPERATION, reason)
+        dtype = tensor.dtype if isinstance(tensor, QTensor) else _STORED.get(tensor.dtype)
         if dtype is None:
             known = ", ".join(known.value for known in _STORED)
             raise InvalidArgument(_OPERATION, f"{what} is of {tensor.dtype.value}; convert it to one of {known}")
-        if tensor.rank > MOST_DIMS or not tensor.elem_count:
+        if tensor.rank > MOST_DIMS or not tensor.shape.elem_count:
             reason = f"{what} has shape {tensor.shape}; it must have elements, and at most {MOST_DIMS} dims"
             raise InvalidArgument(_OPERATION, reason)
-        nbytes = tensor.elem_count * tensor.dtype.itemsize
+        nbytes = tensor.shape.elem_count // dtype.block_size * dtype.type_size
         yield _Planned(name, dtype, tensor, offset, nbytes)
         offset += -(-nbytes // alignment) * alignment
 

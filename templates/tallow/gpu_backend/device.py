@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
 from ..dtype import Array, DType
+from ..ggml_dtype import GgmlDType
 from ..error import BackendUnavailable
 from ..layout import Layout
 from . import attention, capture, fork
@@ -106,6 +107,10 @@ class GpuDevice(BackendDevice):
         ]
         self.loader.upload_all(uploads, self.driver.queue, progress)
         return storages
+
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QGpuStorage:
+        length = storage.length // dtype.type_size * dtype.block_size
+        return self.blocks_class(self, dtype, length, storage.memory)
 
     def planned(
         self,

@@ -12,13 +12,15 @@ import numpy as np
 from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument
+from ..ggml_dtype import GgmlDType
 from ..gguf import GgufFile, GgufTensor
+from ..quantized import QMatMul, QTensor
 from ..tensor import Tensor
 from ..tensor.base import device_of
 from .decoders import MODULES
 from .cache import KVCache
 from .config import ModelConfig
-from .steps import Place
+from .steps import Place, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
 _LAYER: Final = "blk.{}.{}"
@@ -37,11 +39,18 @@ class LoadingStats(NamedTuple):
 class ExecutionPlan:
     """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
 
-    `tensors` are those of a GGUF file by name, or tensors on the device. InvalidArgument names what is missing.
+    `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
+    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. InvalidArgument names
+    what is missing.
     """
 
     def __init__(
-        self, config: ModelConfig, tensors: Mapping[str, GgufTensor | Tensor], device: Device | str | None = None
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, GgufTensor | Tensor | QTensor],
+        device: Device | str | None = None,
+        *,
+        save_memory: bool = False,
     ) -> None:
         self.config = config
         self.device = device_of(device)
@@ -49,8 +58,10 @@ class ExecutionPlan:
         self._architecture: Any = importlib.import_module(
             f".decoders.{MODULES[config.architecture]}", __package__
         )
-        self._layers: list[Mapping[str, Tensor | None] | None] = [None] * config.layers
-        self._around: dict[str, Tensor] = {}
+        self._save_memory = save_memory
+        self._layers: list[Mapping[str, Weight | None] | None] = [None] * config.layers
+        self._around: dict[str, Weight] = {}
+        self._norm: Tensor | None = None
         self._stats = LoadingStats(0, 0, 0.0)
         names = dict(self._architecture.TENSORS)
         if names["head"] not in tensors:
@@ -66,9 +77,9 @@ class ExecutionPlan:
         """How many tokens there are."""
 
     @classmethod
-    def from_gguf(cls, file: GgufFile) -> Self:
+    def from_gguf(cls, file: GgufFile, *, save_memory: bool = False) -> Self:
         """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
-        return cls(ModelConfig.from_metadata(file.metadata), file, file.device)
+        return cls(ModelConfig.from_metadata(file.metadata), file, file.device, save_memory=save_memory)
 
     @property
     def loading_stats(self) -> LoadingStats:
@@ -82,8 +93,9 @@ class ExecutionPlan:
             self._weights(layer)
             if progress is not None:
                 progress(layer + 1, total)
-        for name in ("embedding", "norm", "head"):
+        for name in ("embedding", "head"):
             self._tensor(name)
+        self._norm = self._vector(self._names["norm"])
         if progress is not None:
             progress(total, total)
 
@@ -93,7 +105,7 @@ class ExecutionPlan:
         frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
         name = self._names.get("frequencies")
         if name is not None and name in self._tensors:
-            frequencies = frequencies / self._load(name).numpy().astype(np.float64)
+            frequencies = frequencies / self._vector(name).numpy().astype(np.float64)
         angles = np.arange(rows)[:, None] / config.rope_scale * frequencies
         tables = (np.cos(angles), np.sin(angles))
         cos, sin = (Tensor(table.astype(np.float32), device=self.device) for table in tables)
@@ -101,7 +113,8 @@ class ExecutionPlan:
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows of the embedding of (n,) tokens."""
-        return self._tensor("embedding")[tokens]
+        embedding = self._tensor("embedding")
+        return embedding[tokens] if isinstance(embedding, Tensor) else embedding.qtensor.embedding(tokens)
 
     def forward_layer(self, x: Tensor, place: Place) -> Tensor:
         """What the layer of a place makes of (n, width)."""
@@ -121,9 +134,11 @@ class ExecutionPlan:
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
         """(n, width) to logits, (n, vocabulary)."""
-        return x.rms_norm(self._tensor("norm"), self.config.epsilon).linear(self._tensor("head"))
+        if self._norm is None:
+            self._norm = self._vector(self._names["norm"])
+        return linear(None, x.rms_norm(self._norm, self.config.epsilon), self._tensor("head"))
 
-    def _weights(self, layer: int) -> Mapping[str, Tensor | None]:
+    def _weights(self, layer: int) -> Mapping[str, Weight | None]:
         found = self._layers[layer]
         if found is None:
             names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
@@ -131,22 +146,32 @@ class ExecutionPlan:
             self._layers[layer] = found
         return found
 
-    def _tensor(self, name: str) -> Tensor:
+    def _tensor(self, name: str) -> Weight:
         found = self._around.get(name)
         if found is None:
             same = name == "head" and self._names["head"] == self._names["embedding"]
             found = self._around[name] = self._tensor("embedding") if same else self._load(self._names[name])
         return found
 
-    def _load(self, name: str) -> Tensor:
+    def _vector(self, name: str) -> Tensor:
+        found = self._load(name)
+        if isinstance(found, Tensor):
+            return found
+        raise InvalidArgument(_OPERATION, f"tensor '{name}' is a matrix, and must be a vector; get the file again")
+
+    def _load(self, name: str) -> Weight:
         begin = perf_counter()
         tensor = self._tensors[name]
-        if isinstance(tensor, Tensor):
-            return tensor
-        loaded = tensor.load().to_dtype(_COMPUTE)
-        tensors, nbytes, seconds = self._stats
-        self._stats = LoadingStats(tensors + 1, nbytes + tensor.nbytes, seconds + perf_counter() - begin)
-        return loaded
+        if isinstance(tensor, GgufTensor):
+            is_matrix = len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
+            loaded = tensor.blocks() if is_matrix else tensor.load()
+            tensors, nbytes, seconds = self._stats
+            self._stats = LoadingStats(tensors + 1, nbytes + tensor.nbytes, seconds + perf_counter() - begin)
+        else:
+            loaded = tensor
+        if isinstance(loaded, Tensor):
+            return loaded.to_dtype(_COMPUTE)
+        return QMatMul(loaded, save_memory=self._save_memory) if loaded.rank == 2 else loaded.dequantize()
 
     def _require(self, name: str) -> None:
         if name not in self._tensors:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from ..quantized import QMatMul
 from ..tensor import Tensor
 from .cache import KVCache
 from .config import ModelConfig
+
+
+Weight: TypeAlias = Tensor | QMatMul
+"""A matrix in f32 or in blocks."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,12 @@ def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
     return x.rms_norm(weight, at.config.epsilon)
 
 
-def linear(_at: Place, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(n, k) by a weight (m, k) to (n, m)."""
-    return x.linear(weight, bias)
+def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """(n, k) by a weight (m, k), in f32 or in blocks, to (n, m)."""
+    if isinstance(weight, Tensor):
+        return x.linear(weight, bias)
+    product = weight.forward(x)
+    return product if bias is None else product + bias
 
 
 def heads(at: Place, x: Tensor) -> Tensor:
