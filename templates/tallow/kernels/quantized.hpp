@@ -79,27 +79,27 @@ template <> struct LaneWeights<BlockF32> : LaneFloats<BlockF32> {};
 template <> struct LaneWeights<BlockF16> : LaneFloats<BlockF16> {};
 template <> struct LaneWeights<BlockBF16> : LaneFloats<BlockBF16> {};
 
-// A wave has two rows of weights at a time. Sums have one order, whatever else it computes: fma after fma in each lane,
-// then the lanes by halves.
-constexpr uint32_t product_rows = 2;
+// A wave has two rows of weights at a time, or one where it holds more of x than registers have room for. Sums have one
+// order, whatever else it computes: fma after fma in each lane, then the lanes by halves.
 
 template <typename Block, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
     using Weights = LaneWeights<Block>;
+    constexpr uint32_t product_rows = Held == 1 ? 2 : 1;
     constexpr uint32_t run = 8;
     constexpr uint32_t per_block = Weights::elements / (2 * run);
     constexpr uint32_t side_by_side = Weights::apart / run;
     const uint32_t row_blocks = arguments.hidden / Block::elements;
     const uint32_t units = arguments.hidden / (2 * run);
-    const uint32_t pairs = (arguments.rows + product_rows - 1) / product_rows;
+    const uint32_t groups = (arguments.rows + product_rows - 1) / product_rows;
     const float* const x = pointer_to<const float>(arguments.x);
     const uint32_t waves = grid_blocks() * waves_per_block;
-    for (uint32_t pair = block_index() * waves_per_block + wave_index(); pair < pairs; pair += waves) {
+    for (uint32_t group = block_index() * waves_per_block + wave_index(); group < groups; group += waves) {
         const Block* rows[product_rows];
 #pragma unroll
         for (uint32_t r = 0; r < product_rows; ++r) {
             // Behind the last row it is the last one again.
-            const uint32_t row = pair * product_rows + r;
+            const uint32_t row = group * product_rows + r;
             rows[r] = pointer_to<const Block>(arguments.blocks) +
                       static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * row_blocks;
         }
@@ -139,7 +139,7 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
 #pragma unroll
                 for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
                     sum += shuffle_xor(sum, mask);
-                const uint32_t row = pair * product_rows + r;
+                const uint32_t row = group * product_rows + r;
                 if (lane_index() == 0 && row < arguments.rows && h < arguments.x_rows)
                     pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row] = sum;
             }

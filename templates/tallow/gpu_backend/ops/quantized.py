@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 8
 # A lane takes so many weights of a row at a time.
 _LANE_WEIGHTS: Final = 16
-# A block has so many rows of weights at a time.
-_ROWS_PER_BLOCK: Final = 16
+# A block has so many rows of weights at a time, and twice as many for one row of x.
+_ROWS_PER_BLOCK: Final = 8
 
 
 def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
@@ -99,7 +99,7 @@ def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memor
         *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
     name = f"block_product_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    device.kernels.launch("quantized", name, ceil_divide(rows, _ROWS_PER_BLOCK), packed)
+    device.kernels.launch("quantized", name, ceil_divide(rows, _ROWS_PER_BLOCK * (1 + (held == 1))), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
