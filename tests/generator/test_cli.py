@@ -46,6 +46,11 @@ def in_spec(pattern: str, key: str) -> dict[str, Any]:
     return {file.stem: yaml.safe_load(file.read_text(encoding="utf-8"))[key] for file in files}
 
 
+def is_of_blocks(method: dict[str, Any]) -> bool:
+    """Whether a storage method is one of weights in blocks, whose formats are its dtypes."""
+    return next(iter(method.get("operands", {}).values()), {}).get("dtypes") == "blocks"
+
+
 def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
     functors = in_spec("functors/*.yaml", "ops")
     # A functor with parameters, a result of any dtype or operands that it names is a method of its own.
@@ -60,6 +65,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
     }
     device = in_spec("device.yaml", "methods")["device"]
     dtypes = in_spec("dtypes.yaml", "dtypes")["dtypes"]
+    formats = [name.upper() for name in in_spec("formats.yaml", "formats")["formats"]]
     wanted: set[tuple[str | None, ...]] = set()
     for name, method in {**methods, **{key: {} for key in own}, **device}.items():
         ops = set(functors[method["ops"]]) - own if "ops" in method else [None]
@@ -68,7 +74,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
                 [name],
                 ops,
                 in_spec("backends/*.yaml", "doc"),
-                dtypes if name not in device or "dtypes" in method else [None],
+                formats if is_of_blocks(method) else dtypes if name not in device or "dtypes" in method else [None],
             )
         )
     keys = [tuple(cell[name] for name in ("method", "op", "backend", "dtype")) for cell in cells]

@@ -50,7 +50,8 @@ template <class Vector, class Sums>
         a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
 }
 template <class Vector, class Sums>
-[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c, int, int, int) {
+[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(Vector a, Vector b, Sums c, int, int,
+                                                                             int) {
     return __builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0);
 }
 
