@@ -40,7 +40,7 @@ class ArrayStorage(BackendStorage):
         return strided.view(self.library, self.data, layout, self.device.handle)
 
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
-        if self.library.DTYPES[self.dtype] is self.library.DTYPES[DType.U8] is not self.dtype:
+        if self.dtype is not DType.U8 and self.library.DTYPES[self.dtype] == self.library.DTYPES[DType.U8]:
             raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")
         self.device.raise_errors()
         return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)

@@ -40,8 +40,8 @@ def elementwise(
     found = compute(*(cast.widen(library, array, source) for array in arrays), *numbers)
     if source.is_float and target.is_float:
         return x.result(cast.narrow(library, found, target), target)
-    if target is not source:
-        # Of truth values, or of a reduction's contributions.
+    if found.dtype != library.DTYPES[target]:
+        # Truth values are no numbers yet.
         found = library.astype(found, library.DTYPES[target])
     return x.result(cast.wrap(library, found, target), target)
 

@@ -1,0 +1,28 @@
+"""What the metal backend does besides its cells, on MLX's CPU device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tallow import Device, DType, Tensor, UnsupportedDType
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+
+@pytest.fixture
+def metal(monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setenv("TALLOW_METAL_CPU", "1")
+    return Device.metal()
+
+
+def test_truth_values_of_u8_are_numbers(metal: Device) -> None:
+    x = Tensor([1, 2], dtype="u8", device=metal)
+    assert (x.eq(x) + x.eq(x)).tolist() == [2, 2]
+
+
+def test_dlpack_shares_what_is_kept_as_itself(metal: Device) -> None:
+    for dtype in ("u8", "i64", "f32"):
+        x = Tensor([1, 2, 3], dtype=dtype, device=metal)
+        assert np.from_dlpack(x).tolist() == [1, 2, 3]
+    with pytest.raises(UnsupportedDType, match="kept as their bits"):
+        np.from_dlpack(Tensor([1.0], device=metal).to_dtype(DType.F8E4M3))
