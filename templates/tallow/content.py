@@ -7,16 +7,17 @@ import os
 import stat
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from types import TracebackType
+from typing import BinaryIO, Final, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from .atomic import replacing
 from .dtype import Array
-from .error import FileError, InvalidArgument, MissingFile, shown
+from .error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A file: its path, or its bytes."""
@@ -28,6 +29,9 @@ _ADVICE: Final = {
     errno.ENOSPC: "make room on the disk, or choose another one",
     errno.EDQUOT: "make room on the disk, or choose another one",
 }
+
+
+T = TypeVar("T")
 
 
 class Content:
@@ -57,6 +61,41 @@ class Content:
         """The error that the file is wrong."""
         return InvalidArgument(self.operation, f"{self.name}: {reason}")
 
+
+
+class TensorFile(Mapping[str, T]):
+    """What one or several files hold, by name. Closed by `close` or at the end of a `with` block."""
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+        self._contents: list[Content] = []
+        self._tensors: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        """Return the tensor of a name; MissingTensor where there is none."""
+        try:
+            return self._tensors[name]
+        except (KeyError, TypeError):
+            raise MissingTensor.among(self._operation, name, self._tensors) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def close(self) -> None:
+        """Close the files. What was read stays."""
+        for content in self._contents:
+            content.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class _Memory(Content):

@@ -13,49 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..cpu_backend.ops.numerics import GELU_CUBIC, GELU_LINEAR, TAIL_MEAN, TAIL_TERMS
 from ..dtype import DType
-
-# sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
-_GELU_LINEAR: Final = (1.5957691216057308, -9.96930880911092e-17)
-_GELU_CUBIC: Final = (0.07135481627260025, -6.175149918155315e-19)
-
-# x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 as a Chebyshev series in (x - 2) / (x + 2), for x from 0.75 on (the idea is
-# that of Shepherd and Laframboise 1981). The first coefficient is a sum of two f64: its error would be the result's.
-_TAIL_MEAN: Final = 0.26620934781252453
-_TAIL_TERMS: Final = (
-    6.890193635719588e-18,
-    0.19270080404392737,
-    -0.06827813236446435,
-    0.0070032288830940955,
-    0.0016229600207018546,
-    -0.00023600398179839612,
-    -8.810419284787106e-05,
-    2.451674690894741e-06,
-    5.271855205488669e-06,
-    7.490178588114735e-07,
-    -1.9661546818035186e-07,
-    -9.467164654356951e-08,
-    -8.24232636936353e-09,
-    5.114491608632891e-09,
-    2.056696305491757e-09,
-    1.7159309797532568e-10,
-    -1.242056559973378e-10,
-    -5.459729127460947e-11,
-    -6.682930211072006e-12,
-    2.8350759763570974e-12,
-    1.6437899927251503e-12,
-    3.183046211799344e-13,
-    -4.678026182862222e-14,
-    -5.071950570787839e-14,
-    -1.4988892345292744e-14,
-    -5.794008501988962e-16,
-    1.3982381521806523e-15,
-    6.482864311608033e-16,
-    1.1792033622414963e-16,
-    -2.3310930727152066e-17,
-    -2.3984765172536803e-17,
-    -7.963730078827207e-18,
-)
 
 
 class _Format:
@@ -230,8 +189,8 @@ class Numerics:
 
     def _gelu(self, x: Any) -> Any:
         library = self._library
-        linear, linear_low = self._two_numbers(x, _GELU_LINEAR)
-        factor, factor_low = self._two_numbers(x, _GELU_CUBIC)
+        linear, linear_low = self._two_numbers(x, GELU_LINEAR)
+        factor, factor_low = self._two_numbers(x, GELU_CUBIC)
         magnitude = library.minimum(library.abs(x), self.number(x, self._format(x).gelu_zero))
         square, square_error = self._two_product(magnitude, magnitude)
         cubic, cubic_error = self._two_product(square, factor)
@@ -300,7 +259,7 @@ class Numerics:
 def scaled_tail(x: Any) -> Any:
     """x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 for x from 0.75 on, by the sum of its series (Clenshaw 1955)."""
     place = (x - 2) / (x + 2)
-    ahead, behind = place * 0 + _TAIL_TERMS[-1], place * 0
-    for term in _TAIL_TERMS[-2:0:-1]:
+    ahead, behind = place * 0 + TAIL_TERMS[-1], place * 0
+    for term in TAIL_TERMS[-2:0:-1]:
         ahead, behind = term + 2 * place * ahead - behind, ahead
-    return _TAIL_MEAN + (_TAIL_TERMS[0] + place * ahead - behind)
+    return TAIL_MEAN + (TAIL_TERMS[0] + place * ahead - behind)

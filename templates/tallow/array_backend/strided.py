@@ -49,18 +49,14 @@ def put(library: Any, data: Any, where: Any, values: Any, device: Any) -> Any:
     """A flat array with each of the flat `values` at its position; of several at one position the last one."""
     if where.shape[0] == 0:
         return data
-    order, last, is_hit = runs(library, where, data.shape[0], device)
-    return library.where(is_hit, library.take(values, library.take(order, last, 0), 0), data)
-
-
-def runs(library: Any, where: Any, count: int, device: Any) -> tuple[Any, Any, Any]:
-    """Positions in order: the stable order; for each place up to `count` the last one there in it; whether one is."""
     order = library.astype(library.argsort(where), where.dtype)
     ascending = library.take(where, order, 0)
-    every = library.arange(count, device)
+    every = library.arange(data.shape[0], device)
+    # The last of the positions, in their order, that are not behind each place.
     last = library.astype(library.searchsorted(ascending, every), where.dtype) - 1
-    last = library.maximum(last, library.full((1,), 0, where.dtype, device))
-    return order, last, library.take(ascending, last, 0) == every
+    last = library.maximum(last, library.constant(0, last))
+    is_hit = library.take(ascending, last, 0) == every
+    return library.where(is_hit, library.take(values, library.take(order, last, 0), 0), data)
 
 
 def write(library: Any, data: Any, layout: Layout, values: Any, device: Any) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import Final
 
 from ..backend import Part
-from ..content import Content, Source, opened
+from ..content import Content, Source, TensorFile, opened
 from ..device import Device
 from ..dtype import DType
-from ..error import MissingTensor
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..quantized import QTensor
@@ -88,16 +86,17 @@ class GgufTensor:
         return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.value}>"
 
 
-class GgufFile(Mapping[str, GgufTensor]):
+class GgufFile(TensorFile[GgufTensor]):
     """The tensors of a GGUF file by name. Closed by `close` or at the end of a `with` block."""
 
     def __init__(self, operation: str, path: Source, device: Device | str | None) -> None:
-        self._operation = operation
+        super().__init__(operation)
         self.device = device_of(device)
         """Where tensors are read to."""
-        self._content = opened(operation, path)
+        content = opened(operation, path)
+        self._contents.append(content)
         try:
-            header = read_header(self._content)
+            header = read_header(content)
         except BaseException:
             self.close()
             raise
@@ -105,32 +104,7 @@ class GgufFile(Mapping[str, GgufTensor]):
         """Of the format."""
         self.metadata: Mapping[str, Value] = header.metadata
         """What the file says of its model, by key."""
-        self._tensors = {name: GgufTensor(entry, self.device, self._content) for name, entry in header.tensors.items()}
-
-    def __getitem__(self, name: str) -> GgufTensor:
-        """Return the tensor of a name; MissingTensor where there is none."""
-        try:
-            return self._tensors[name]
-        except (KeyError, TypeError):
-            raise MissingTensor.among(self._operation, name, self._tensors) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def close(self) -> None:
-        """Close the file. What was read stays."""
-        self._content.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
+        self._tensors = {name: GgufTensor(entry, self.device, content) for name, entry in header.tensors.items()}
 
     def __repr__(self) -> str:
         return f"<GgufFile of {len(self)} tensors, to {self.device.label}>"

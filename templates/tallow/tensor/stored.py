@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Sequence
 
 from .. import argument
 from ..backend import BackendStorage, Part
-from ..content import Content, Source
+from ..content import Content, Source, TensorFile
 from ..device import Device
 from ..dtype import DType
-from ..error import MissingTensor
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
@@ -102,18 +99,16 @@ class StoredTensor:
         return f"<StoredTensor of shape {tuple(self.shape)}, {self.dtype.value}>"
 
 
-class SafetensorsFile(Mapping[str, StoredTensor]):
+class SafetensorsFile(TensorFile[StoredTensor]):
     """The tensors of a safetensors file, or of several, by name. Closed by `close` or at the end of a `with` block."""
 
     def __init__(self, operation: str, path: Source | Sequence[Source], device: Device | str | None) -> None:
         target = device_of(device)
-        self._operation = operation
+        super().__init__(operation)
         self.device = target
         """Where tensors are read to."""
         self.metadata: dict[str, str] = {}
         """The text that the file carries along."""
-        self._contents: list[Content] = []
-        self._tensors: dict[str, StoredTensor] = {}
         try:
             for content, names in contents(operation, path):
                 self._contents.append(content)
@@ -142,32 +137,6 @@ class SafetensorsFile(Mapping[str, StoredTensor]):
             name: Tensor._new(Storage(storage), tensor._layout)
             for (name, tensor), storage in zip(self._tensors.items(), storages, strict=True)
         }
-
-    def __getitem__(self, name: str) -> StoredTensor:
-        """Return the tensor of a name; MissingTensor where there is none."""
-        try:
-            return self._tensors[name]
-        except (KeyError, TypeError):
-            raise MissingTensor.among(self._operation, name, self._tensors) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def close(self) -> None:
-        """Close the files. What was read stays."""
-        for content in self._contents:
-            content.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<SafetensorsFile of {len(self)} tensors, to {self.device.label}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -68,14 +67,9 @@ def wrap(library: Any, x: Any, dtype: DType) -> Any:
 def _values(library: Any, codes: Any) -> Any:
     """What the bit patterns of f8e4m3 are as f32."""
     shape = codes.shape
-    table = library.from_numpy(_f8_table(), library.device_of(codes))
+    table = library.from_numpy(host.values_of(DType.F8E4M3), library.device_of(codes))
     positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64])
     return library.reshape(library.take(table, positions, 0), shape)
-
-
-@cache
-def _f8_table() -> Any:
-    return np.arange(256).astype(np.uint8).view(DType.F8E4M3.numpy).astype(np.float32)
 
 
 def _codes(library: Any, x: Any) -> Any:

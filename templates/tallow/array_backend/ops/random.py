@@ -67,7 +67,7 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     seed, base = device.random.reserve(count, dtype)
     words = _philox(device, seed, base, blocks)
     if per_block == 4:
-        result = library.astype(words >> 8, real) * library.constant(2.0**-24, library.full((1,), 0, real, device.handle))
+        result = library.astype(words >> 8, real) * 2.0**-24
     else:
         pairs = library.reshape(words, (-1, 2))
         result = library.astype(((pairs[..., 0] >> 5) << 26) + (pairs[..., 1] >> 6), real) * 2.0**-53

@@ -89,7 +89,8 @@ def _first(library: Any, x: Any, combine: Any, device: Any) -> Any:
         is_nan = library.isnan(x)
         has_nan = library.max(library.astype(is_nan, library.DTYPES[DType.U8]), 1) != 0
         is_found = library.where(has_nan, is_nan, is_found)
-    positions = library.where(is_found, library.arange(columns, device), library.constant(columns, library.arange(1, device)))
+    every = library.arange(columns, device)
+    positions = library.where(is_found, every, library.constant(columns, every))
     return library.astype(library.min(positions, 1), library.DTYPES[DType.U32])
 
 

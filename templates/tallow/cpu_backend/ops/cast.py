@@ -61,7 +61,7 @@ def widen(array: Array, dtype: DType) -> Array:
     if dtype is DType.BF16:
         return array.astype(np.float32)
     if dtype in (DType.F16, DType.F8E4M3):
-        return _values(dtype).take(bits(array))
+        return values_of(dtype).take(bits(array))
     return array
 
 
@@ -80,7 +80,7 @@ def narrow(array: Array, dtype: DType) -> Array:
 
 
 @cache
-def _values(dtype: DType) -> Array:
+def values_of(dtype: DType) -> Array:
     """What each bit pattern of an 8-bit or 16-bit float is as f32: a look-up beats NumPy's own conversion."""
     unsigned = np.dtype(f"u{dtype.itemsize}")
     with np.errstate(invalid="ignore"):

@@ -12,13 +12,13 @@ import numpy as np
 from ...dtype import Array
 
 # sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
-_GELU_LINEAR = (1.5957691216057308, -9.96930880911092e-17)
-_GELU_CUBIC = (0.07135481627260025, -6.175149918155315e-19)
+GELU_LINEAR = (1.5957691216057308, -9.96930880911092e-17)
+GELU_CUBIC = (0.07135481627260025, -6.175149918155315e-19)
 
 # x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 as a Chebyshev series in (x - 2) / (x + 2), for x from 0.75 on (the idea is
 # that of Shepherd and Laframboise 1981). The first coefficient is a sum of two f64: its error would be the result's.
-_TAIL_MEAN = 0.26620934781252453
-_TAIL_TERMS = (
+TAIL_MEAN = 0.26620934781252453
+TAIL_TERMS = (
     6.890193635719588e-18,
     0.19270080404392737,
     -0.06827813236446435,
@@ -183,14 +183,14 @@ def gelu(x: Array) -> Array:
     """x / 2 * (1 + tanh(w / 2)) with w / 2 = sqrt(2 / pi) * (x + 0.044715 x**3), which is x / (1 + exp(-w))."""
     if x.dtype == np.float32:
         wide = np.maximum(x.astype(np.float64), -_GELU_ZERO)
-        result: Array = wide / (1 + np.exp(-wide * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * wide * wide)))
+        result: Array = wide / (1 + np.exp(-wide * (GELU_LINEAR[0] + GELU_CUBIC[0] * wide * wide)))
         return result.astype(x.dtype)
     magnitude = np.minimum(np.abs(x), _GELU_ZERO)
     square, square_error = _two_product(magnitude, magnitude)
-    cubic, cubic_error = _two_product(square, _GELU_CUBIC[0])
-    cubic_error += square_error * _GELU_CUBIC[0] + square * _GELU_CUBIC[1]
-    slope, slope_error = _two_sum(cubic, _GELU_LINEAR[0])
-    slope_error += cubic_error + _GELU_LINEAR[1]
+    cubic, cubic_error = _two_product(square, GELU_CUBIC[0])
+    cubic_error += square_error * GELU_CUBIC[0] + square * GELU_CUBIC[1]
+    slope, slope_error = _two_sum(cubic, GELU_LINEAR[0])
+    slope_error += cubic_error + GELU_LINEAR[1]
     exponent, exponent_error = _two_product(magnitude, slope)
     exponent_error += magnitude * slope_error
     return _gated(x, exponent, exponent_error)
@@ -206,7 +206,7 @@ def gelu_erf(x: Array) -> Array:
     magnitude = np.minimum(np.abs(x), _GELU_ZERO)
     square, square_error = _two_product(magnitude, magnitude)
     place = (magnitude - 2) / (magnitude + 2)
-    tail = np.exp(-square / 2) * (_TAIL_MEAN + np.polynomial.chebyshev.chebval(place, _TAIL_TERMS))
+    tail = np.exp(-square / 2) * (TAIL_MEAN + np.polynomial.chebyshev.chebval(place, TAIL_TERMS))
     tail -= tail * (square_error / 2)
     # Where 1 + erf loses no digits it is the simpler way, and the series, which has a steep slope at 0, has ended.
     result: Array = np.where(x > -0.75, x * (0.5 + special.erf(x * np.sqrt(0.5)) / 2), -tail)
