@@ -235,6 +235,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         numpy=nothing if kind == "reduce" else _numpy_expression(fields),
         hip=nothing if kind == "reduce" else _hip_expression(fields),
         brief=kind in ("unary", "binary") and fields.flag("brief"),
+        bounded=kind == "unary" and fields.flag("bounded"),
         edges=fields.text("edges"),
         result=result,
         reduction=_reduction(fields) if kind == "reduce" else None,

@@ -61,14 +61,16 @@ def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...
     CompileError where a source is missing.
     """
     # A family without kernels is what others are composed of at run time.
-    sources = {family.name: kernels / f"{family.name}.hip" for family in spec.kernels if family.kernels}
+    families = [family for family in spec.kernels if family.kernels]
+    sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
     checksums = {family: _checksums(source) for family, source in sources.items()}
     return tuple(
-        CodeObject(target, family, source, checksums[family], code / target / f"{family}{_CODE}")
+        CodeObject(target, family.name, sources[family.name], checksums[family.name], code / target / f"{family.name}{_CODE}")
         for backend in spec.backends
         if backend.code_objects is not None
         for target in backend.code_objects.targets
-        for family, source in sources.items()
+        for family in families
+        if family.host == backend.code_objects.host
     )
 
 

@@ -89,6 +89,7 @@ class KernelFamily:
 
     name: str
     doc: str
+    host: bool  # they work on spans of elements on the host, others on GPUs
     headers: Mapping[str, Location]
     functors: Mapping[str, Location]
     structs: tuple[Struct, ...]
@@ -117,6 +118,7 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),
+        host=fields.flag("host"),
         headers=dict(fields.texts("headers")),
         functors=dict(fields.texts("functors")),
         structs=tuple(structs),

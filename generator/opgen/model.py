@@ -127,6 +127,7 @@ class Functor:
     numpy: Expression
     hip: Expression
     brief: bool  # its function has an overload for short floats
+    bounded: bool  # its function has an overload for bounded floats on the host
     edges: str
     result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
     reduction: Monoid | Position | None  # of a reduction, in place of the two expressions

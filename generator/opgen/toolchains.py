@@ -1,11 +1,15 @@
 """The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opgen.fields import Fields, ScalarType
 from opgen.loader import Value
 from opgen.problem import Location, Problem
+
+# The name of a folder too.
+_TARGET = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Toolchain:
 class CodeObjects:
     """The targets that a backend's kernels are compiled for. The first toolchain that can build one of them does."""
 
+    host: bool  # the kernels are those for the host
     targets: Mapping[str, Location]
     toolchains: tuple[Toolchain, ...]
 
@@ -41,16 +46,19 @@ class CodeObjects:
 def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> CodeObjects:
     """What the key `code_objects` of a backend holds."""
     fields = Fields(value, f"'code_objects' of backend '{backend}'", problems)
+    host = fields.flag("host")
     targets: dict[str, Location] = {}
     for target, location in _required_texts(fields, "targets"):
-        fields.check_name(target, location)
+        if not _TARGET.fullmatch(target):
+            message = f"'{target}' cannot be a target's name; use small letters, digits, underscores and hyphens"
+            fields.problem(location, message)
         if target in targets:
             fields.problem(location, f"{fields.what} lists target '{target}' twice; keep one")
         targets[target] = location
     flags = _flags(fields, fields.texts("flags"), ["target"])
     toolchains = tuple(_toolchain(name, inner, flags, problems) for name, inner in fields.mapping("toolchains").items())
     fields.finish()
-    return CodeObjects(targets, toolchains)
+    return CodeObjects(host, targets, toolchains)
 
 
 def _toolchain(name: str, value: Value, flags: tuple[str, ...], problems: list[Problem]) -> Toolchain:

@@ -19,7 +19,7 @@ from opgen.views.dispatch import device, storage_base, storage_family, storage_p
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
 from opgen.views.formats import formats
-from opgen.views.kernels import arguments, constants, dtypes, functor_names, kernel_family
+from opgen.views.kernels import arguments, constants, dtypes, functor_names, host_arguments, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import array_functors, functors, op_module, tensor_ops
 from opgen.views.package import limits, package
@@ -29,7 +29,8 @@ PLACEHOLDER = re.compile(r"{(.*?)}")
 # The families that a `{placeholder}` in a template's path stands for.
 PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
-    "family": lambda spec: [family.name for family in spec.kernels],
+    "family": lambda spec: [family.name for family in spec.kernels if not family.host],
+    "host": lambda spec: [family.name for family in spec.kernels if family.host],
     "architecture": lambda spec: [architecture.name for architecture in spec.architectures],
     "library": lambda spec: [library.name for library in spec.c_libraries],
     "gpu": lambda spec: [
@@ -88,7 +89,9 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernels/constants.py.j2": constants,
     "tallow/kernels/dtypes.hpp.j2": dtypes,
     "tallow/kernels/functors.py.j2": functor_names,
+    "tallow/kernels/host_arguments.py.j2": host_arguments,
     "tallow/kernels/{family}.hip.j2": kernel_family,
+    "tallow/kernels/{host}.cpp.j2": kernel_family,
     "tallow/kernel_op.py.j2": kernel_op,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,

@@ -27,6 +27,7 @@ class FunctorRow(NamedTuple):
     types: str
     parameters: int
     as_brief: str
+    as_bounded: str
     integer: str | None  # the expression for integers where it is another one
     expression: str
 
@@ -86,7 +87,8 @@ def _functor(functor: Functor) -> FunctorRow:
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
-        as_brief="true" if functor.brief else "false",
+        as_brief=_cpp_bool(functor.brief),
+        as_bounded=_cpp_bool(functor.bounded),
         integer=functor.hip.integer if functor.hip.is_split else None,
         expression=functor.hip.float,
     )
@@ -97,20 +99,25 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
     if isinstance(reduction, Position):
         other = next(item for item in spec.functors["reduce"].functors if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
-        base = f"IndexReduction<T, {'true' if is_lowest else 'false'}>"
+        base = f"IndexReduction<T, {_cpp_bool(is_lowest)}>"
         return MonoidRow(_camel(functor.name), functor.doc, base, None, None, "", None)
     assert reduction is not None
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
+    wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
     bounds = {name: f"{name}<State>()" for name in BOUNDS}
     return MonoidRow(
         name=_camel(functor.name),
         doc=functor.doc,
-        base=f"ValueReduction<T, {result}>",
+        base=f"ValueReduction<T, {result}{f', {wide}' if wide else ''}>",
         identity=bounds.get(reduction.identity, f"static_cast<State>({reduction.identity})"),
         element=reduction.element[1] if reduction.element else None,
         combine=reduction.combine[1],
         finish=reduction.finish[1] if reduction.finish else None,
     )
+
+
+def _cpp_bool(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _camel(name: str) -> str:
@@ -201,13 +208,29 @@ class ArgumentsView(NamedTuple):
 
     packers: tuple[PackerRow, ...]
     parameters: Mapping[str, int]  # by kind of functor, how many of them a struct has room for
+    targets: tuple[str, ...]  # what backends have them compiled for
 
 
 def arguments(spec: Spec, _: str | None) -> ArgumentsView:
-    """The packers of all structs."""
+    """The packers of all structs of kernels for GPUs."""
+    return _arguments(spec, host=False)
+
+
+def host_arguments(spec: Spec, _: str | None) -> ArgumentsView:
+    """The packers of all structs of kernels for the host."""
+    return _arguments(spec, host=True)
+
+
+def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
     return ArgumentsView(
-        tuple(_packer(struct) for family in spec.kernels for struct in family.structs),
+        tuple(_packer(struct) for family in spec.kernels if family.host == host for struct in family.structs),
         {name: kind.most_parameters for name, kind in spec.functors.items()},
+        tuple(
+            target
+            for backend in spec.backends
+            if backend.code_objects is not None and backend.code_objects.host == host
+            for target in backend.code_objects.targets
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
@@ -13,8 +14,15 @@ from ..error import InvalidArgument
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
-from .ops import elementwise, memory
+from .kernels import HostKernels
+from .ops import compiled, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
+
+# By function, what makes a quick plan of its arguments.
+_PLANS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
+    elementwise.elementwise: elementwise.plan,
+    compiled.elementwise: compiled.plan,
+}
 
 
 @final
@@ -41,11 +49,20 @@ class CpuDevice(BackendDevice):
         options: Mapping[str, Any],
     ) -> Result:
         result = super().planned(key, numbers, function, arguments, options)
-        if function is elementwise.elementwise:
-            plan = elementwise.plan(arguments, **options)
-            if plan is not None:
-                self.plans.keep(key, plan)
+        # Numbers that come after the storages are other ones each time.
+        make_plan = None if numbers else _PLANS.get(function)
+        plan = make_plan(arguments, **options) if make_plan is not None else None
+        if result is None:
+            # Something else is asked then, which has another plan.
+            self.plans.pop(key, None)
+        elif plan is not None:
+            self.plans.keep(key, plan)
         return result
+
+    @cached_property
+    def kernels(self) -> HostKernels | None:
+        """The kernels for this machine; None where NumPy does everything."""
+        return HostKernels.open()
 
     @classmethod
     def is_available(cls) -> bool:

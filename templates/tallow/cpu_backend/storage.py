@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 from ..backend import BackendBlocks, BackendStorage, kind_of
@@ -28,6 +29,12 @@ class CpuStorage(BackendStorage):
         self.data = data
         self.length = data.size
         self.kind = kind_of(dtype, data.size)
+
+    @cached_property
+    def address(self) -> int:
+        """Where the elements begin in memory."""
+        address: int = self.data.__array_interface__["data"][0]
+        return address
 
     def to_numpy(self) -> Array:
         """A copy of the elements."""

@@ -1,7 +1,5 @@
 """Finds kernels by name and launches them: prebuilt code objects where the target has them, else compiled here."""
 
-import hashlib
-import json
 import re
 import threading
 from collections.abc import Sequence
@@ -9,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from .. import code_object
 from ..kernels.constants import BLOCK_SIZE
 from . import fork
 from .code_cache import CodeCache, cache_folder
@@ -17,7 +16,6 @@ from .gpu_driver import Function, GpuDriver
 from .progress import progress
 from .utils import MOST_BLOCKS
 
-_SOURCES: Final = Path(__file__).parent.parent / "kernels"
 # A kernel in an emitted source, and its name.
 _KERNEL: Final = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 
@@ -62,8 +60,8 @@ class Kernels:
 
     def _prebuilt_module(self, family: str) -> Any:
         if family not in self._prebuilt:
-            path = _SOURCES / "code" / self._driver.target / f"{family}.co"
-            code = _current_code(path)
+            path = code_object.path_of(self._driver.target, family)
+            code = code_object.current(path)
             self._prebuilt[family] = None if code is None else self._driver.load(code, str(path))
         return self._prebuilt[family]
 
@@ -82,24 +80,6 @@ def compiled(
             return driver.compile(source, name, headers(), options)
 
     return code_cache.get(made_of, compile_code)
-
-
-def _current_code(path: Path) -> bytes | None:
-    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
-
-    Kernels of older sources may take other structs.
-    """
-    try:
-        record = json.loads(path.with_suffix(".json").read_bytes())
-        code = path.read_bytes()
-        sources = {name: _checksum((_SOURCES / name).read_bytes()) for name in record["sources"]}
-        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def one_kernel(family: str, name: str) -> str:
@@ -121,13 +101,13 @@ def compose(base: str, family: str, text: str) -> None:
 
 @cache
 def _source(family: str) -> str:
-    return _read(_SOURCES / f"{family}.hip")
+    return _read(code_object.SOURCES / f"{family}.hip")
 
 
 @cache
 def headers() -> dict[str, str]:
     """The texts of the headers that kernels include, by name."""
-    return {path.name: _read(path) for path in sorted(_SOURCES.glob("*.hpp"))}
+    return {path.name: _read(path) for path in sorted(code_object.SOURCES.glob("*.hpp"))}
 
 
 def _read(path: Path) -> str:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "memory.hpp"
+#include "numbers.hpp"
 
 namespace tallow {
 
@@ -107,13 +108,6 @@ TALLOW_INLINE Pack<T, N> load_strided(const Arguments& arguments, const T* sourc
         pack.values[i] = source[places[i]];
     return pack;
 }
-
-// 0, 1, .. Count - 1 as a type, by which each source of a function finds its own strides.
-template <uint32_t... K> struct Numbers {};
-template <uint32_t Count, uint32_t... K> struct CountUp : CountUp<Count - 1, Count - 1, K...> {};
-template <uint32_t... K> struct CountUp<0, K...> {
-    using type = Numbers<K...>;
-};
 
 template <typename Result, typename Arguments, typename Function, uint32_t... K, typename... Sources>
 TALLOW_INLINE void map_strided_numbered(const Arguments& arguments, Function function, Numbers<K...>, Result* result,

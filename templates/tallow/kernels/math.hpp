@@ -2,7 +2,11 @@
 // ones, so that what a target calls exp or round has no say in it.
 #pragma once
 
-#include "arithmetic.hpp"
+#include "basic.hpp"
+
+#if defined(TALLOW_VECTOR)
+#include "vector_math.hpp"
+#endif
 
 #if defined(TALLOW_AMD)
 extern "C" {
@@ -77,7 +81,7 @@ TALLOW_INLINE double atan2(double y, double x) {
 TALLOW_SIGNED_FUNCTION(expm1)
 TALLOW_SIGNED_FUNCTION(log1p)
 #undef TALLOW_SIGNED_FUNCTION
-#else
+#elif !defined(TALLOW_VECTOR)
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE float name(float x) {                                                                                \
         return ::name##f(x);                                                                                           \
@@ -107,6 +111,7 @@ TALLOW_INLINE double atan2(double y, double x) {
 TALLOW_FUNCTION(expm1)
 TALLOW_FUNCTION(log1p)
 #endif
+#if !defined(TALLOW_VECTOR)
 TALLOW_FUNCTION(exp)
 TALLOW_FUNCTION(log)
 TALLOW_FUNCTION(log2)
@@ -116,6 +121,7 @@ TALLOW_FUNCTION(tanh)
 TALLOW_FUNCTION(erf)
 TALLOW_FUNCTION(sqrt)
 TALLOW_FUNCTION(round)
+#endif
 #if !defined(TALLOW_HOST)
 TALLOW_FUNCTION(rsqrt)
 TALLOW_FUNCTION(sinpi)
@@ -145,53 +151,6 @@ TALLOW_INLINE float cospi(float x) {
     return static_cast<float>(cospi(static_cast<double>(x)));
 }
 #endif
-#undef TALLOW_FUNCTION
-
-#if defined(TALLOW_AMD)
-#define TALLOW_FUNCTION(name)                                                                                          \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return __builtin_##name##f(x);                                                                                 \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return __builtin_##name(x);                                                                                    \
-    }
-// The larger one; NaN loses.
-TALLOW_INLINE float fmax(float x, float y) {
-    return __builtin_fmaxf(x, y);
-}
-TALLOW_INLINE double fmax(double x, double y) {
-    return __builtin_fmax(x, y);
-}
-TALLOW_INLINE float fma(float x, float y, float z) {
-    return __builtin_fmaf(x, y, z);
-}
-TALLOW_INLINE double fma(double x, double y, double z) {
-    return __builtin_fma(x, y, z);
-}
-#else
-#define TALLOW_FUNCTION(name)                                                                                          \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return ::name##f(x);                                                                                           \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return ::name(x);                                                                                              \
-    }
-TALLOW_INLINE float fmax(float x, float y) {
-    return ::fmaxf(x, y);
-}
-TALLOW_INLINE double fmax(double x, double y) {
-    return ::fmax(x, y);
-}
-TALLOW_INLINE float fma(float x, float y, float z) {
-    return ::fmaf(x, y, z);
-}
-TALLOW_INLINE double fma(double x, double y, double z) {
-    return ::fma(x, y, z);
-}
-#endif
-TALLOW_FUNCTION(floor)
-TALLOW_FUNCTION(ceil)
-TALLOW_FUNCTION(fabs)
 #undef TALLOW_FUNCTION
 
 // x * y + sum: floats round once, integers wrap.
@@ -237,15 +196,6 @@ template <typename T> TALLOW_INLINE T softplus(T x) {
 
 template <typename T> TALLOW_INLINE T elu(T x, T alpha) {
     return x > 0 ? x : alpha * expm1(x);
-}
-
-// The polynomial with these coefficients, the constant first.
-template <typename T> TALLOW_INLINE T polynomial(T, double constant) {
-    return static_cast<T>(constant);
-}
-template <typename T, typename... Coefficients>
-TALLOW_INLINE T polynomial(T x, double constant, Coefficients... coefficients) {
-    return fma(polynomial(x, coefficients...), x, static_cast<T>(constant));
 }
 
 // e**(high + low) as (1 + excess) * 2**exponent, for -limit <= high <= 0. Kept apart, the three hold results that
@@ -328,7 +278,11 @@ TALLOW_INLINE float rough_reciprocal(float x) {
     return 1.0f / x;
 }
 TALLOW_INLINE float rough_exp2(float x) {
+#if defined(TALLOW_VECTOR)
+    return exp(0.693147181f * x);
+#else
     return ::exp2f(x);
+#endif
 }
 #endif
 

@@ -1,5 +1,6 @@
-// What the targets call the same thing: AMD (hipcc, clang, hiprtc), NVIDIA (nvcc, NVRTC) and the host, through the
-// HIP runtime for the CPU. On the GPUs no header is included, so that run-time compilation needs none.
+// What the targets call the same thing: AMD (hipcc, clang, hiprtc), NVIDIA (nvcc, NVRTC) and the host, either through
+// the HIP runtime for the CPU or, as TALLOW_VECTOR, for kernels on spans of elements. On the GPUs no header is included, so
+// that run-time compilation needs none.
 #pragma once
 
 #include "constants.hpp"
@@ -10,7 +11,11 @@
 #define TALLOW_NVIDIA 1
 #else
 #define TALLOW_HOST 1
+#if defined(TALLOW_VECTOR)
+#include <math.h>
+#else
 #include <hip/hip_runtime.h>
+#endif
 #endif
 
 #if defined(TALLOW_AMD)
@@ -32,10 +37,17 @@
 #endif
 
 // A kernel: its name, its struct, and the function of the struct that its threads call.
+#if defined(TALLOW_VECTOR)
+#define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
+    extern "C" __attribute__((visibility("default"))) void name(const Arguments* arguments) {                          \
+        __VA_ARGS__(*arguments);                                                                                       \
+    }
+#else
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
     extern "C" __global__ void __launch_bounds__(tallow::block_size) name(Arguments arguments) {                       \
         __VA_ARGS__(arguments);                                                                                        \
     }
+#endif
 
 namespace tallow {
 
@@ -101,6 +113,12 @@ TALLOW_INLINE uint32_t arrive(uint32_t* counter) {
     return __hip_atomic_fetch_add(counter, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
 }
 
+#elif defined(TALLOW_VECTOR)
+
+template <typename T> TALLOW_INLINE T* pointer_to(uint64_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
 #else
 
 TALLOW_INLINE uint32_t thread_index() {
@@ -157,6 +175,7 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 
 #endif
 
+#if !defined(TALLOW_VECTOR)
 // Whether this block is the last of so many that count themselves: it then reads what any of them wrote before. The
 // counter is 0 before the first one, and after the last. Every thread must take part; `shared` is free meanwhile.
 TALLOW_INLINE bool is_last_block(uint32_t* counter, uint32_t blocks, uint32_t* shared) {
@@ -171,6 +190,7 @@ TALLOW_INLINE bool is_last_block(uint32_t* counter, uint32_t blocks, uint32_t* s
     synchronize_block();
     return is_last;
 }
+#endif
 
 template <typename To, typename From> TALLOW_INLINE To bit_cast(From value) {
     static_assert(sizeof(To) == sizeof(From), "a bit cast keeps the size");

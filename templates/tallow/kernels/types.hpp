@@ -19,7 +19,7 @@ template <typename A, typename B> constexpr bool is_same = false;
 template <typename A> constexpr bool is_same<A, A> = true;
 
 TALLOW_INLINE float to_float(f16 value) {
-#if defined(TALLOW_AMD)
+#if defined(TALLOW_AMD) || defined(TALLOW_VECTOR)
     return static_cast<float>(bit_cast<_Float16>(value.bits));
 #elif defined(TALLOW_NVIDIA)
     float result;
@@ -61,6 +61,8 @@ template <> TALLOW_INLINE f16 round_from<f16>(float value) {
     uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
     return {static_cast<uint16_t>(pair)};
+#elif defined(TALLOW_VECTOR)
+    return {bit_cast<uint16_t>(static_cast<_Float16>(value))};
 #else
     const uint32_t bits = bit_cast<uint32_t>(value);
     const uint32_t sign = bits >> 16 & 0x8000u;

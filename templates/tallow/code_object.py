@@ -1,0 +1,32 @@
+"""Code objects that `opgen compile` made of the package's kernels."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = Path(__file__).parent / "kernels"
+"""Where the kernels are."""
+
+
+def path_of(target: str, family: str) -> Path:
+    """Where the code object of a family of kernels is."""
+    return SOURCES / "code" / target / f"{family}.co"
+
+
+def current(path: Path) -> bytes | None:
+    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
+
+    Kernels of older sources may take other structs.
+    """
+    try:
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        code = path.read_bytes()
+        sources = {name: _checksum((SOURCES / name).read_bytes()) for name in record["sources"]}
+        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

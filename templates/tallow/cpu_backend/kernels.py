@@ -1,0 +1,78 @@
+"""The kernels for the host, where `opgen compile` made them for a target that this machine is."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Final, TypeAlias
+
+from .. import code_object
+from ..kernels.host_arguments import TARGETS
+from ..threads import threads
+
+Kernel: TypeAlias = Callable[[bytes], None]
+"""What calls a kernel with the packed bytes of its struct."""
+
+_ELEMENTWISE: Final = "span"
+_REDUCTIONS: Final = "fold"
+
+
+class HostKernels:
+    """Kernels in libraries. Calls of them leave the GIL."""
+
+    def __init__(self, libraries: dict[str, ctypes.CDLL]) -> None:
+        self._libraries = libraries
+        self._kernels: dict[tuple[str, str], Kernel | None] = {}
+        self.map_operands: Final = self._found(_ELEMENTWISE, "map_operands")
+        self.run_parts: Final = self._address(_ELEMENTWISE, "run_parts")
+        self._elementwise: dict[str, int | None] = {}
+
+    @classmethod
+    @cache
+    def open(cls) -> HostKernels | None:
+        """Those for the best target that this machine is; None where there are none, or NumPy is to do everything."""
+        if threads() == 0:
+            return None
+        for target in TARGETS:
+            paths = {family: code_object.path_of(target, family) for family in (_ELEMENTWISE, _REDUCTIONS)}
+            if any(code_object.current(path) is None for path in paths.values()):
+                continue
+            try:
+                libraries = {family: ctypes.CDLL(str(path)) for family, path in paths.items()}
+            except OSError:
+                continue
+            is_supported = libraries[_ELEMENTWISE].is_supported
+            is_supported.restype = ctypes.c_bool
+            if is_supported():
+                return cls(libraries)
+        return None
+
+    def elementwise(self, name: str) -> int | None:
+        """The address of an elementwise kernel; None where there is none of this name."""
+        if name not in self._elementwise:
+            self._elementwise[name] = self._address(_ELEMENTWISE, name)
+        return self._elementwise[name]
+
+    def reduction(self, name: str) -> Kernel | None:
+        """A kernel of reductions; None where there is none of this name."""
+        return self._found(_REDUCTIONS, name)
+
+    def _found(self, family: str, name: str) -> Kernel | None:
+        key = family, name
+        if key not in self._kernels:
+            try:
+                function = self._libraries[family][name]
+            except AttributeError:
+                self._kernels[key] = None
+            else:
+                function.argtypes = (ctypes.c_char_p,)
+                function.restype = None
+                self._kernels[key] = function
+        return self._kernels[key]
+
+    def _address(self, family: str, name: str) -> int | None:
+        try:
+            return ctypes.cast(self._libraries[family][name], ctypes.c_void_p).value
+        except AttributeError:
+            return None

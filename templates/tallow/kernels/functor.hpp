@@ -1,0 +1,80 @@
+// Functors as functions of elements: computed in the compute type, rounded once.
+#pragma once
+
+#include "access.hpp"
+#include "brief.hpp"
+#include "numbers.hpp"
+
+namespace tallow {
+
+// What a functor tells of itself: how many parameters it takes, and whether it has a brief function, and on CPUs one of
+// bounded floats.
+template <uint32_t Parameters, bool AsBrief, bool AsBounded> struct FunctorTraits {
+    static constexpr uint32_t parameters = Parameters;
+    static constexpr bool as_brief = AsBrief;
+    static constexpr bool as_bounded = AsBounded;
+};
+
+// What a functor is given: elements in the compute type. One that asks for it gets floats of at most 11 bits as Brief.
+template <bool AsBrief, typename T> TALLOW_INLINE auto argument_of(T x) {
+    if constexpr (!AsBrief)
+        return to_compute(x);
+    else if constexpr (is_integer<T> || sizeof(T) > 2)
+        return to_compute(x);
+    else
+        return Brief<!is_same<T, bf16>>(to_compute(x));
+}
+
+// A functor with its parameters, computed in the compute type of T and rounded once; a truth value is 0 or 1.
+template <typename Functor, typename Result, typename T> struct ElementFunction {
+    static constexpr uint32_t count = Functor::parameters;
+    compute_type<T> parameters[count ? count : 1];
+
+    template <typename Arguments> TALLOW_INLINE explicit ElementFunction(const Arguments& arguments) : parameters{} {
+        if constexpr (count > 0) {
+#pragma unroll
+            for (uint32_t i = 0; i < count; ++i)
+                parameters[i] = from_bits<compute_type<T>>(arguments.parameters[i]);
+        }
+    }
+    template <typename... Elements> TALLOW_INLINE Result operator()(Elements... elements) const {
+        return apply(typename CountUp<count>::type{}, elements...);
+    }
+
+  private:
+    template <uint32_t... I, typename... Elements>
+    TALLOW_INLINE Result apply(Numbers<I...>, Elements... elements) const {
+        const auto value = Functor::apply(argument_of<Functor::as_brief>(elements)..., parameters[I]...);
+        if constexpr (is_same<decltype(value), const bool>)
+            return value ? Result{1} : Result{0};
+        else
+            return convert<Result>(static_cast<compute_type<T>>(value));
+    }
+};
+
+// The same where one of the last two operands is a number, the same for all elements, on the left or on the right.
+template <typename Functor, typename Result, typename T, bool IsLeft>
+struct NumberFunction : ElementFunction<Functor, Result, T> {
+    T number;
+
+    template <typename Arguments>
+    TALLOW_INLINE explicit NumberFunction(const Arguments& arguments)
+        : ElementFunction<Functor, Result, T>(arguments), number(from_bits<T>(arguments.number)) {
+    }
+    TALLOW_INLINE Result operator()(T x) const {
+        const ElementFunction<Functor, Result, T>& function = *this;
+        return IsLeft ? function(number, x) : function(x, number);
+    }
+    template <typename First> TALLOW_INLINE Result operator()(First first, T x) const {
+        const ElementFunction<Functor, Result, T>& function = *this;
+        return IsLeft ? function(first, number, x) : function(first, x, number);
+    }
+};
+
+// The first source may be a condition, so that T is the type of the last one.
+template <typename First, typename... Others> struct Last : Last<Others...> {};
+template <typename T> struct Last<T> {
+    using type = T;
+};
+
+} // namespace tallow

@@ -1,0 +1,98 @@
+// What reductions do with partial results.
+#pragma once
+
+#include "arithmetic.hpp"
+
+namespace tallow {
+
+// A result of its own type, such as a truth value, is joined in a whole register: parts of one take more of them. Other
+// states are of the compute type; on the host, floats may be joined in a wider one.
+template <typename T, typename R, typename Wide> struct StateOf {
+    using type = wide_unsigned<R>;
+};
+template <typename T, typename Wide> struct StateOf<T, T, Wide> {
+    using type = compute_type<T>;
+};
+#if defined(TALLOW_VECTOR)
+template <> struct StateOf<float, float, double> {
+    using type = double;
+};
+template <> struct StateOf<f16, f16, double> : StateOf<float, float, double> {};
+template <> struct StateOf<bf16, bf16, double> : StateOf<float, float, double> {};
+template <> struct StateOf<f8e4m3, f8e4m3, double> : StateOf<float, float, double> {};
+#endif
+
+// What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two, and `result`
+// makes the result of all elements.
+template <typename T, typename R, typename Wide = void> struct ValueReduction {
+    using State = typename StateOf<T, R, Wide>::type;
+    using Result = R;
+    static TALLOW_INLINE State element(T value, uint32_t) {
+        return to_compute(value);
+    }
+    static TALLOW_INLINE Result result(State state, uint64_t) {
+        return convert<R>(state);
+    }
+};
+
+// Unsigned integers in the order of the numbers. 0.0 and -0.0 are the same.
+TALLOW_INLINE uint32_t rank_of(float x) {
+    const uint32_t bits = bit_cast<uint32_t>(x + 0.0f);
+    return bits ^ (static_cast<uint32_t>(static_cast<int32_t>(bits) >> 31) | 0x80000000u);
+}
+TALLOW_INLINE uint64_t rank_of(double x) {
+    const uint64_t bits = bit_cast<uint64_t>(x + 0.0);
+    return bits ^ (static_cast<uint64_t>(static_cast<int64_t>(bits) >> 63) | 0x8000000000000000u);
+}
+template <typename T> TALLOW_INLINE auto rank_of(T x) {
+    using Rank = wide_unsigned<T>;
+    return static_cast<Rank>(x) ^ (is_unsigned<T> ? Rank{0} : Rank{1} << (sizeof(Rank) * 8 - 1));
+}
+
+// What is best so far and where it was found: what is better, or as good and further in front, is greater. A rank of 32
+// bits and its place are one number, which lanes exchange and compare at once.
+TALLOW_INLINE uint64_t placed(uint32_t rank, uint32_t index) {
+    return uint64_t{rank} << 32 | ~index;
+}
+TALLOW_INLINE uint32_t place_of(uint64_t state) {
+    return ~static_cast<uint32_t>(state);
+}
+TALLOW_INLINE bool is_greater(uint64_t x, uint64_t y) {
+    return x > y;
+}
+struct Placed {
+    uint64_t rank;
+    uint32_t index;
+};
+TALLOW_INLINE Placed placed(uint64_t rank, uint32_t index) {
+    return {rank, index};
+}
+TALLOW_INLINE uint32_t place_of(Placed state) {
+    return state.index;
+}
+TALLOW_INLINE bool is_greater(Placed x, Placed y) {
+    return x.rank > y.rank || (x.rank == y.rank && x.index < y.index);
+}
+
+// A NaN is better than any number.
+template <typename T, bool Lowest> struct IndexReduction {
+    using Rank = decltype(rank_of(compute_type<T>{}));
+    using State = decltype(placed(Rank{}, 0u));
+    using Result = uint32_t;
+    static TALLOW_INLINE State identity() {
+        return placed(Rank{0}, ~0u);
+    }
+    static TALLOW_INLINE State element(T value, uint32_t index) {
+        const compute_type<T> number = to_compute(value);
+        const Rank rank = Lowest ? ~rank_of(number) : rank_of(number);
+        return placed(number != number ? ~Rank{0} : rank, index);
+    }
+    static TALLOW_INLINE State combine(State x, State y) {
+        return is_greater(y, x) ? y : x;
+    }
+    static TALLOW_INLINE Result result(State state, uint64_t) {
+        return place_of(state);
+    }
+};
+
+} // namespace tallow

@@ -1,0 +1,105 @@
+// Kernels on spans: elements side by side, which compilers take as vectors. What calls them brings operands of any layout
+// into spans.
+#pragma once
+
+#include "functor.hpp"
+#include "math.hpp"
+
+// Each turn of the loop below stands alone, though results may lie where operands do.
+#if defined(__clang__)
+#define TALLOW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave(enable)")
+#else
+#define TALLOW_INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+namespace tallow {
+
+// Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that one
+// function of floats serves all.
+template <typename T> constexpr bool is_small_float = false;
+template <> constexpr bool is_small_float<f16> = true;
+template <> constexpr bool is_small_float<bf16> = true;
+template <> constexpr bool is_small_float<f8e4m3> = true;
+template <typename T, bool Small = is_small_float<T>> struct Widened {
+    using type = T;
+};
+template <typename T> struct Widened<T, true> {
+    using type = float;
+};
+template <typename T> using widened = typename Widened<T>::type;
+constexpr uint64_t span_part = 512;
+
+template <typename Function, typename Result, typename... Sources>
+TALLOW_INLINE void map_span(uint64_t count, Function function, Result* result, const Sources*... sources) {
+    TALLOW_INDEPENDENT
+    for (uint64_t i = 0; i < count; ++i)
+        result[i] = function(sources[i]...);
+}
+
+template <typename T> __attribute__((noinline)) void convert_span(uint64_t count, float* result, const T* source) {
+    map_span(count, [](T x) { return to_float(x); }, result, source);
+}
+template <typename T> __attribute__((noinline)) void convert_span(uint64_t count, T* result, const float* source) {
+    map_span(count, [](float x) { return round_from<T>(x); }, result, source);
+}
+
+// A functor of floats that are nearly always bounded: which of its two ways serves, is asked for parts of the span.
+template <typename Functor>
+TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
+    for (uint64_t first = 0; first < count; first += span_part) {
+        const uint64_t length = count - first < span_part ? count - first : span_part;
+        uint32_t beyond = 0;
+        for (uint64_t i = 0; i < length; ++i)
+            beyond |= fabs(source[first + i]) <= Bounded::limit ? 0u : 1u;
+        if (beyond)
+            map_span(length, [](float x) { return Functor::apply(x); }, result + first, source + first);
+        else
+            map_span(length, [](float x) { return Functor::apply(Bounded(x)).value; }, result + first, source + first);
+    }
+}
+
+// One copy for all dtypes that are computed in the sources' type.
+template <typename Functor, typename Result, typename Arguments, typename... Sources>
+__attribute__((noinline)) void compute_span(const Arguments& arguments, uint64_t count, Result* result,
+                                            const Sources*... sources) {
+    if constexpr (Functor::as_bounded && is_same<Result, float>)
+        map_bounded_span<Functor>(count, result, sources...);
+    else
+        map_span(count, ElementFunction<Functor, Result, typename Last<Sources...>::type>(arguments), result,
+                 sources...);
+}
+
+template <typename Functor, typename T, typename Result, typename... Sources, typename Arguments, uint32_t... K>
+TALLOW_INLINE void widened_span(const Arguments& arguments, Result* result, Numbers<K...>) {
+    float held[sizeof...(Sources)][span_part];
+    widened<Result> made[is_small_float<Result> ? span_part : 1];
+    for (uint64_t first = 0; first < arguments.count; first += span_part) {
+        const uint64_t length = arguments.count - first < span_part ? arguments.count - first : span_part;
+        (convert_span(length, held[K], pointer_to<const T>(arguments.sources[K]) + first), ...);
+        if constexpr (is_small_float<Result>) {
+            compute_span<Functor>(arguments, length, made, static_cast<const float*>(held[K])...);
+            convert_span(length, result + first, static_cast<const float*>(made));
+        } else {
+            compute_span<Functor>(arguments, length, result + first, static_cast<const float*>(held[K])...);
+        }
+    }
+}
+
+template <typename Functor, typename Result, typename... Sources, typename Arguments, uint32_t... K>
+TALLOW_INLINE void plain_span(const Arguments& arguments, Result* result, Numbers<K...>) {
+    compute_span<Functor>(arguments, arguments.count, result, pointer_to<const Sources>(arguments.sources[K])...);
+}
+
+// A functor of every element of the sources.
+template <typename Functor, typename Result, typename... Sources, typename Arguments>
+TALLOW_INLINE void elementwise_span(const Arguments& arguments) {
+    using T = typename Last<Sources...>::type;
+    const auto result = pointer_to<Result>(arguments.result);
+    const typename CountUp<sizeof...(Sources)>::type order;
+    if constexpr (is_small_float<T>)
+        widened_span<Functor, T, Result, Sources...>(arguments, result, order);
+    else
+        plain_span<Functor, Result, Sources...>(arguments, result, order);
+}
+
+} // namespace tallow

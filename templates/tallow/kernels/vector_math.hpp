@@ -1,0 +1,251 @@
+// The functions of math.hpp for vector instructions. Those of floats have no branch, no table and no call, and are within 3
+// units in the last place; where a float has too few bits on the way, a double does. Those of doubles are the library's.
+#pragma once
+
+#include "basic.hpp"
+
+namespace tallow {
+
+TALLOW_INLINE float float_power_of_two(int exponent) {
+    return bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
+}
+TALLOW_INLINE double double_power_of_two(int exponent) {
+    return bit_cast<double>(static_cast<uint64_t>(static_cast<uint32_t>(exponent + 1023)) << 52);
+}
+
+// e**x as (1 + excess) * 2**exponent, for |x| <= 120.
+struct FloatExponential {
+    float excess;
+    int exponent;
+};
+TALLOW_INLINE FloatExponential float_exponential(float x) {
+    // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
+    const float shifted = fma(x, 1.44269504f, 12582912.0f);
+    const float steps = shifted - 12582912.0f;
+    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, x));
+    const float powers = polynomial(rest, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
+    return {fma(rest * rest, powers, rest), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
+}
+
+TALLOW_INLINE float exp(float x) {
+    const float above = x < -104.0f ? -104.0f : x;
+    const FloatExponential power = float_exponential(above > 89.0f ? 89.0f : above);
+    // Two factors, so that the second product alone rounds, or overflows.
+    const int half = power.exponent >> 1;
+    return (1.0f + power.excess) * float_power_of_two(half) * float_power_of_two(power.exponent - half);
+}
+
+TALLOW_INLINE float expm1(float x) {
+    const float above = x < -20.0f ? -20.0f : x;
+    const FloatExponential power = float_exponential(above > 89.0f ? 89.0f : above);
+    const float half = float_power_of_two(power.exponent - 1);
+    return __builtin_copysignf(2.0f * fma(power.excess, half, half - 0.5f), x);
+}
+
+// With t = e**(-2 |x|) - 1 it is -t / (2 + t).
+TALLOW_INLINE float tanh(float x) {
+    const float size = -2.0f * fabs(x);
+    const FloatExponential power = float_exponential(size < -40.0f ? -40.0f : size);
+    const float one = float_power_of_two(power.exponent);
+    const float decay = fma(power.excess, one, one - 1.0f);
+    return __builtin_copysignf(decay / (2.0f + decay), x);
+}
+
+// log(1 + x) / x of a double near 0, as 2 / (2 + x) times the series of the area tangent.
+TALLOW_INLINE double near_log1p(double x) {
+    const double share = x / (2.0 + x);
+    return 2.0 * share *
+           polynomial(share * share, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
+}
+
+// A positive double as mantissa * 2**exponent, the mantissa from sqrt(1 / 2) to sqrt(2).
+struct DoubleParts {
+    double mantissa;
+    double exponent;
+};
+TALLOW_INLINE DoubleParts double_parts(double x) {
+    const uint64_t moved = bit_cast<uint64_t>(x) + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu);
+    // In the last bits of 2**52 the exponent, which is biased, is a number.
+    const double exponent = bit_cast<double>(moved >> 52 | 0x4330000000000000u) - (0x1p52 + 1023.0);
+    return {bit_cast<double>((moved & 0xfffffffffffffu) + 0x3fe6a09e667f3bcdu), exponent};
+}
+
+// What a logarithm is at the ends: of a negative number NaN.
+TALLOW_INLINE float at_ends(float x, float logarithm) {
+    const float below = x == 0.0f ? -infinity(float{}) : not_a_number();
+    return x > 0.0f ? (x == infinity(float{}) ? x : logarithm) : below;
+}
+TALLOW_INLINE float log(float x) {
+    const bool is_subnormal = x < 0x1p-126f;
+    const uint32_t moved = bit_cast<uint32_t>(is_subnormal ? x * 0x1p24f : x) + (0x3f800000u - 0x3f3504f3u);
+    const float exponent = static_cast<float>(static_cast<int>(moved >> 23) - (is_subnormal ? 151 : 127));
+    const float rest = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    // As in near_log1p, but that what is taken off the rest is small.
+    const float share = rest / (2.0f + rest);
+    const float square = share * share;
+    const float half = 0.5f * rest * rest;
+    const float series = square * polynomial(square, 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9);
+    const float low = fma(share, half + series, exponent * -1.90465421e-9f);
+    return at_ends(x, fma(exponent, 0.693147182f, rest - (half - low)));
+}
+TALLOW_INLINE float log2(float x) {
+    const DoubleParts parts = double_parts(static_cast<double>(x));
+    return at_ends(x, static_cast<float>(fma(near_log1p(parts.mantissa - 1.0), 1.4426950408889634, parts.exponent)));
+}
+TALLOW_INLINE float log1p(float x) {
+    const double sum = 1.0 + static_cast<double>(x);
+    const DoubleParts parts = double_parts(sum);
+    const double rest = parts.exponent == 0.0 ? static_cast<double>(x) : parts.mantissa - 1.0;
+    const float result = static_cast<float>(fma(parts.exponent, 0.6931471805599453, near_log1p(rest)));
+    return x == 0.0f ? x : at_ends(static_cast<float>(sum), result);
+}
+
+// 2**x of a double, clamped to where a float is 0 or infinite.
+TALLOW_INLINE double double_exp2(double x) {
+    const double above = x < -160.0 ? -160.0 : x;
+    const double held = above > 130.0 ? 130.0 : above;
+    const double shifted = held + 6755399441055744.0;
+    const double rest = (held - (shifted - 6755399441055744.0)) * 0.6931471805599453;
+    const double power = polynomial(rest, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
+                                    1.0 / 40320, 1.0 / 362880);
+    return power * bit_cast<double>((bit_cast<uint64_t>(shifted) + 1023u) << 52);
+}
+TALLOW_INLINE float exp2(float x) {
+    return static_cast<float>(double_exp2(static_cast<double>(x)));
+}
+
+// As C's pow has it: 1 where y is 0 or x is 1, and NaN of a negative number where y is no integer.
+TALLOW_INLINE float pow(float x, float y) {
+    const float size = fabs(x);
+    const DoubleParts parts = double_parts(static_cast<double>(size));
+    const double logarithm = fma(near_log1p(parts.mantissa - 1.0), 1.4426950408889634, parts.exponent);
+    const double at_zero = size == 0.0f ? -1e30 : logarithm;
+    const double finite = size == infinity(float{}) ? 1e30 : at_zero;
+    const double exponent = size == 1.0f ? 0.0 : static_cast<double>(y) * finite;
+    const float power = static_cast<float>(double_exp2(exponent));
+    const float half = 0.5f * y;
+    const bool is_integer = __builtin_floorf(y) == y;
+    const bool is_odd = is_integer && __builtin_floorf(half) != half;
+    const float signed_power = is_odd ? __builtin_copysignf(power, x) : power;
+    const bool is_complex = x < 0.0f && size < infinity(float{}) && !is_integer;
+    const float result = x != x || y != y ? x + y : is_complex ? not_a_number() : signed_power;
+    return x == 1.0f || y == 0.0f ? 1.0f : result;
+}
+
+// sin(x + ahead * pi / 2) of the angle `rest` beyond `quarters` quarters of a turn.
+template <typename T> TALLOW_INLINE float wave(T rest, uint32_t quarters) {
+    const T square = rest * rest;
+    const T sine = fma(rest * square, polynomial(square, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880), rest);
+    const T cosine =
+        fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1});
+    const float size = static_cast<float>(quarters & 1 ? cosine : sine);
+    return quarters & 2 ? -size : size;
+}
+
+// A float of up to 1e5: what takes it in place of a float is quicker for it.
+struct Bounded {
+    float value;
+    static constexpr float limit = 1e5f;
+    TALLOW_INLINE explicit Bounded(float x) : value(x) {
+    }
+    TALLOW_INLINE operator float() const {
+        return value;
+    }
+};
+// pi / 2 is taken off in three parts: the product with the first one is exact, and so is what it leaves.
+template <uint32_t Ahead> TALLOW_INLINE Bounded wave_of(Bounded x) {
+    const float shifted = fma(x.value, 0.636619772f, 12582912.0f);
+    const float steps = shifted - 12582912.0f;
+    const float rest =
+        fma(steps, 1.71512451e-15f, fma(steps, 4.37113883e-8f, fma(steps, -1.57079637f, x.value)));
+    return Bounded(wave(rest, bit_cast<uint32_t>(shifted) + Ahead));
+}
+TALLOW_INLINE Bounded sin(Bounded x) {
+    return x.value == 0.0f ? x : wave_of<0>(x);
+}
+TALLOW_INLINE Bounded cos(Bounded x) {
+    return wave_of<1>(x);
+}
+
+// Of any float: the bits of 2 / pi are taken in parts of 27. Products with a float of 24 bits are exact, and so is what
+// they leave of whole turns.
+TALLOW_INLINE double left_of_turns(double quarters) {
+    return fma(-4.0, __builtin_rint(0.25 * quarters), quarters);
+}
+template <uint32_t Ahead> TALLOW_INLINE float wave_of(float value) {
+    const double x = static_cast<double>(value);
+    constexpr double parts[] = {0x517cc1bp-27,  0x3939105p-54,  0x253f84ep-81, 0x57d1f53p-108,
+                                0x26ee06dp-135, 0x58a5664p-162, 0x7887208p-189};
+    double quarters = 0.0;
+    for (const double part : parts)
+        quarters += left_of_turns(x * part);
+    const double shifted = quarters + 6755399441055744.0;
+    const double rest = (quarters - (shifted - 6755399441055744.0)) * 1.5707963267948966;
+    return wave(rest, static_cast<uint32_t>(bit_cast<uint64_t>(shifted)) + Ahead);
+}
+TALLOW_INLINE float sin(float x) {
+    return x == 0.0f ? x : wave_of<0>(x);
+}
+TALLOW_INLINE float cos(float x) {
+    return wave_of<1>(x);
+}
+
+// 1 - erfc(|x|) beyond 0.7, as gelu_erf of math.hpp has it; nearer to 0 the series.
+TALLOW_INLINE float erf(float x) {
+    const float size = fabs(x) > 4.0f ? 4.0f : fabs(x);
+    const float near = size * polynomial(size * size, 1.1283791670955126, -0.37612638903183754, 0.11283791670955126,
+                                         -0.026866170645131252, 0.005223977625442188, -0.0008548327023450853,
+                                         0.00012055332981789664, -1.492565035840625e-05);
+    const float share = polynomial(1.0f / (1.41421356f * size + 3.0f), 1.25338435, -1.00575611, -1.54159046, -5.65796847,
+                                   58.0986299, -430.279561, 2580.30886, -8938.11342, 17206.066, -17380.5324, 7202.90512);
+    const float tail = exp(-size * size) / fma(1.41421356f * size, share, 1.0f);
+    const float result = size < 0.7f ? near : 1.0f - tail;
+    return x != x ? x : __builtin_copysignf(result, x);
+}
+
+// Halves are rounded away from zero.
+TALLOW_INLINE float round(float x) {
+    const float whole = __builtin_truncf(x);
+    return __builtin_copysignf(fabs(x - whole) >= 0.5f ? fabs(whole) + 1.0f : fabs(whole), x);
+}
+TALLOW_INLINE double round(double x) {
+    const double whole = __builtin_trunc(x);
+    return __builtin_copysign(fabs(x - whole) >= 0.5 ? fabs(whole) + 1.0 : fabs(whole), x);
+}
+TALLOW_INLINE float sqrt(float x) {
+    return __builtin_sqrtf(x);
+}
+TALLOW_INLINE double sqrt(double x) {
+    return __builtin_sqrt(x);
+}
+TALLOW_INLINE float fmod(float x, float y) {
+    return ::fmodf(x, y);
+}
+TALLOW_INLINE double fmod(double x, double y) {
+    return ::fmod(x, y);
+}
+TALLOW_INLINE float atan2(float y, float x) {
+    return ::atan2f(y, x);
+}
+TALLOW_INLINE double atan2(double y, double x) {
+    return ::atan2(y, x);
+}
+TALLOW_INLINE double pow(double x, double y) {
+    return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
+}
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return ::name(x);                                                                                              \
+    }
+TALLOW_FUNCTION(exp)
+TALLOW_FUNCTION(expm1)
+TALLOW_FUNCTION(log)
+TALLOW_FUNCTION(log2)
+TALLOW_FUNCTION(log1p)
+TALLOW_FUNCTION(sin)
+TALLOW_FUNCTION(cos)
+TALLOW_FUNCTION(tanh)
+TALLOW_FUNCTION(erf)
+#undef TALLOW_FUNCTION
+
+} // namespace tallow
