@@ -15,6 +15,29 @@ constexpr uint64_t fold_length = 1 << 14;
 // Columns are taken so many at once.
 constexpr uint64_t fold_columns = 256;
 
+// States that join as a tree, whose shape only their number decides: sums of many stay accurate.
+template <typename Op, typename State> class Tree {
+  public:
+    TALLOW_INLINE void add(State state) {
+        uint32_t level = 0;
+        for (uint64_t other = count_++; other & 1; other >>= 1)
+            state = Op::combine(states_[level++], state);
+        states_[level] = state;
+    }
+    TALLOW_INLINE State joined() const {
+        State state = Op::identity();
+        uint32_t level = 0;
+        for (uint64_t other = count_; other != 0; other >>= 1, ++level)
+            if (other & 1)
+                state = Op::combine(states_[level], state);
+        return state;
+    }
+
+  private:
+    State states_[48];
+    uint64_t count_ = 0;
+};
+
 // One copy for all dtypes that are computed in T.
 template <template <typename> typename Op, typename T> struct Joined {
     using State = typename Op<T>::State;
@@ -49,19 +72,20 @@ template <template <typename> typename Op, typename T> struct Fold {
     // A small float joins as the float that it is.
     using Lanes = Joined<Op, widened<T>>;
 
-    static State of_elements(const T* source, uint64_t count, uint64_t index) {
-        if constexpr (is_small_float<T>) {
-            State state = Of::identity();
-            float held[span_part];
-            for (uint64_t first = 0; first < count; first += span_part) {
-                const uint64_t length = count - first < span_part ? count - first : span_part;
+    static __attribute__((noinline)) State of_elements(const T* source, uint64_t count, uint64_t index) {
+        Tree<Of, State> tree;
+        [[maybe_unused]] float held[is_small_float<T> ? span_part : 1];
+        for (uint64_t first = 0; first < count; first += span_part) {
+            const uint64_t length = count - first < span_part ? count - first : span_part;
+            const auto place = static_cast<uint32_t>(index + first);
+            if constexpr (is_small_float<T>) {
                 convert_span(length, held, source + first);
-                state = Of::combine(state, Lanes::of_span(held, length, static_cast<uint32_t>(index + first)));
+                tree.add(Lanes::of_span(held, length, place));
+            } else {
+                tree.add(Lanes::of_span(source + first, length, place));
             }
-            return state;
-        } else {
-            return Lanes::of_span(source, count, static_cast<uint32_t>(index));
         }
+        return tree.joined();
     }
 
     // Rows [first, last) of the source, each dense.
@@ -86,10 +110,10 @@ template <template <typename> typename Op, typename T> struct Fold {
                                        left < fold_length ? left : fold_length, first);
         });
         for (uint64_t row = 0; row < arguments.outputs; ++row) {
-            State state = states[row * parts];
-            for (uint64_t part = 1; part < parts; ++part)
-                state = Of::combine(state, states[row * parts + part]);
-            result[row] = Of::result(state, arguments.length);
+            Tree<Of, State> tree;
+            for (uint64_t part = 0; part < parts; ++part)
+                tree.add(states[row * parts + part]);
+            result[row] = Of::result(tree.joined(), arguments.length);
         }
     }
 

@@ -119,9 +119,9 @@ TALLOW_INLINE float pow(float x, float y) {
     const float size = fabs(x);
     const DoubleParts parts = double_parts(static_cast<double>(size));
     const double logarithm = fma(near_log1p(parts.mantissa - 1.0), 1.4426950408889634, parts.exponent);
-    const double at_zero = size == 0.0f ? -1e30 : logarithm;
-    const double finite = size == infinity(float{}) ? 1e30 : at_zero;
-    const double exponent = size == 1.0f ? 0.0 : static_cast<double>(y) * finite;
+    const double above_zero = size == 0.0f ? -infinity(double{}) : logarithm;
+    const double any = size == infinity(float{}) ? infinity(double{}) : above_zero;
+    const double exponent = size == 1.0f ? 0.0 : static_cast<double>(y) * any;
     const float power = static_cast<float>(double_exp2(exponent));
     const float half = 0.5f * y;
     const bool is_integer = __builtin_floorf(y) == y;

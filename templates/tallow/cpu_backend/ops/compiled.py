@@ -138,7 +138,9 @@ def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int
         return None
     first, last = min(dims), max(dims)
     inner = 1
-    if layout.is_contiguous and last - first + 1 == len(dims):
+    # Columns are added one row after the other, for which f64 has no wider type.
+    is_column = last + 1 < len(shape) and dtype is not DType.F64
+    if layout.is_contiguous and last - first + 1 == len(dims) and (is_column or last + 1 == len(shape)):
         inner = math.prod(shape[last + 1 :])
         place = operand.storage.address + layout.start_offset * dtype.itemsize
         held: Array | None = None
