@@ -19,16 +19,20 @@ GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build test test-full test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
+.PHONY: build host-kernels test test-full test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
 
-build: generate $(VENV)/tallow.stamp  ## set everything up, generate the package and train the example on it
+build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
 
-test: check hip-host  ## what every change must pass
+host-kernels: generate  ## compile the kernels for the CPU, where a compiler for them is installed; NumPy serves without
+	@$(BIN)/opgen compile --host
+
+test: check host-kernels hip-host  ## what every change must pass
 	@$(ON_HIP_HOST) $(BIN)/pytest -n auto
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --replay
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(BIN)/pytest -n auto $(TWO_DEVICES)
+	@TALLOW_THREADS=0 $(BIN)/pytest -n auto tests/conformance/test_cells.py -k 'cpu and (unary or binary or reduce or to_dtype)'
 	@TALLOW_METAL_CPU=1 $(BIN)/pytest -n auto tests/conformance/test_cells.py --device metal
 
 test-full: check hip-host  ## the same with the slow sweeps

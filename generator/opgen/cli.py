@@ -254,10 +254,13 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
 @_root
 @click.option("--target", "targets", multiple=True, metavar="NAME", help="Only this target; may be given again.")
 @click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be given again.")
+@click.option(
+    "--host", is_flag=True, help="Only what runs on the host, if a compiler for it is here: there is a way without."
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once; as many as cores by default.")
 @click.option("--stats", is_flag=True, help="Print what each kernel takes, the worst first; fail where one spills.")
 def compile_kernels(
-    root: Path, targets: tuple[str, ...], families: tuple[str, ...], jobs: int | None, stats: bool
+    root: Path, targets: tuple[str, ...], families: tuple[str, ...], host: bool, jobs: int | None, stats: bool
 ) -> None:
     """Compile the kernels to code objects, one for each target and family.
 
@@ -268,12 +271,13 @@ def compile_kernels(
     \b
     opgen compile
     opgen compile --target gfx90a --family unary --family cast
+    opgen compile --host
     opgen compile --stats | head -30
     """  # noqa: D301 -- \b is the character that click reads
     start = time.monotonic()
     jobs = jobs or os.cpu_count() or 1
     with _locked(root / _OUTPUT):
-        results, mends = _compile(root, targets, families, jobs)
+        results, mends = _compile(root, targets, families, host, jobs)
     if stats:
         usages = [(result.object.target, usage) for result in results for usage in result.usages]
         click.echo("\n".join(table(usages)))
@@ -281,19 +285,19 @@ def compile_kernels(
         if result.status == "failed":
             click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
     for mend in mends:
-        click.secho(mend, fg="red", err=True)
+        click.secho(mend, fg="yellow" if host else "red", err=True)
     spilling = sum(usage.is_spilled for result in results for usage in result.usages) if stats else 0
     if spilling:
         click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
     counts = Counter(result.status for result in results)
     states = ", ".join(f"{counts[status]} {status}" for status in ("compiled", "up to date", "failed"))
     click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
-    if mends or spilling or counts["failed"]:
+    if (mends and not host) or spilling or counts["failed"]:
         raise SystemExit(1)
 
 
 def _compile(
-    root: Path, targets: Sequence[str], families: Sequence[str], jobs: int
+    root: Path, targets: Sequence[str], families: Sequence[str], host: bool, jobs: int
 ) -> "tuple[list[Result], list[str]]":
     """What became of the code objects that are asked for, and what to install for those that have no compiler."""
     # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
@@ -310,6 +314,7 @@ def _compile(
         for code_object in every
         if code_object.target in (targets or (code_object.target,))
         and code_object.family in (families or (code_object.family,))
+        and (code_object.is_host or not host)
     ]
     compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
     possible = [code_object for code_object in wanted if code_object.target in compilers]

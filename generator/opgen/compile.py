@@ -30,6 +30,7 @@ class CodeObject:
 
     target: str
     family: str
+    is_host: bool
     source: Path
     sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
     file: Path
@@ -65,7 +66,14 @@ def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...
     sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
     checksums = {family: _checksums(source) for family, source in sources.items()}
     return tuple(
-        CodeObject(target, family.name, sources[family.name], checksums[family.name], code / target / f"{family.name}{_CODE}")
+        CodeObject(
+            target=target,
+            family=family.name,
+            is_host=family.host,
+            source=sources[family.name],
+            sources=checksums[family.name],
+            file=code / target / f"{family.name}{_CODE}",
+        )
         for backend in spec.backends
         if backend.code_objects is not None
         for target in backend.code_objects.targets

@@ -20,11 +20,14 @@ def _from_environment() -> int:
     return int(text)
 
 
-_threads = _from_environment()
+_threads: int | None = None
 
 
-def threads() -> int:
+def get_threads() -> int:
     """The number of threads; 0 where `TALLOW_THREADS` says that NumPy is to do everything."""
+    global _threads
+    if _threads is None:
+        _threads = _from_environment()
     return _threads
 
 
@@ -38,6 +41,6 @@ def set_threads(count: int) -> None:
     number = argument.integer("set_threads", "count", count)
     if not 1 <= number <= MOST_THREADS:
         raise InvalidArgument("set_threads", f"count is a number from 1 to {MOST_THREADS}, not {number}")
-    if _threads == 0:
+    if get_threads() == 0:
         raise InvalidArgument("set_threads", "TALLOW_THREADS=0 leaves everything to NumPy; unset it")
     _threads = number

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tallow as tl
+from tallow import code_object
 from tallow.error import BackendUnavailable, CompilationFailed
 
 pytest.importorskip("cuda.bindings")
@@ -19,7 +20,7 @@ from tallow.gpu_backend.ops.fused import family_of
 from tallow.traced import Trace
 
 # The family of fused kernels has none of its own.
-FAMILIES = sorted({path.stem for path in kernels._SOURCES.glob("*.hip")} - {"fused"})
+FAMILIES = sorted({path.stem for path in code_object.SOURCES.glob("*.hip")} - {"fused"})
 # Of the kernels of a family, one of so many is compiled.
 SAMPLE = 40
 

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tallow import Device, Tensor
+from tallow import Device, Tensor, code_object
 from tallow.dtype import DType
 from tallow.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
-from tallow.gpu_backend import kernels as kernels_module
 from tallow.gpu_backend.error import DriverError, InvalidKernel
 from tallow.gpu_backend.index_errors import INDEX_OPS
 from tallow.gpu_backend.kernels import Kernels
@@ -40,7 +39,7 @@ def the_next_op_works(gpu):
 def fresh(gpu, tmp_path, monkeypatch):
     """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels_module, "_current_code", lambda path: None)
+    monkeypatch.setattr(code_object, "current", lambda path: None)
     return Kernels(gpu.driver)
 
 
@@ -83,9 +82,9 @@ def shipped(gpu, tmp_path, monkeypatch):
     """Puts a code object among the kernels that the package ships, with a record that describes it."""
     sources = tmp_path / "kernels"
     sources.mkdir()
-    for path in kernels_module._SOURCES.glob("*.h*p"):
+    for path in code_object.SOURCES.glob("*.h*p"):
         (sources / path.name).write_bytes(path.read_bytes())
-    monkeypatch.setattr(kernels_module, "_SOURCES", sources)
+    monkeypatch.setattr(code_object, "SOURCES", sources)
     code = sources / "code" / gpu.driver.target / "fill.co"
     code.parent.mkdir(parents=True)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tallow import code_object
 from tallow.error import CompilationFailed
 from tallow.gpu_backend import kernels as kernels_module
 from tallow.gpu_backend import progress as progress_module
@@ -68,7 +69,7 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "doubling.hip").write_text(SOURCE)
     (folder / "types.hpp").write_text("#pragma once\n")
-    monkeypatch.setattr(kernels_module, "_SOURCES", folder)
+    monkeypatch.setattr(code_object, "SOURCES", folder)
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
     caches = (kernels_module._source, kernels_module.headers)
     for cache in caches:
@@ -251,7 +252,7 @@ def test_a_kernel_or_a_family_that_is_not_there(package):
 
 
 def test_every_kernel_of_the_package_is_found_in_its_source():
-    for path in kernels_module._SOURCES.glob("*.hip"):
+    for path in code_object.SOURCES.glob("*.hip"):
         text = path.read_text()
         names = kernels_module._KERNEL.findall(text)
         assert len(names) == len(set(names)) == text.count("TALLOW_KERNEL(")

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("hip")
 
+from tallow import code_object
 from tallow.backend import Part
 from tallow.dtype import DType
 from tallow.error import BackendUnavailable, OutOfMemory, TallowError
-from tallow.gpu_backend import kernels, loader
+from tallow.gpu_backend import loader
 from tallow.gpu_backend.kernels import Kernels
 from tallow.gpu_backend.ops import memory
 from tallow.rocm_backend import RocmDevice
@@ -50,7 +51,7 @@ def the_next_op_works(rocm):
 def fresh(rocm, tmp_path, monkeypatch):
     """Kernels that found nothing yet, with an empty cache and no code objects built ahead."""
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path))
-    monkeypatch.setattr(kernels, "_current_code", lambda path: None)
+    monkeypatch.setattr(code_object, "current", lambda path: None)
     return Kernels(rocm.driver)
 
 

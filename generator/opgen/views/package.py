@@ -81,11 +81,13 @@ _EXPORTS = (
     "cat",
     "deterministic",
     "fuse",
+    "get_threads",
     "is_deterministic",
     "load_safetensors",
     "open_safetensors",
     "save_safetensors",
     "set_print_options",
+    "set_threads",
     "stack",
     "support",
 )

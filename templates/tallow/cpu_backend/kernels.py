@@ -9,13 +9,15 @@ from typing import Final, TypeAlias
 
 from .. import code_object
 from ..kernels.host_arguments import TARGETS
-from ..threads import threads
+from ..threads import get_threads
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """What calls a kernel with the packed bytes of its struct."""
 
 _ELEMENTWISE: Final = "span"
 _REDUCTIONS: Final = "fold"
+_ROWS: Final = "host_rows"
+_FAMILIES: Final = (_ELEMENTWISE, _REDUCTIONS, _ROWS)
 
 
 class HostKernels:
@@ -24,7 +26,7 @@ class HostKernels:
     def __init__(self, libraries: dict[str, ctypes.CDLL]) -> None:
         self._libraries = libraries
         self._kernels: dict[tuple[str, str], Kernel | None] = {}
-        self.map_operands: Final = self._found(_ELEMENTWISE, "map_operands")
+        self.map_operands: Final = self._kernel(_ELEMENTWISE, "map_operands")
         self.run_parts: Final = self._address(_ELEMENTWISE, "run_parts")
         self._elementwise: dict[str, int | None] = {}
 
@@ -32,10 +34,10 @@ class HostKernels:
     @cache
     def open(cls) -> HostKernels | None:
         """Those for the best target that this machine is; None where there are none, or NumPy is to do everything."""
-        if threads() == 0:
+        if get_threads() == 0:
             return None
         for target in TARGETS:
-            paths = {family: code_object.path_of(target, family) for family in (_ELEMENTWISE, _REDUCTIONS)}
+            paths = {family: code_object.path_of(target, family) for family in _FAMILIES}
             if any(code_object.current(path) is None for path in paths.values()):
                 continue
             try:
@@ -58,18 +60,22 @@ class HostKernels:
         """A kernel of reductions; None where there is none of this name."""
         return self._found(_REDUCTIONS, name)
 
+    def rows(self, name: str) -> Kernel | None:
+        """A kernel of rows; None where there is none of this name."""
+        return self._found(_ROWS, name)
+
     def _found(self, family: str, name: str) -> Kernel | None:
         key = family, name
         if key not in self._kernels:
-            try:
-                function = self._libraries[family][name]
-            except AttributeError:
-                self._kernels[key] = None
-            else:
-                function.argtypes = (ctypes.c_char_p,)
-                function.restype = None
-                self._kernels[key] = function
+            is_there = hasattr(self._libraries[family], name)
+            self._kernels[key] = self._kernel(family, name) if is_there else None
         return self._kernels[key]
+
+    def _kernel(self, family: str, name: str) -> Kernel:
+        function = self._libraries[family][name]
+        function.argtypes = (ctypes.c_char_p,)
+        function.restype = None
+        return function
 
     def _address(self, family: str, name: str) -> int | None:
         try:

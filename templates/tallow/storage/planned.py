@@ -62,3 +62,9 @@ class PlannedCalls(Plans):
     ) -> Self | None:
         inner = self._plan(key, function, arguments, options)
         return None if inner is None else self._new(inner)
+
+    def _attempt_planned_each(
+        self, key: Key, function: Callable[P, Iterable[BackendStorage] | None], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Self, ...] | None:
+        inners = self._plan(key, function, arguments, options)
+        return None if inners is None else self._new_each(inners)

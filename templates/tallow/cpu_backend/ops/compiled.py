@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
-from ...threads import threads
+from ...threads import get_threads
 from . import cast
 from .array import contiguous
 from .functors import ELEMENTWISE
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _FEW: Final = 1 << 11
 _RANK: Final = 8
 _OPERANDS: Final = 3
+# What MAP_OPERANDS begins with: what each call has of its own.
+_PLACES: Final = Struct("=5QI")
 _PARAMETERS: Final = 2
 # Of a state of any reduction.
 _STATE_BYTES: Final = 16
@@ -109,13 +112,10 @@ def _plan(
         made.length = count
         made.kind = kind
         places = [storage.address + offset for storage, offset in zip(storages, offsets, strict=True)]
-        map_operands(_PLACES.pack(kernel, made.address, *places, *without, threads()) + rest)
+        map_operands(_PLACES.pack(kernel, made.address, *places, *without, get_threads()) + rest)
         return made
 
     return run
-
-
-_PLACES: Final = host_arguments.Struct("=5QI")
 
 
 def _filled(numbers: Any, length: int) -> tuple[int, ...]:
@@ -161,6 +161,93 @@ def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int
         states = np.empty(outputs * -(-length // split) * _STATE_BYTES, np.uint8)
         sizes = (outputs, length, inner, split)
         arguments = host_arguments.FOLD_COLUMNS
-    kernel(arguments.pack(result.address, place, states.ctypes.data, kernels.run_parts, *sizes, threads()))
+    kernel(arguments.pack(result.address, place, states.ctypes.data, kernels.run_parts, *sizes, get_threads()))
     del held  # until now, its memory was read
     return result
+
+
+@tells_lack_of_memory
+def softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+    """As `network.softmax`; None where NumPy does it."""
+    return _softmax(kernels, "softmax", x, dim)
+
+
+@tells_lack_of_memory
+def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+    """As `network.log_softmax`; None where NumPy does it."""
+    return _softmax(kernels, "log_softmax", x, dim)
+
+
+def _softmax(kernels: HostKernels, name: str, x: Operand, dim: int) -> CpuStorage | None:
+    shape = x.layout.shape
+    kernel = kernels.rows(f"{name}_{x.dtype.value}")
+    if kernel is None or x.layout.elem_count == 0 or dim != len(shape) - 1:
+        return None
+    source = _Dense(x)
+    result = x.result(np.empty(x.layout.elem_count, x.dtype.numpy))
+    rows = math.prod(shape[:-1])
+    kernel(
+        host_arguments.SOFTMAX_ROWS.pack(
+            result.address, source.address, kernels.run_parts, rows, shape[-1], get_threads()
+        )
+    )
+    return result
+
+
+@tells_lack_of_memory
+def layer_norm(
+    kernels: HostKernels,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    eps: float,
+) -> tuple[CpuStorage, ...] | None:
+    """As `network.layer_norm`; None where NumPy does it."""
+    return _norm(kernels, "layer_norm", x, weight, bias, residual, eps)
+
+
+@tells_lack_of_memory
+def rms_norm(
+    kernels: HostKernels, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
+) -> tuple[CpuStorage, ...] | None:
+    """As `network.rms_norm`; None where NumPy does it."""
+    return _norm(kernels, "rms_norm", x, weight, None, residual, eps)
+
+
+def _norm(
+    kernels: HostKernels,
+    name: str,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    eps: float,
+) -> tuple[CpuStorage, ...] | None:
+    shape, count = x.layout.shape, x.layout.elem_count
+    kernel = kernels.rows(f"{name}_{x.dtype.value}")
+    if kernel is None or count == 0:
+        return None
+    given = [None if operand is None else _Dense(operand) for operand in (x, weight, bias, residual)]
+    addresses = [0 if operand is None else operand.address for operand in given]
+    results = [x.result(np.empty(count, x.dtype.numpy)) for _ in range(1 if residual is None else 2)]
+    sums = results[1].address if residual is not None else 0
+    kernel(
+        host_arguments.NORM_ROWS.pack(
+            results[0].address, *addresses, sums, kernels.run_parts, math.prod(shape[:-1]), shape[-1],
+            _bits(eps, DType.F64), get_threads(),
+        )
+    )  # fmt: skip
+    return tuple(results)
+
+
+class _Dense:
+    """The elements of an operand in row-major order: where they are, or a copy."""
+
+    def __init__(self, operand: Operand) -> None:
+        layout = operand.layout
+        if layout.is_contiguous:
+            self.address = operand.storage.address + layout.start_offset * operand.dtype.itemsize
+        else:
+            self.held = contiguous(operand.array)
+            self.address = self.held.ctypes.data
