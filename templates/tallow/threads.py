@@ -34,7 +34,7 @@ def get_threads() -> int:
 def set_threads(count: int) -> None:
     """Let at most `count` threads work on one call on the CPU; results are the same for every number.
 
-    As many as the process has cores do by default, or as the environment variable TALLOW_THREADS says, of which 0 leaves
+    As many as the process has cores do by default, or as the environment variable TALLOW_THREADS says: 0 leaves
     everything to NumPy. Threads are started when they are first needed.
     """
     global _threads

@@ -49,8 +49,7 @@ class CpuDevice(BackendDevice):
         options: Mapping[str, Any],
     ) -> Result:
         result = super().planned(key, numbers, function, arguments, options)
-        # Numbers that come after the storages are other ones each time.
-        make_plan = None if numbers else _PLANS.get(function)
+        make_plan = _PLANS.get(function)
         plan = make_plan(arguments, **options) if make_plan is not None else None
         if result is None:
             # Something else is asked then, which has another plan.

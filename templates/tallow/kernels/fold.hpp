@@ -97,8 +97,8 @@ template <template <typename> typename Op, typename T> struct Fold {
             const uint64_t together = fold_length / (arguments.length + 1) + 1;
             run(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
                 for (uint64_t row = part * together; row < (part + 1) * together && row < arguments.outputs; ++row)
-                    result[row] = Of::result(of_elements(source + row * arguments.length, arguments.length, 0),
-                                             arguments.length);
+                    result[row] =
+                        Of::result(of_elements(source + row * arguments.length, arguments.length, 0), arguments.length);
             });
             return;
         }
@@ -117,7 +117,8 @@ template <template <typename> typename Op, typename T> struct Fold {
         }
     }
 
-    // The middle one of three dense dims, of which `inner` is the innermost: in parts of rows where there are few columns.
+    // The middle one of three dense dims, of which `inner` is the innermost: in parts of rows where there are few
+    // columns.
     template <typename Arguments> static void columns(const Arguments& arguments) {
         const auto source = pointer_to<const T>(arguments.source);
         const auto result = pointer_to<typename Of::Result>(arguments.result);

@@ -9,12 +9,12 @@ namespace tallow {
 constexpr uint32_t most_operands = 3;
 // A part has so many elements, and a block of it so many, which stay in the nearest cache while they are brought into
 // spans.
-constexpr uint64_t part_length = 1 << 14;
+constexpr uint64_t part_length = 1 << 15;
 constexpr uint64_t block_length = 1024;
 // Shorter rows are joined.
 constexpr uint64_t least_row = 256;
-// Elements of an operand that lie side by side in another dim than those of the result are read in tiles: whole lines of
-// the cache.
+// Elements of an operand that lie side by side in another dim than those of the result are read in tiles: whole lines
+// of the cache.
 constexpr uint64_t line_bytes = 64;
 constexpr uint64_t tile_columns = 256;
 constexpr uint64_t buffer_bytes = tile_columns * line_bytes;

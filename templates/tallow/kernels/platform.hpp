@@ -1,6 +1,6 @@
 // What the targets call the same thing: AMD (hipcc, clang, hiprtc), NVIDIA (nvcc, NVRTC) and the host, either through
-// the HIP runtime for the CPU or, as TALLOW_VECTOR, for kernels on spans of elements. On the GPUs no header is included, so
-// that run-time compilation needs none.
+// the HIP runtime for the CPU or, as TALLOW_VECTOR, for kernels on spans of elements. On the GPUs no header is
+// included, so that run-time compilation needs none.
 #pragma once
 
 #include "constants.hpp"

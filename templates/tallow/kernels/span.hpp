@@ -1,5 +1,5 @@
-// Kernels on spans: elements side by side, which compilers take as vectors. What calls them brings operands of any layout
-// into spans.
+// Kernels on spans: elements side by side, which compilers take as vectors. What calls them brings operands of any
+// layout into spans.
 #pragma once
 
 #include "functor.hpp"
@@ -14,8 +14,8 @@
 
 namespace tallow {
 
-// Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that one
-// function of floats serves all.
+// Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
+// one function of floats serves all.
 template <typename T> constexpr bool is_small_float = false;
 template <> constexpr bool is_small_float<f16> = true;
 template <> constexpr bool is_small_float<bf16> = true;
@@ -44,8 +44,7 @@ template <typename T> __attribute__((noinline)) void convert_span(uint64_t count
 }
 
 // A functor of floats that are nearly always bounded: which of its two ways serves, is asked for parts of the span.
-template <typename Functor>
-TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
+template <typename Functor> TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
     for (uint64_t first = 0; first < count; first += span_part) {
         const uint64_t length = count - first < span_part ? count - first : span_part;
         uint32_t beyond = 0;

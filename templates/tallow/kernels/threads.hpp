@@ -9,8 +9,8 @@ namespace tallow {
 
 class Pool {
   public:
-    // Have `run` do every part, by this thread and at most `threads - 1` others. While another thread has the pool, or a
-    // part asks for it, this thread does all.
+    // Have `run` do every part, by this thread and at most `threads - 1` others. While another thread has the pool, or
+    // a part asks for it, this thread does all.
     void run(Part part, const void* context, uint64_t parts, uint32_t threads) {
         if (threads > parts)
             threads = static_cast<uint32_t>(parts);
@@ -153,7 +153,7 @@ __attribute__((destructor, used)) inline void stop_pool() {
 
 // What kernels of other libraries are given to have their parts done.
 extern "C" __attribute__((visibility("default"), used)) inline void run_parts(Part part, const void* context,
-                                                                             uint64_t parts, uint32_t threads) {
+                                                                              uint64_t parts, uint32_t threads) {
     pool.run(part, context, parts, threads);
 }
 

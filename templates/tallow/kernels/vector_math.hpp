@@ -1,5 +1,6 @@
-// The functions of math.hpp for vector instructions. Those of floats have no branch, no table and no call, and are within 3
-// units in the last place; where a float has too few bits on the way, a double does. Those of doubles are the library's.
+// The functions of math.hpp for vector instructions. Those of floats have no branch, no table and no call, and are
+// within 3 units in the last place; where a float has too few bits on the way, a double does. Those of doubles are the
+// library's.
 #pragma once
 
 #include "basic.hpp"
@@ -136,8 +137,7 @@ TALLOW_INLINE float pow(float x, float y) {
 template <typename T> TALLOW_INLINE float wave(T rest, uint32_t quarters) {
     const T square = rest * rest;
     const T sine = fma(rest * square, polynomial(square, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880), rest);
-    const T cosine =
-        fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1});
+    const T cosine = fma(square, polynomial(square, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800), T{1});
     const float size = static_cast<float>(quarters & 1 ? cosine : sine);
     return quarters & 2 ? -size : size;
 }
@@ -156,8 +156,7 @@ struct Bounded {
 template <uint32_t Ahead> TALLOW_INLINE Bounded wave_of(Bounded x) {
     const float shifted = fma(x.value, 0.636619772f, 12582912.0f);
     const float steps = shifted - 12582912.0f;
-    const float rest =
-        fma(steps, 1.71512451e-15f, fma(steps, 4.37113883e-8f, fma(steps, -1.57079637f, x.value)));
+    const float rest = fma(steps, 1.71512451e-15f, fma(steps, 4.37113883e-8f, fma(steps, -1.57079637f, x.value)));
     return Bounded(wave(rest, bit_cast<uint32_t>(shifted) + Ahead));
 }
 TALLOW_INLINE Bounded sin(Bounded x) {
@@ -196,8 +195,9 @@ TALLOW_INLINE float erf(float x) {
     const float near = size * polynomial(size * size, 1.1283791670955126, -0.37612638903183754, 0.11283791670955126,
                                          -0.026866170645131252, 0.005223977625442188, -0.0008548327023450853,
                                          0.00012055332981789664, -1.492565035840625e-05);
-    const float share = polynomial(1.0f / (1.41421356f * size + 3.0f), 1.25338435, -1.00575611, -1.54159046, -5.65796847,
-                                   58.0986299, -430.279561, 2580.30886, -8938.11342, 17206.066, -17380.5324, 7202.90512);
+    const float share =
+        polynomial(1.0f / (1.41421356f * size + 3.0f), 1.25338435, -1.00575611, -1.54159046, -5.65796847, 58.0986299,
+                   -430.279561, 2580.30886, -8938.11342, 17206.066, -17380.5324, 7202.90512);
     const float tail = exp(-size * size) / fma(1.41421356f * size, share, 1.0f);
     const float result = size < 0.7f ? near : 1.0f - tail;
     return x != x ? x : __builtin_copysignf(result, x);

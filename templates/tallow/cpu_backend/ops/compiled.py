@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +31,8 @@ _RANK: Final = 8
 _OPERANDS: Final = 3
 # What MAP_OPERANDS begins with: what each call has of its own.
 _PLACES: Final = Struct("=5QI")
+# And what it ends with: parameters.
+_NUMBERS: Final = Struct("=2Q")
 _PARAMETERS: Final = 2
 # Of a state of any reduction.
 _STATE_BYTES: Final = 16
@@ -57,10 +60,8 @@ def elementwise(
 
 
 def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
-    """What does as `elementwise` with other storages; None where numbers are among the arguments."""
+    """What does as `elementwise` with other storages, and other numbers behind them."""
     kernels, op, *operands = arguments
-    if not all(isinstance(operand, Operand) for operand in operands):
-        return None
     return _plan(kernels, op, tuple(operands), result)
 
 
@@ -97,22 +98,27 @@ def _plan(
         *(0,) * (3 + _OPERANDS), len(operands), rank, *_filled(itemsizes, 1 + _OPERANDS), count, *dims,
         *_filled(strides, _OPERANDS * _RANK), *_filled(bits, _PARAMETERS),
     )  # fmt: skip
-    rest = packed[_PLACES.size :]
+    rest, parameters = packed[_PLACES.size : -_NUMBERS.size], packed[-_NUMBERS.size :]
     offsets = [operand.layout.start_offset * operand.dtype.itemsize for operand in operands]
     without = (0,) * (_OPERANDS - len(operands))
     device, storage_class, kind = first.storage.device, type(first.storage), kind_of(target, count)
-    map_operands, numpy_type = kernels.map_operands, target.numpy
+    map_operands, numpy_type, compute = kernels.map_operands, target.numpy, source.compute
 
     @tells_lack_of_memory
-    def run(*storages: CpuStorage) -> CpuStorage:
+    def run(*given: Any) -> CpuStorage:
         made: CpuStorage = object.__new__(storage_class)
         made.data = np.empty(count, numpy_type)
         made.device = device
         made.dtype = target
         made.length = count
         made.kind = kind
-        places = [storage.address + offset for storage, offset in zip(storages, offsets, strict=True)]
-        map_operands(_PLACES.pack(kernel, made.address, *places, *without, get_threads()) + rest)
+        places = [storage.address + offset for storage, offset in zip(given, offsets, strict=False)]
+        behind = given[len(offsets) :]
+        if behind:
+            last = _NUMBERS.pack(*_filled([_bits(number, compute) for number in behind], _PARAMETERS))
+        else:
+            last = parameters
+        map_operands(_PLACES.pack(kernel, made.address, *places, *without, get_threads()) + rest + last)
         return made
 
     return run
@@ -124,6 +130,12 @@ def _filled(numbers: Any, length: int) -> tuple[int, ...]:
 
 def _bits(number: float, dtype: DType) -> int:
     """The bits of a number in a compute dtype."""
+    # The sign tells 0.0 from -0.0, which are equal.
+    return _bits_of(number, math.copysign(1, number), dtype)
+
+
+@lru_cache(maxsize=1 << 12, typed=True)
+def _bits_of(number: float, _sign: float, dtype: DType) -> int:
     return int.from_bytes(cast.scalar(number, dtype).tobytes(), "little")
 
 
