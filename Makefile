@@ -65,8 +65,8 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 
-bench: $(VENV)/tallow.stamp  ## the CPU backend beside plain NumPy
-	@$(BIN)/python benchmarks/cpu.py
+bench: $(VENV)/tallow.stamp host-kernels  ## the CPU backend beside NumPy and, where it is installed, PyTorch
+	@$(BIN)/python -m benchmarks.cpu run
 
 bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, onto the page in docs/; DEVICE and GPU_PYTHON as above
 	@$(ON_GPU) -m benchmarks.gpu run --device $(DEVICE) --output build/benchmarks

@@ -210,10 +210,10 @@ def _page(files: Sequence[Path]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_ABOUT = """Each op is timed beside PyTorch with the same number of threads, and in f32 beside NumPy where it has the op in
-one or two calls: they take turns, and the medians are compared. A factor above 1 says that tallow is quicker. The ratios
-of the first table are geometric means. `make bench` measures this machine; `python -m benchmarks.cpu render` makes the
-page."""
+_ABOUT = """Each op is timed beside PyTorch with the same number of threads, and in f32 beside NumPy where it has the op
+in one or two calls: they take turns, and the medians are compared. A factor above 1 says that tallow is quicker. The
+ratios of the first table are geometric means. `make bench` measures this machine; `python -m benchmarks.cpu render`
+makes the page."""
 
 
 def _mean(ratios: Sequence[float]) -> str:

@@ -18,8 +18,9 @@ from tallow.traced import Trace
 from .conftest import REPOSITORY, Machine, names
 
 SPEC = read_spec(REPOSITORY)
-TARGETS = [target for backend in SPEC.backends if backend.code_objects for target in backend.code_objects.targets]
-FAMILIES = [family.name for family in SPEC.kernels if family.kernels]
+GPUS = [backend.code_objects for backend in SPEC.backends if backend.code_objects and not backend.code_objects.host]
+TARGETS = [target for code_objects in GPUS for target in code_objects.targets]
+FAMILIES = [family.name for family in SPEC.kernels if family.kernels and not family.host]
 # Without --full, one kernel of so many is compiled, another one for each target.
 SAMPLE = 16
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "parts.hpp"
 
@@ -19,36 +20,28 @@ class Pool {
                 part(context, i);
             return;
         }
-        pthread_mutex_lock(&state_);
-        start(threads - 1);
         part_ = part;
         context_ = context;
         parts_ = parts;
         next_ = 0;
-        wanted_ = threads - 1 < started_ ? threads - 1 : started_;
-        busy_ = wanted_;
-        __atomic_fetch_add(&call_, 1, __ATOMIC_RELEASE);
-        pthread_cond_broadcast(&begun_);
-        pthread_mutex_unlock(&state_);
+        const uint32_t others = start(threads - 1);
+        __atomic_store_n(&busy_, others, __ATOMIC_RELEASE);
+        // None is woken but those that are wanted.
+        for (uint32_t i = 0; i < others; ++i)
+            sem_post(&helpers_[i].wanted);
         work();
-        for (uint32_t turn = 0; turn < spins && __atomic_load_n(&busy_, __ATOMIC_ACQUIRE) != 0; ++turn)
-            pause();
-        pthread_mutex_lock(&state_);
-        while (busy_ != 0)
-            pthread_cond_wait(&done_, &state_);
-        pthread_mutex_unlock(&state_);
+        if (others != 0)
+            wait(&done_);
         pthread_mutex_unlock(&callers_);
     }
 
     // Ends the threads; another call starts new ones.
     void stop() {
-        pthread_mutex_lock(&state_);
         is_stopping_ = true;
-        __atomic_fetch_add(&call_, 1, __ATOMIC_RELEASE);
-        pthread_cond_broadcast(&begun_);
-        pthread_mutex_unlock(&state_);
         for (uint32_t i = 0; i < started_; ++i)
-            pthread_join(threads_[i], nullptr);
+            sem_post(&helpers_[i].wanted);
+        for (uint32_t i = 0; i < started_; ++i)
+            pthread_join(helpers_[i].thread, nullptr);
         started_ = 0;
         is_stopping_ = false;
     }
@@ -56,30 +49,43 @@ class Pool {
     // In a new process the threads of the old one are not there.
     void forget() {
         pthread_mutex_init(&callers_, nullptr);
-        pthread_mutex_init(&state_, nullptr);
-        pthread_cond_init(&begun_, nullptr);
-        pthread_cond_init(&done_, nullptr);
+        sem_init(&done_, 0, 0);
         started_ = 0;
     }
 
   private:
-    static constexpr uint32_t most_threads = 256;
+    static constexpr uint32_t most_helpers = 255;
     // Some microseconds, in which a call that follows finds threads awake.
-    static constexpr uint32_t spins = 400;
+    static constexpr uint32_t turns = 200;
 
-    static void pause() {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#else
-        asm volatile("yield");
-#endif
+    struct Helper {
+        Pool* pool;
+        pthread_t thread;
+        sem_t wanted;
+    };
+
+    // How many helpers there are, of so many.
+    uint32_t start(uint32_t count) {
+        for (; started_ < count && started_ < most_helpers; ++started_) {
+            Helper& helper = helpers_[started_];
+            helper.pool = this;
+            sem_init(&helper.wanted, 0, 0);
+            if (pthread_create(&helper.thread, nullptr, &Pool::serve, &helper) != 0)
+                break;
+        }
+        return count < started_ ? count : started_;
     }
 
-    void start(uint32_t threads) {
-        for (; started_ < threads && started_ < most_threads; ++started_) {
-            places_[started_] = {this, started_, call_};
-            if (pthread_create(&threads_[started_], nullptr, &Pool::enter, &places_[started_]) != 0)
+    static void wait(sem_t* semaphore) {
+        for (uint32_t turn = 0; turn < turns; ++turn) {
+            if (sem_trywait(semaphore) == 0)
                 return;
+#if defined(__x86_64__)
+            __builtin_ia32_pause();
+#endif
+        }
+        // A signal interrupts it.
+        while (sem_wait(semaphore) != 0) {
         }
     }
 
@@ -92,59 +98,35 @@ class Pool {
         }
     }
 
-    struct Place {
-        Pool* pool;
-        uint32_t number;
-        uint64_t call;
-    };
-    static void* enter(void* place) {
-        const Place own = *static_cast<Place*>(place);
-        own.pool->serve(own.number, own.call);
-        return nullptr;
-    }
-    void serve(uint32_t number, uint64_t seen) {
+    static void* serve(void* argument) {
+        Helper& helper = *static_cast<Helper*>(argument);
+        Pool& pool = *helper.pool;
         for (;;) {
-            for (uint32_t turn = 0; turn < spins && __atomic_load_n(&call_, __ATOMIC_ACQUIRE) == seen; ++turn)
-                pause();
-            pthread_mutex_lock(&state_);
-            while (call_ == seen)
-                pthread_cond_wait(&begun_, &state_);
-            seen = call_;
-            const bool is_stopping = is_stopping_;
-            const bool is_wanted = number < wanted_;
-            pthread_mutex_unlock(&state_);
-            if (is_stopping)
-                return;
-            if (!is_wanted)
-                continue;
-            work();
-            pthread_mutex_lock(&state_);
-            if (__atomic_sub_fetch(&busy_, 1, __ATOMIC_RELEASE) == 0)
-                pthread_cond_signal(&done_);
-            pthread_mutex_unlock(&state_);
+            wait(&helper.wanted);
+            if (pool.is_stopping_)
+                return nullptr;
+            pool.work();
+            if (__atomic_sub_fetch(&pool.busy_, 1, __ATOMIC_ACQ_REL) == 0)
+                sem_post(&pool.done_);
         }
     }
 
     pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_t state_ = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t begun_ = PTHREAD_COND_INITIALIZER;
-    pthread_cond_t done_ = PTHREAD_COND_INITIALIZER;
+    sem_t done_ = {};
     Part part_ = nullptr;
     const void* context_ = nullptr;
     uint64_t parts_ = 0;
     uint64_t next_ = 0;
-    uint64_t call_ = 0;
-    uint32_t wanted_ = 0;
     uint32_t busy_ = 0;
     uint32_t started_ = 0;
     bool is_stopping_ = false;
-    pthread_t threads_[most_threads] = {};
-    Place places_[most_threads] = {};
+    Helper helpers_[most_helpers] = {};
 };
 
 inline Pool pool;
 
 __attribute__((constructor, used)) inline void prepare_pool() {
+    pool.forget();
     pthread_atfork(nullptr, nullptr, [] { pool.forget(); });
 }
 __attribute__((destructor, used)) inline void stop_pool() {

@@ -1,0 +1,169 @@
+"""The kernels for the host: threads, memory, processes, and the way without them."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.cpu_backend.kernels import HostKernels
+from tallow.error import InvalidArgument
+from tallow.kernels import host_arguments
+
+KERNELS = HostKernels.open()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = tl.get_threads()
+    yield
+    tl.set_threads(before)
+
+
+def random(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+@pytest.mark.usefixtures("threads")
+def test_results_are_the_same_for_every_number_of_threads() -> None:
+    x, y = tl.Tensor(random(513, 700)), tl.Tensor(random(700, 513))
+    calls = {
+        "gelu": lambda: x.gelu(),
+        "turned": lambda: x + y.t(),
+        "bf16": lambda: x.to_dtype(tl.DType.BF16).exp(),
+        "sum": lambda: x.sum(),
+        "rows": lambda: x.sum(1),
+        "columns": lambda: x.sum(0),
+        "softmax": lambda: x.softmax(1),
+        "norm": lambda: x.rms_norm(None, 1e-5),
+    }
+    for name, call in calls.items():
+        results = []
+        for count in (1, 2, 5):
+            tl.set_threads(count)
+            results.append(call().to_dtype(tl.DType.F32).numpy().tobytes())
+        assert len(set(results)) == 1, name
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_call_from_several_threads_waits_for_none() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    tl.set_threads(3)
+    x = tl.Tensor(random(300, 1000))
+    expected = x.silu().numpy()
+    with ThreadPoolExecutor(4) as pool:
+        for result in pool.map(lambda _: x.silu().numpy(), range(32)):
+            np.testing.assert_array_equal(result, expected)
+
+
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    program = """
+import os, numpy as np, tallow as tl
+tl.set_threads(4)
+x = tl.Tensor(np.ones((1000, 1000), np.float32))
+first = x.exp().numpy()
+child = os.fork()
+if child == 0:
+    os._exit(0 if (x.exp().numpy() == first).all() else 1)
+print(os.waitpid(child, 0)[1], (x.exp().numpy() == first).all(), len(os.listdir("/proc/self/task")))
+"""
+    result = run(program)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("0 True")
+
+
+def test_numpy_serves_without_threads_and_without_kernels() -> None:
+    program = (
+        "import tallow as tl; print(tl.Device.cpu().inner.kernels); print(tl.Tensor([1.0, 2.0]).exp().sum().item())"
+    )
+    result = run(program, TALLOW_THREADS="0")
+    assert result.stdout.startswith("None\n10.107")
+
+
+def test_wrong_numbers_of_threads() -> None:
+    with pytest.raises(InvalidArgument, match="count is a number from 1 to 256, not 0"):
+        tl.set_threads(0)
+    result = run("import tallow as tl; tl.get_threads()", TALLOW_THREADS="many")
+    assert "TALLOW_THREADS" in result.stderr and "'many'" in result.stderr
+
+
+class Guarded:
+    """Memory that ends where none may be read or written."""
+
+    def __init__(self, nbytes: int) -> None:
+        page = mmap.PAGESIZE
+        whole = -(-nbytes // page) * page
+        self._memory = mmap.mmap(-1, whole + page)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.mprotect(ctypes.c_void_p(start + whole), ctypes.c_size_t(page), 0) == 0
+        self.address = start + whole - nbytes
+
+
+@pytest.mark.parametrize("count", [1, 3, 31, 513, 1025])
+@pytest.mark.parametrize(("dtype", "itemsize"), [("u8", 1), ("bf16", 2), ("f16", 2), ("f32", 4), ("f64", 8)])
+def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: int) -> None:
+    assert KERNELS is not None
+    source, result, largest = Guarded(count * itemsize), Guarded(count * itemsize), Guarded(itemsize)
+    states = np.empty(64, np.uint8)
+    kernel = KERNELS.elementwise(f"sqr_{dtype}")
+    assert kernel is not None
+    dims, strides = (count, *(0,) * 7), (1, *(0,) * 23)
+    KERNELS.map_operands(
+        host_arguments.MAP_OPERANDS.pack(
+            kernel,
+            result.address,
+            source.address,
+            0,
+            0,
+            1,
+            1,
+            1,
+            itemsize,
+            itemsize,
+            1,
+            1,
+            count,
+            *dims,
+            *strides,
+            0,
+            0,
+        )
+    )
+    reduction = KERNELS.reduction(f"max_{dtype}_rows")
+    assert reduction is not None
+    reduction(
+        host_arguments.FOLD_ROWS.pack(
+            largest.address, source.address, states.ctypes.data, KERNELS.run_parts, 1, count, 1
+        )
+    )
+
+
+@pytest.mark.parametrize("shape", [(40, 50), (3, 17, 33), (2, 5, 7, 9), (1, 300), (600, 8)])
+def test_operands_of_any_layout_are_brought_into_spans(shape: tuple[int, ...]) -> None:
+    array = random(*shape)
+    other = random(*shape[::-1])
+    x, y = tl.Tensor(array).to_dtype(tl.DType.F16), tl.Tensor(other).to_dtype(tl.DType.F16)
+    half, turned = array.astype(np.float16), other.astype(np.float16)
+    permuted = y.permute(tuple(reversed(range(len(shape)))))
+    got = (x * permuted).numpy()
+    expected = (half.astype(np.float32) * turned.T.astype(np.float32)).astype(np.float16)
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(
+        (x.flip([0]) + x[:, :1]).numpy(), (half[::-1].astype(np.float32) + half[:, :1]).astype(np.float16)
+    )
