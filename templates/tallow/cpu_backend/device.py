@@ -22,6 +22,7 @@ from .storage import CpuStorage, QCpuStorage
 _PLANS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
     elementwise.elementwise: elementwise.plan,
     compiled.elementwise: compiled.plan,
+    compiled.reduce: compiled.plan_reduction,
 }
 
 

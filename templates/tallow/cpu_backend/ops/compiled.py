@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ...backend import kind_of
-from ...dtype import Array, DType
+from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...layout import Layout
 from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ...threads import get_threads
 from . import cast
@@ -142,40 +143,59 @@ def _bits_of(number: float, _sign: float, dtype: DType) -> int:
 @tells_lack_of_memory
 def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> CpuStorage | None:
     """As `reduce.reduce`; None where NumPy does it."""
+    run = plan_reduction((kernels, op, operand, dims))
+    if run is not None:
+        return run(operand.storage)
+    is_there = kernels.reduction(f"{op.value}_{operand.dtype.value}_rows") is not None
+    if operand.layout.elem_count == 0 or not dims or not is_there:
+        return None
+    # The reduced dims come last, and their elements side by side.
+    shape = operand.layout.shape
+    order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
+    held = contiguous(operand.array.reshape(shape).transpose(order))
+    rank = len(shape) - len(dims)
+    turned = Operand(operand.result(held), Layout.contiguous(held.shape))
+    return reduce(kernels, op, turned, tuple(range(rank, len(shape))))
+
+
+def plan_reduction(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `reduce` with other storages; None where the elements do not lie as kernels take them."""
+    kernels, op, operand, dims = arguments
     layout, dtype = operand.layout, operand.dtype
     shape = layout.shape
-    kept = [dim for dim in range(len(shape)) if dim not in dims]
-    length, outputs = math.prod(shape[dim] for dim in dims), math.prod(shape[dim] for dim in kept)
-    if layout.elem_count == 0 or not dims:
+    if layout.elem_count == 0 or not dims or not layout.is_contiguous or max(dims) - min(dims) + 1 != len(dims):
         return None
-    first, last = min(dims), max(dims)
-    inner = 1
+    last = max(dims)
+    inner = math.prod(shape[last + 1 :])
+    length = math.prod(shape[dim] for dim in dims)
+    outputs = layout.elem_count // length
     # Columns are added one row after the other, for which f64 has no wider type.
-    is_column = last + 1 < len(shape) and dtype is not DType.F64
-    if layout.is_contiguous and last - first + 1 == len(dims) and (is_column or last + 1 == len(shape)):
-        inner = math.prod(shape[last + 1 :])
-        place = operand.storage.address + layout.start_offset * dtype.itemsize
-        held: Array | None = None
-    else:
-        held = contiguous(operand.array.reshape(shape).transpose([*kept, *sorted(dims)]))
-        place = held.ctypes.data
+    if inner != 1 and dtype is DType.F64:
+        return None
     kernel = kernels.reduction(f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
-    target = op.result or dtype
-    result = operand.result(np.empty(outputs, target.numpy), target)
     if inner == 1:
-        states = np.empty(outputs * -(-length // _FOLD_LENGTH) * _STATE_BYTES, np.uint8)
-        sizes: tuple[int, ...] = (outputs, length)
-        arguments = host_arguments.FOLD_ROWS
+        parts, sizes = -(-length // _FOLD_LENGTH), [outputs, length]
+        pack = host_arguments.FOLD_ROWS.pack
     else:
         split = length if outputs >= _FEW_COLUMNS else max(_SPLIT_ELEMENTS // outputs, 1)
-        states = np.empty(outputs * -(-length // split) * _STATE_BYTES, np.uint8)
-        sizes = (outputs, length, inner, split)
-        arguments = host_arguments.FOLD_COLUMNS
-    kernel(arguments.pack(result.address, place, states.ctypes.data, kernels.run_parts, *sizes, get_threads()))
-    del held  # until now, its memory was read
-    return result
+        parts, sizes = -(-length // split), [outputs, length, inner, split]
+        pack = host_arguments.FOLD_COLUMNS.pack
+    states_bytes = outputs * parts * _STATE_BYTES if parts > 1 else 0
+    target = op.result or dtype
+    offset = layout.start_offset * dtype.itemsize
+    run_parts, numpy_type = kernels.run_parts, target.numpy
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage) -> CpuStorage:
+        made = type(storage)(storage.device, target, np.empty(outputs, numpy_type))
+        states = np.empty(states_bytes, np.uint8) if states_bytes else None
+        place = 0 if states is None else states.ctypes.data
+        kernel(pack(made.address, storage.address + offset, place, run_parts, *sizes, get_threads()))
+        return made
+
+    return run
 
 
 @tells_lack_of_memory
