@@ -34,8 +34,8 @@ def layout(*sizes: int) -> Layout:
 
 
 def another_dtype(name: str) -> str:
-    """A dtype besides the one called `name`."""
-    return "f16" if name == "f32" else "f32"
+    """A dtype besides the one called `name`, which every backend has."""
+    return "i32" if name == "f32" else "f32"
 
 
 def format_of(name: str) -> GgmlDType:
