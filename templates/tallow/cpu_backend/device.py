@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
-from ..backend import BackendDevice, Part, Result
+from ..backend import BackendDevice, Part
 from ..dtype import Array
 from ..error import InvalidArgument
 from ..ggml_dtype import GgmlDType
@@ -25,27 +25,13 @@ class CpuDevice(BackendDevice):
     random: Final = RandomState()
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
+    planners: ClassVar = {elementwise.elementwise: elementwise.plan}
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
         if ordinal != 0:
             raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
         return super().open(ordinal)
-
-    def planned(
-        self,
-        key: object,
-        numbers: int,
-        function: Callable[..., Result],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Result:
-        result = super().planned(key, numbers, function, arguments, options)
-        if function is elementwise.elementwise:
-            plan = elementwise.plan(arguments, **options)
-            if plan is not None:
-                self.plans.keep(key, plan)
-        return result
 
     @classmethod
     def is_available(cls) -> bool:
