@@ -57,7 +57,7 @@ def call_blocks(cell: SupportCell, blocks: tallow.QStorage, make: Make) -> objec
             return blocks.embedding(2, 256, make("u8", 2), layout(2))
         case "fwd":
             # As many rows as a library takes.
-            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False)
+            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False, None)
     raise AssertionError(f"no call is written for the method of blocks {cell.method}")
 
 
