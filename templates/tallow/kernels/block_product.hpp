@@ -92,7 +92,13 @@ template <typename Block, uint32_t Rows> struct Parts {
     }
 };
 
-// x in f32. `add` adds the products of a lane's weights, which begin at element `first` of each row of x.
+// How many fours of elements a row of x has as spread_x leaves it: 8 for each lane of each part.
+TALLOW_INLINE uint64_t spread_fours(uint32_t hidden) {
+    return (hidden / lane_weights + wave_size - 1) / wave_size * (wave_size * (lane_weights / 4));
+}
+
+// x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
+// of part `part` of a row.
 template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
     const float* x;
     uint64_t stride;
@@ -100,23 +106,24 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
 
     template <typename Arguments>
     TALLOW_INLINE explicit ExactRows(const Arguments& arguments)
-        : x(pointer_to<const float>(arguments.x)), stride(arguments.x_stride), count(arguments.x_rows) {
+        : x(pointer_to<const float>(arguments.x)), stride(4 * spread_fours(arguments.hidden)), count(arguments.x_rows) {
     }
 
-    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t i, uint32_t first,
+    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
                            float (&sums)[Rows][Held]) const {
-        constexpr uint32_t length = run_length<Block>;
+        constexpr uint32_t quads_of_run = run_length<Block> / 4;
+        const float* const fours = x + (part * (lane_weights / 4) * wave_size + lane_index()) * uint64_t{4};
 #pragma unroll
         for (uint32_t run = 0; run < Block::runs; ++run) {
-            const uint32_t place = run * Block::apart;
+            const uint32_t place = i + run * Block::apart;
             float products[Rows][Held] = {};
             float totals[Held] = {};
-#pragma unroll
-            for (uint32_t quad = 0; quad < length; quad += 4) {
+#pragma unroll(Held == 1 ? quads_of_run : 1)
+            for (uint32_t quad = 0; quad < quads_of_run; ++quad) {
                 float quants[Rows][4];
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r) {
-                    const uint32_t quads = blocks[r]->quads(i + place + quad);
+                    const uint32_t quads = blocks[r]->quads(place + 4 * quad);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k)
                         quants[r][k] = quant_of<Block::bias>(quads, k);
@@ -125,7 +132,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
                 for (uint32_t h = 0; h < Held; ++h) {
                     const uint32_t held = Held == 1 || h < count ? h : 0;
                     float values[4];
-                    load_floats(x + held * stride + first + place + quad, values);
+                    load_floats(fours + held * stride + (run * quads_of_run + quad) * (4 * wave_size), values);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) {
 #pragma unroll
@@ -135,13 +142,12 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
                     }
                 }
             }
-            const uint32_t group = (i + place) / Block::group;
 #pragma unroll
             for (uint32_t r = 0; r < Rows; ++r) {
-                const float scale = blocks[r]->scale(group);
+                const float scale = blocks[r]->scale(place / Block::group);
                 float offset = 0.0f;
                 if constexpr (Block::has_offset)
-                    offset = blocks[r]->offset(group);
+                    offset = blocks[r]->offset(place / Block::group);
 #pragma unroll
                 for (uint32_t h = 0; h < Held; ++h) {
                     sums[r][h] = multiply_add(scale, products[r][h], sums[r][h]);
@@ -152,6 +158,28 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
         }
     }
 };
+
+// Rows of x, so that lanes that read theirs of four elements after four read side by side.
+template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const Arguments& arguments) {
+    constexpr uint32_t quads_of_run = run_length<Block> / 4;
+    constexpr uint32_t of_lane = lane_weights / 4;
+    const uint64_t fours = spread_fours(arguments.hidden);
+    const uint64_t count = fours * arguments.x_rows;
+    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size;
+    uint64_t four = static_cast<uint64_t>(block_index()) * block_size + thread_index();
+    for (; four < count; four += step) {
+        const uint32_t place = static_cast<uint32_t>(four % fours);
+        const uint32_t lane = place / (of_lane * wave_size) * wave_size + place % wave_size;
+        const uint32_t quad = place / wave_size % of_lane;
+        const uint32_t block = lane / (Block::elements / lane_weights);
+        const uint32_t i = first_weight<Block>(lane) + quad / quads_of_run * Block::apart + quad % quads_of_run * 4;
+        Pack<float, 4> pack{};
+        if (block * Block::elements < arguments.hidden)
+            pack = load_whole<4>(pointer_to<const float>(arguments.x) + four / fours * arguments.x_stride +
+                                 block * Block::elements + i);
+        store_whole(pointer_to<float>(arguments.result) + four * 4, pack);
+    }
+}
 
 // x as round_x leaves it: the quants of all rows, then for each 32 their scale and the sum of what was rounded.
 template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
@@ -167,8 +195,10 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
           hidden(arguments.hidden), count(arguments.x_rows) {
     }
 
-    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t i, uint32_t first,
+    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
                            float (&sums)[Rows][Held]) const {
+        const uint32_t first =
+            part * wave_size * lane_weights + lane_index() / (Block::elements / lane_weights) * Block::elements + i;
         constexpr uint32_t length = run_length<Block>;
         // Quants of 8 bits are signed as they stand.
         constexpr bool is_signed = Block::bias == -128;
@@ -177,7 +207,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
         // multiplied with that.
         constexpr bool has_sums = Block::elements == lane_weights;
         int totals[Rows][Held] = {};
-#pragma unroll
+#pragma unroll(Held == 1 ? Block::runs : 1)
         for (uint32_t run = 0; run < Block::runs; ++run) {
             const uint32_t place = run * Block::apart;
             const uint32_t group = (i + place) / Block::group;
@@ -293,7 +323,7 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
                 for (uint32_t r = 0; r < count; ++r)
                     blocks[r] = &parts.block(slot, r, rows[r] + first);
                 const uint32_t i = first_weight<Block>(lane_index());
-                x.add(blocks, i, block * Block::elements + i, sums);
+                x.add(blocks, first / Wave::blocks, i, sums);
             }
             synchronize_wave();
             if constexpr (Wave::slots > 1)

@@ -24,26 +24,36 @@ template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& blo
     }
 }
 
-// Thread by thread an access of the result.
+// Thread by thread an access of the result, some of which are under way at once.
 template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dequantize(const Arguments& arguments) {
     constexpr uint32_t length = access_bytes / sizeof(T);
+    constexpr uint32_t packs = decoded_packs;
     const Block* const blocks = pointer_to<const Block>(arguments.blocks);
-    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size * length;
-    uint64_t first = (static_cast<uint64_t>(block_index()) * block_size + thread_index()) * length;
+    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size * length * packs;
+    uint64_t first = (static_cast<uint64_t>(block_index()) * block_size * packs + thread_index()) * length;
     for (; first < arguments.count; first += step) {
-        float weights[length];
-        if constexpr (Block::elements == 1) {
+        float weights[packs][length];
+#pragma unroll
+        for (uint32_t pack = 0; pack < packs; ++pack) {
+            uint64_t place = first + pack * block_size * length;
+            if constexpr (Block::elements == 1) {
+#pragma unroll
+                for (uint32_t k = 0; k < length; ++k)
+                    weights[pack][k] = place + k < arguments.count ? blocks[place + k].quant(0) : 0.0f;
+            } else {
+                place = place < arguments.count ? place : first;
+                decode(blocks[place / Block::elements], static_cast<uint32_t>(place % Block::elements), weights[pack]);
+            }
+        }
+#pragma unroll
+        for (uint32_t pack = 0; pack < packs; ++pack) {
+            Pack<T, length> rounded;
 #pragma unroll
             for (uint32_t k = 0; k < length; ++k)
-                weights[k] = first + k < arguments.count ? blocks[first + k].quant(0) : 0.0f;
-        } else {
-            decode(blocks[first / Block::elements], static_cast<uint32_t>(first % Block::elements), weights);
+                rounded.values[k] = round_from<T>(weights[pack][k]);
+            const uint64_t place = first + pack * block_size * length;
+            store_guarded(pointer_to<T>(arguments.result), place, arguments.count, rounded);
         }
-        Pack<T, length> pack;
-#pragma unroll
-        for (uint32_t k = 0; k < length; ++k)
-            pack.values[k] = round_from<T>(weights[k]);
-        store_guarded(pointer_to<T>(arguments.result), first, arguments.count, pack);
     }
 }
 

@@ -10,7 +10,7 @@ from ...cpu_backend.ops.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, PRODUCT_ROWS
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, PRODUCT_ROWS
 from ...layout import Layout
 from ...op import MethodOp
 from ..utils import ceil_divide
@@ -31,8 +31,9 @@ _WAVES: Final = BLOCK_SIZE // 32
 # x is rounded in blocks of 32, which have a scale and a sum in f32 behind the quants.
 _ROUNDED: Final = 32
 _ROUNDED_BYTES: Final = 8
-# A lane rounds so many numbers.
-_LANE_ROUNDS: Final = 4
+# A lane arranges so many numbers of x, and rows that are spread are whole parts of waves of up to 64 lanes.
+_LANE_ARRANGES: Final = 4
+_MOST_PART: Final = 64 * 32
 
 
 def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
@@ -70,7 +71,7 @@ def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
 def _decoded(device: GpuDevice, format: GgmlDType, address: int, count: int, dtype: DType) -> GpuStorage:
     result = device.empty(dtype, count)
     packed = arguments.DEQUANTIZE.pack(result.memory.address, address, count)
-    needed = ceil_divide(count, BLOCK_SIZE * (ACCESS_BYTES // dtype.itemsize))
+    needed = ceil_divide(count, BLOCK_SIZE * DECODED_PACKS * (ACCESS_BYTES // dtype.itemsize))
     device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
     return result
 
@@ -102,12 +103,11 @@ def forward(
     device, held, dtype = blocks.device, x.shape[0], x.dtype
     x = _aligned(x)
     result = device.empty(DType.F32, held * rows)
-    address, stride, kernel = x.address, x.strides[0], "block_product"
-    if activations is not None:
-        rounded = _rounded(x)
-        address, kernel = rounded.memory.address, "rounded_product"
+    kernel = "block_product" if activations is None else "rounded_product"
+    if blocks.block_size > 1:
+        x = _arranged(blocks, x, activations)
     packed = arguments.BLOCK_PRODUCT.pack(
-        *(result.memory.address, blocks.memory.address, address, stride, held, rows, hidden)
+        *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
     device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * PRODUCT_ROWS), packed)
@@ -120,14 +120,17 @@ def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
     return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
 
 
-def _rounded(x: Operand) -> GpuStorage:
-    """Rows in f32 that lanes load whole accesses of, rounded to Q8_1: see round_x in block_product.hpp."""
+def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
+    """Rows in f32 that lanes load whole accesses of as the kernel of products reads them: see block_product.hpp."""
     held, hidden = x.shape
-    count = held * hidden
-    rounded = x.device.empty(DType.U8, count + count // _ROUNDED * _ROUNDED_BYTES)
-    packed = arguments.ROUND_X.pack(rounded.memory.address, x.address, x.strides[0], held, hidden)
-    x.device.kernels.launch("quantized", "round_f32", ceil_divide(count, BLOCK_SIZE * _LANE_ROUNDS), packed)
-    return rounded
+    if activations is None:
+        length, name, dtype = ceil_divide(hidden, _MOST_PART) * _MOST_PART, f"spread_{blocks.dtype.value}", DType.F32
+    else:
+        length, name, dtype = hidden + hidden // _ROUNDED * _ROUNDED_BYTES, "round_f32", DType.U8
+    arranged = x.device.empty(dtype, held * length)
+    packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
+    x.device.kernels.launch("quantized", name, ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES), packed)
+    return dense(arranged, (held, length))
 
 
 def _weights(blocks: QGpuStorage, dtype: DType, rows: int, hidden: int) -> Operand:
