@@ -107,7 +107,13 @@ def embedding(bench: Bench) -> None:
 
 def fwd(bench: Bench) -> None:
     length = oracle.SIZES[bench.name][0]
-    for rows, hidden in ((5, 3 * max(length, 32)), (16, max(length, 16)), (3, length), (0, length), (3, 9 * max(length, 256))):
+    for rows, hidden in (
+        (5, 3 * max(length, 32)),
+        (16, max(length, 16)),
+        (3, length),
+        (0, length),
+        (3, 9 * max(length, 256)),
+    ):
         data = random_bytes(bench, rows * hidden, (0.0, -0.5, 1.0, 0.1))
         blocks, weights = on_device(bench, data), oracle.decode(bench.name, data).reshape(rows, hidden)
         for held, name, placement in (
