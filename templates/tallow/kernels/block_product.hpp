@@ -15,11 +15,41 @@ namespace tallow {
 constexpr uint32_t lane_weights = 32;
 template <typename Block> constexpr uint32_t run_length = lane_weights / Block::runs;
 
+template <typename Block> constexpr uint32_t lanes_of_block = Block::elements / lane_weights;
+template <typename Block> constexpr uint32_t runs_side_by_side = Block::apart / run_length<Block>;
+
 // Where those of a lane begin in their block.
 template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
-    constexpr uint32_t side_by_side = Block::apart / run_length<Block>;
-    const uint32_t place = lane % (Block::elements / lane_weights);
-    return Block::runs * Block::apart * (place / side_by_side) + run_length<Block> * (place % side_by_side);
+    const uint32_t place = lane % lanes_of_block<Block>;
+    return Block::runs * Block::apart * (place / runs_side_by_side<Block>)+run_length<Block> *
+           (place % runs_side_by_side<Block>);
+}
+
+// The other way round: whose an element of a row is, and which of the 32.
+struct LanePlace {
+    uint32_t lane;
+    uint32_t number;
+};
+template <typename Block> TALLOW_INLINE LanePlace place_of(uint32_t element) {
+    constexpr uint32_t together = Block::runs * Block::apart;
+    const uint32_t i = element % together;
+    const uint32_t lane = element / together * runs_side_by_side<Block> + i % Block::apart / run_length<Block>;
+    return {lane, i / Block::apart * run_length<Block> + i % run_length<Block>};
+}
+
+// Where the bytes of x that a lane multiplies with 32 weights are, which are accesses of all lanes of a wave in turn:
+// so lanes read side by side.
+template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_place(LanePlace place) {
+    constexpr uint32_t accesses = lane_weights * Bytes / access_bytes;
+    const uint32_t byte = place.number * Bytes;
+    const uint32_t access =
+        (place.lane / wave_size * accesses + byte / access_bytes) * wave_size + place.lane % wave_size;
+    return access * access_bytes + byte % access_bytes;
+}
+// The bytes of such a row.
+template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden) {
+    constexpr uint32_t part = wave_size * lane_weights;
+    return (hidden + part - 1) / part * part * Bytes;
 }
 
 // 16 bytes to shared memory, or the first so many of them.
@@ -36,36 +66,36 @@ TALLOW_INLINE void bring(bits128* target, const uint8_t* source, uint32_t bytes)
 #endif
 }
 
-// The parts of a wave's rows in shared memory. Where copies do not wait, those of the next part are under way.
-template <typename Block, uint32_t Rows> struct Parts {
+// The parts of a wave's rows in shared memory. Where copies do not wait, those of the next parts are under way.
+template <typename Block> struct Parts {
+    static constexpr uint32_t rows = sizeof(Block) * lane_weights <= narrow_bytes * Block::elements ? product_rows : 1;
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
     // Blocks begin at multiples of 2, accesses at multiples of 16.
     static constexpr uint32_t accesses = (bytes + 2 * access_bytes - 3) / access_bytes;
 #if defined(TALLOW_ASYNC_COPIES)
-    static constexpr uint32_t slots = 2;
+    static constexpr uint32_t slots = 4;
 #else
     static constexpr uint32_t slots = 1;
 #endif
-    bits128 memory[slots][Rows][accesses];
+    bits128 memory[slots][rows][accesses];
 
     // Brings the part that begins with block `first` of each row of `length` blocks.
-    TALLOW_INLINE void fetch(uint32_t slot, const Block* const (&rows)[Rows], uint32_t first, uint32_t length) {
-        const uint32_t left = length - first;
+    TALLOW_INLINE void fetch(uint32_t slot, const Block* const (&begins)[rows], uint32_t first, uint32_t length) {
+        const uint32_t left = first < length ? length - first : 0;
         const uint32_t wanted = (left < blocks ? left : blocks) * sizeof(Block);
 #pragma unroll
-        for (uint32_t i = 0; i < (Rows * accesses + wave_size - 1) / wave_size; ++i) {
-            const uint32_t access = i * wave_size + lane_index();
-            const uint32_t row = access / accesses;
-            const uint32_t place = access % accesses;
-            if (row >= Rows)
-                continue;
-            const Block* const begin = select(rows, row) + first;
-            const uint32_t skew = skew_of(begin);
-            if (place * access_bytes < skew + wanted) {
-                const uint32_t rest = skew + wanted - place * access_bytes;
-                const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place * access_bytes;
-                bring(&memory[slot][row][place], source, rest < access_bytes ? rest : access_bytes);
+        for (uint32_t r = 0; r < rows; ++r) {
+            const uint32_t skew = skew_of(begins[r] + first);
+            const uint8_t* const source = reinterpret_cast<const uint8_t*>(begins[r] + first) - skew;
+#pragma unroll
+            for (uint32_t i = 0; i < accesses; i += wave_size) {
+                const uint32_t place = (i + lane_index()) * access_bytes;
+                if (wanted > 0 && place < skew + wanted) {
+                    const uint32_t rest = skew + wanted - place;
+                    bring(&memory[slot][r][i + lane_index()], source + place,
+                          rest < access_bytes ? rest : access_bytes);
+                }
             }
         }
 #if defined(TALLOW_ASYNC_COPIES)
@@ -76,26 +106,13 @@ template <typename Block, uint32_t Rows> struct Parts {
     // The block of a lane of a part that was brought.
     TALLOW_INLINE const Block& block(uint32_t slot, uint32_t row, const Block* begin) const {
         const uint8_t* const first = reinterpret_cast<const uint8_t*>(memory[slot][row]) + skew_of(begin);
-        return reinterpret_cast<const Block*>(first)[lane_index() / (Block::elements / lane_weights)];
+        return reinterpret_cast<const Block*>(first)[lane_index() / lanes_of_block<Block>];
     }
 
-  private:
     static TALLOW_INLINE uint32_t skew_of(const Block* begin) {
         return static_cast<uint32_t>(reinterpret_cast<uint64_t>(begin) % access_bytes);
     }
-    static TALLOW_INLINE const Block* select(const Block* const (&rows)[Rows], uint32_t row) {
-        const Block* found = rows[0];
-#pragma unroll
-        for (uint32_t r = 1; r < Rows; ++r)
-            found = row == r ? rows[r] : found;
-        return found;
-    }
 };
-
-// How many fours of elements a row of x has as spread_x leaves it: 8 for each lane of each part.
-TALLOW_INLINE uint64_t spread_fours(uint32_t hidden) {
-    return (hidden / lane_weights + wave_size - 1) / wave_size * (wave_size * (lane_weights / 4));
-}
 
 // x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
 // of part `part` of a row.
@@ -106,19 +123,22 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
 
     template <typename Arguments>
     TALLOW_INLINE explicit ExactRows(const Arguments& arguments)
-        : x(pointer_to<const float>(arguments.x)), stride(4 * spread_fours(arguments.hidden)), count(arguments.x_rows) {
+        : x(pointer_to<const float>(arguments.x)), stride(arranged_bytes<4>(arguments.hidden) / 4),
+          count(arguments.x_rows) {
     }
 
     TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
                            float (&sums)[Rows][Held]) const {
         constexpr uint32_t quads_of_run = run_length<Block> / 4;
+        // Many rows of x need the registers.
+        constexpr uint32_t unrolled = Held == 1 ? quads_of_run : 1;
         const float* const fours = x + (part * (lane_weights / 4) * wave_size + lane_index()) * uint64_t{4};
 #pragma unroll
         for (uint32_t run = 0; run < Block::runs; ++run) {
             const uint32_t place = i + run * Block::apart;
             float products[Rows][Held] = {};
             float totals[Held] = {};
-#pragma unroll(Held == 1 ? quads_of_run : 1)
+#pragma unroll unrolled
             for (uint32_t quad = 0; quad < quads_of_run; ++quad) {
                 float quants[Rows][4];
 #pragma unroll
@@ -159,47 +179,45 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
     }
 };
 
-// Rows of x, so that lanes that read theirs of four elements after four read side by side.
+// Arranges rows of x in f32 for the lanes that multiply them.
 template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const Arguments& arguments) {
-    constexpr uint32_t quads_of_run = run_length<Block> / 4;
-    constexpr uint32_t of_lane = lane_weights / 4;
-    const uint64_t fours = spread_fours(arguments.hidden);
-    const uint64_t count = fours * arguments.x_rows;
-    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size;
-    uint64_t four = static_cast<uint64_t>(block_index()) * block_size + thread_index();
-    for (; four < count; four += step) {
-        const uint32_t place = static_cast<uint32_t>(four % fours);
-        const uint32_t lane = place / (of_lane * wave_size) * wave_size + place % wave_size;
-        const uint32_t quad = place / wave_size % of_lane;
-        const uint32_t block = lane / (Block::elements / lane_weights);
-        const uint32_t i = first_weight<Block>(lane) + quad / quads_of_run * Block::apart + quad % quads_of_run * 4;
-        Pack<float, 4> pack{};
-        if (block * Block::elements < arguments.hidden)
-            pack = load_whole<4>(pointer_to<const float>(arguments.x) + four / fours * arguments.x_stride +
-                                 block * Block::elements + i);
-        store_whole(pointer_to<float>(arguments.result) + four * 4, pack);
+    const uint32_t fours = arguments.hidden / 4;
+    const uint32_t count = fours * arguments.x_rows;
+    for (uint32_t four = block_index() * block_size + thread_index(); four < count;
+         four += grid_blocks() * block_size) {
+        const uint32_t row = four / fours;
+        const uint32_t element = four % fours * 4;
+        const float* const source = pointer_to<const float>(arguments.x) + row * arguments.x_stride + element;
+        uint8_t* const target = pointer_to<uint8_t>(arguments.result) +
+                                uint64_t{row} * arranged_bytes<4>(arguments.hidden) +
+                                arranged_place<4>(place_of<Block>(element));
+        store_registers(target, load_registers<access_bytes>(source));
     }
 }
 
-// x as round_x leaves it: the quants of all rows, then for each 32 their scale and the sum of what was rounded.
+// x as round_x leaves it: the quants of all rows for the lanes, then for each 32 elements their scale and their sum.
 template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
-    const int8_t* quants;
+    const uint8_t* quants;
     const uint64_t* scales;
-    uint32_t hidden;
+    uint32_t stride;
+    uint32_t blocks_of_row;
     uint32_t count;
 
     template <typename Arguments>
     TALLOW_INLINE explicit RoundedRows(const Arguments& arguments)
-        : quants(pointer_to<const int8_t>(arguments.x)),
-          scales(pointer_to<const uint64_t>(arguments.x + uint64_t{arguments.x_rows} * arguments.hidden)),
-          hidden(arguments.hidden), count(arguments.x_rows) {
+        : quants(pointer_to<const uint8_t>(arguments.x)), stride(arranged_bytes<1>(arguments.hidden)),
+          blocks_of_row(arguments.hidden / lane_weights), count(arguments.x_rows) {
+        scales = pointer_to<const uint64_t>(arguments.x + uint64_t{stride} * count);
     }
 
     TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
                            float (&sums)[Rows][Held]) const {
-        const uint32_t first =
-            part * wave_size * lane_weights + lane_index() / (Block::elements / lane_weights) * Block::elements + i;
         constexpr uint32_t length = run_length<Block>;
+        constexpr uint32_t bytes = length < access_bytes ? length : access_bytes;
+        constexpr uint32_t unrolled = Held == 1 ? Block::runs : 1;
+        const uint32_t first = (part * (lane_weights / access_bytes) * wave_size + lane_index()) * access_bytes;
+        const uint32_t begin =
+            (part * wave_size + lane_index() / lanes_of_block<Block> * lanes_of_block<Block>)*lane_weights + i;
         // Quants of 8 bits are signed as they stand.
         constexpr bool is_signed = Block::bias == -128;
         constexpr int bias = is_signed ? 0 : Block::bias;
@@ -207,7 +225,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
         // multiplied with that.
         constexpr bool has_sums = Block::elements == lane_weights;
         int totals[Rows][Held] = {};
-#pragma unroll(Held == 1 ? Block::runs : 1)
+#pragma unroll unrolled
         for (uint32_t run = 0; run < Block::runs; ++run) {
             const uint32_t place = run * Block::apart;
             const uint32_t group = (i + place) / Block::group;
@@ -225,14 +243,17 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
             }
 #pragma unroll
             for (uint32_t h = 0; h < Held; ++h) {
-                const uint64_t held = Held == 1 || h < count ? h : 0;
-                const uint64_t begin = held * hidden + first + place;
-                const auto x = load_registers<(length < 16 ? length : 16)>(quants + begin);
-                const auto more = load_registers<(length < 16 ? length : 16)>(quants + begin + (length - 1) / 16 * 16);
+                const uint32_t held = Held == 1 || h < count ? h : 0;
+                const uint8_t* const row = quants + held * stride + first;
                 int total = 0;
+                Registers<bytes> x;
 #pragma unroll
                 for (uint32_t quad = 0; quad < length / 4; ++quad) {
-                    const uint32_t four = quad < 4 ? x.values[quad] : more.values[quad % 4];
+                    const uint32_t number = run * length + quad * 4;
+                    if (quad % (bytes / 4) == 0)
+                        x = load_registers<bytes>(row + number / access_bytes * (access_bytes * wave_size) +
+                                                  number % access_bytes);
+                    const uint32_t four = x.values[quad % (bytes / 4)];
                     if constexpr (!has_sums && (bias != 0 || Block::has_offset))
                         total = dot_of_bytes(0x01010101u, four, total);
 #pragma unroll
@@ -241,7 +262,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
                 }
                 if (has_sums && run + 1 < Block::runs)
                     continue;
-                const uint64_t pair = scales[begin / lane_weights];
+                const uint64_t pair = scales[held * blocks_of_row + (begin + run * Block::apart) / lane_weights];
                 const float step = bit_cast<float>(static_cast<uint32_t>(pair));
                 const float sum =
                     has_sums ? bit_cast<float>(static_cast<uint32_t>(pair >> 32)) : step * static_cast<float>(total);
@@ -282,8 +303,8 @@ TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const fl
 // X is ExactRows or RoundedRows.
 template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
-    constexpr uint32_t count = product_rows;
-    using Wave = Parts<Block, count>;
+    using Wave = Parts<Block>;
+    constexpr uint32_t count = Wave::rows;
     __shared__ Wave shared[waves_per_block];
     Wave& parts = shared[wave_index()];
     const X<Block, count, Held> x(arguments);
@@ -300,34 +321,27 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
                       static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * length;
         }
         float sums[count][Held] = {};
-        if constexpr (Wave::slots > 1)
-            parts.fetch(0, rows, 0, length);
+#pragma unroll
+        for (uint32_t ahead = 0; ahead + 1 < Wave::slots; ++ahead)
+            parts.fetch(ahead, rows, ahead * Wave::blocks, length);
         uint32_t slot = 0;
 #pragma unroll 1
-        for (uint32_t first = 0; first < length; first += Wave::blocks) {
+        for (uint32_t part = 0; part * Wave::blocks < length; ++part) {
+            parts.fetch((slot + Wave::slots - 1) % Wave::slots, rows, (part + Wave::slots - 1) * Wave::blocks, length);
 #if defined(TALLOW_ASYNC_COPIES)
-            if (first + Wave::blocks < length) {
-                parts.fetch(slot ^ 1, rows, first + Wave::blocks, length);
-                await_copies<1>();
-            } else {
-                await_copies<0>();
-            }
-#else
-            parts.fetch(slot, rows, first, length);
+            await_copies<Wave::slots - 1>();
 #endif
             synchronize_wave();
-            const uint32_t block = first + lane_index() / (Block::elements / lane_weights);
-            if (block < length) {
+            const uint32_t first = part * Wave::blocks;
+            if (first + lane_index() / lanes_of_block<Block> < length) {
                 const Block* blocks[count];
 #pragma unroll
                 for (uint32_t r = 0; r < count; ++r)
                     blocks[r] = &parts.block(slot, r, rows[r] + first);
-                const uint32_t i = first_weight<Block>(lane_index());
-                x.add(blocks, first / Wave::blocks, i, sums);
+                x.add(blocks, part, first_weight<Block>(lane_index()), sums);
             }
             synchronize_wave();
-            if constexpr (Wave::slots > 1)
-                slot ^= 1;
+            slot = (slot + 1) % Wave::slots;
         }
         write_sums(arguments, group * count, sums);
     }
@@ -361,21 +375,21 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
 }
 
 // Rounds rows of x to signed bytes, 32 of which share a scale, as Q8_1 has them; 8 lanes take 32 elements. Behind the
-// quants of all rows stand a scale and a sum for each 32.
-template <typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
+// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32.
+template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
     constexpr uint32_t run = 4;
-    const uint32_t units = arguments.hidden / run;
-    const uint64_t count = static_cast<uint64_t>(arguments.x_rows) * units;
-    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size;
-    uint32_t* const quants = pointer_to<uint32_t>(arguments.result);
-    uint64_t* const scales = pointer_to<uint64_t>(arguments.result + count * run);
+    const uint32_t runs = arguments.hidden / run;
+    const uint32_t count = runs * arguments.x_rows;
+    const uint32_t stride = arranged_bytes<1>(arguments.hidden);
+    uint64_t* const scales = pointer_to<uint64_t>(arguments.result + uint64_t{stride} * arguments.x_rows);
     // All lanes of a wave go round as often.
-    const uint64_t first = static_cast<uint64_t>(block_index()) * block_size + thread_index();
-    for (uint64_t unit = first; unit - thread_index() < count; unit += step) {
+    for (uint32_t begin = block_index() * block_size; begin < count; begin += grid_blocks() * block_size) {
+        const uint32_t number = begin + thread_index();
+        const uint32_t row = number / runs;
+        const uint32_t element = number % runs * run;
         float values[run] = {};
-        if (unit < count)
-            load_floats(pointer_to<const float>(arguments.x) + unit / units * arguments.x_stride + unit % units * run,
-                        values);
+        if (number < count)
+            load_floats(pointer_to<const float>(arguments.x) + row * arguments.x_stride + element, values);
         float largest = 0.0f;
 #pragma unroll
         for (uint32_t k = 0; k < run; ++k)
@@ -397,10 +411,12 @@ template <typename Arguments> TALLOW_INLINE void round_x(const Arguments& argume
             const int rounded = size <= 128.0f ? static_cast<int>(whole) + (size - whole >= 0.5f) : 0;
             quads |= (static_cast<uint32_t>(values[k] < 0.0f ? -rounded : rounded) & 255u) << 8 * k;
         }
-        if (unit < count) {
-            quants[unit] = quads;
-            if (unit % (lane_weights / run) == 0)
-                scales[unit / (lane_weights / run)] = join_words(bit_cast<uint32_t>(kept), bit_cast<uint32_t>(sum));
+        if (number < count) {
+            store_registers<run>(pointer_to<uint8_t>(arguments.result) + row * stride +
+                                     arranged_place<1>(place_of<Block>(element)),
+                                 {{quads}});
+            if (number % (lane_weights / run) == 0)
+                scales[number / (lane_weights / run)] = join_words(bit_cast<uint32_t>(kept), bit_cast<uint32_t>(sum));
         }
     }
 }

@@ -10,7 +10,7 @@ from ...cpu_backend.ops.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, PRODUCT_ROWS
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, NARROW_BYTES, PRODUCT_ROWS
 from ...layout import Layout
 from ...op import MethodOp
 from ..utils import ceil_divide
@@ -31,7 +31,7 @@ _WAVES: Final = BLOCK_SIZE // 32
 # x is rounded in blocks of 32, which have a scale and a sum in f32 behind the quants.
 _ROUNDED: Final = 32
 _ROUNDED_BYTES: Final = 8
-# A lane arranges so many numbers of x, and rows that are spread are whole parts of waves of up to 64 lanes.
+# A lane arranges so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
 _LANE_ARRANGES: Final = 4
 _MOST_PART: Final = 64 * 32
 
@@ -110,7 +110,8 @@ def forward(
         *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * PRODUCT_ROWS), packed)
+    is_narrow = blocks.dtype.type_size * _ROUNDED <= NARROW_BYTES * blocks.block_size
+    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * (PRODUCT_ROWS if is_narrow else 1)), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
@@ -123,13 +124,13 @@ def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
 def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
     """Rows in f32 that lanes load whole accesses of as the kernel of products reads them: see block_product.hpp."""
     held, hidden = x.shape
-    if activations is None:
-        length, name, dtype = ceil_divide(hidden, _MOST_PART) * _MOST_PART, f"spread_{blocks.dtype.value}", DType.F32
-    else:
-        length, name, dtype = hidden + hidden // _ROUNDED * _ROUNDED_BYTES, "round_f32", DType.U8
+    length, name, dtype = ceil_divide(hidden, _MOST_PART) * _MOST_PART, "spread", DType.F32
+    if activations is not None:
+        length, name, dtype = length + hidden // _ROUNDED * _ROUNDED_BYTES, "round", DType.U8
     arranged = x.device.empty(dtype, held * length)
     packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
-    x.device.kernels.launch("quantized", name, ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES), packed)
+    needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
+    x.device.kernels.launch("quantized", f"{name}_{blocks.dtype.value}", needed, packed)
     return dense(arranged, (held, length))
 
 
