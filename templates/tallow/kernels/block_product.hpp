@@ -118,7 +118,7 @@ template <typename Block> struct Parts {
 // of part `part` of a row.
 template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
     const float* x;
-    uint64_t stride;
+    uint32_t stride;
     uint32_t count;
 
     template <typename Arguments>
@@ -131,9 +131,9 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
                            float (&sums)[Rows][Held]) const {
         constexpr uint32_t quads_of_run = run_length<Block> / 4;
         // Many rows of x need the registers.
-        constexpr uint32_t unrolled = Held == 1 ? quads_of_run : 1;
-        const float* const fours = x + (part * (lane_weights / 4) * wave_size + lane_index()) * uint64_t{4};
-#pragma unroll
+        constexpr uint32_t unrolled = Held == 1 ? lane_weights : 1;
+        const uint32_t first = (part * (lane_weights / 4) * wave_size + lane_index()) * 4;
+#pragma unroll unrolled
         for (uint32_t run = 0; run < Block::runs; ++run) {
             const uint32_t place = i + run * Block::apart;
             float products[Rows][Held] = {};
@@ -152,7 +152,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
                 for (uint32_t h = 0; h < Held; ++h) {
                     const uint32_t held = Held == 1 || h < count ? h : 0;
                     float values[4];
-                    load_floats(fours + held * stride + (run * quads_of_run + quad) * (4 * wave_size), values);
+                    load_floats(x + (held * stride + first) + (run * quads_of_run + quad) * (4 * wave_size), values);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k) {
 #pragma unroll
