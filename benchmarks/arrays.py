@@ -1,14 +1,18 @@
-"""How long a backend on an array library takes beside the library itself, both timed in the same run.
-
-python -m benchmarks.arrays metal
-"""
+"""How long a backend on an array library takes beside the library itself, both timed in the same run."""
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import statistics
+import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import click
 import numpy as np
@@ -17,12 +21,24 @@ import tallow as tl
 SECONDS_PER_CASE = 1.0
 SMALL, LARGE = 1 << 10, 1 << 24
 
+HEAD = """# Backends on array libraries
+
+What a call of tallow takes beside the same call of the library that does its work, in f32. Both take turns in one run,
+and each call is waited for; the times are medians. A small call is nearly all overhead: of tallow's, of the library's,
+and of the wait. No figure in this page is written by hand: they show what the commands below measured, and
+
+    python -m benchmarks.arrays render build/benchmarks/arrays docs
+
+makes the page of them. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; the others are
+the backends of [tests/backends](../tests/backends), each of which is one YAML file."""
+
 
 def time_both(ours: Callable[[], object], library: Callable[[], object]) -> tuple[float, float]:
     """The median time of each in seconds; they take turns, so that a busy machine slows both."""
     times: tuple[list[float], list[float]] = [], []
     end = perf_counter() + SECONDS_PER_CASE
-    while perf_counter() < end or len(times[0]) < 3:
+    # MLX's product on a CPU takes minutes.
+    while perf_counter() < end or not times[0]:
         for taken, call in zip(times, (ours, library), strict=True):
             start = perf_counter()
             call()
@@ -64,16 +80,76 @@ def cases(device: tl.Device) -> Iterator[tuple[str, int, Callable[[], tl.Tensor]
         yield "matmul", count, synchronized(lambda x=x, y=y: x @ y), waited(lambda a=a, b=b: words.xp.matmul(a, b))
 
 
-@click.command()
-@click.argument("label")
-def main(label: str) -> None:
-    """Print a table of the backend of the device LABEL beside its library, in f32."""
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Time backends on array libraries beside the libraries themselves, in f32.
+
+    \b
+    python -m benchmarks.arrays run --device metal --output build/benchmarks/arrays
+    python -m benchmarks.arrays render build/benchmarks/arrays docs
+    """  # noqa: D301 -- \b is the character that click reads
+
+
+@main.command()
+@click.option("--device", "label", default="metal", show_default=True, help="The device, as tallow labels it.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for the results as JSON; else stdout.",
+)
+def run(label: str, output: Path | None) -> None:
+    """Time the backend of a device and its library, in turns.
+
+    \b
+    TALLOW_METAL_CPU=1 python -m benchmarks.arrays run --device metal --output build/benchmarks/arrays
+    python -m benchmarks.arrays run --device torch:0
+    """  # noqa: D301
     device = tl.Device.parse(label)
-    print(f"{device!r} on {platform.machine()}, Python {platform.python_version()}, tallow {tl.__version__}\n")
-    print("| op | elements | tallow, us | the library, us | ratio |\n| --- | ---: | ---: | ---: | ---: |")
-    for name, count, ours, library in cases(device):
-        taken, reference = time_both(ours, library)
-        print(f"| {name} | {count} | {taken * 1e6:.1f} | {reference * 1e6:.1f} | {taken / reference:.2f} |")
+    module = device.inner.library.xp.__name__.partition(".")[0]
+    results = {
+        "command": " ".join(["python -m benchmarks.arrays", *sys.argv[1:]]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "device": f"{device.inner!r}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "library": f"{module} {metadata.version(module)}",
+        "Python": platform.python_version(),
+        "tallow": tl.__version__,
+        "rows": [(name, count, *time_both(ours, library)) for name, count, ours, library in cases(device)],
+    }
+    text = json.dumps(results, indent=1)
+    if output is None:
+        click.echo(text)
+    else:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / f"{device.backend}.json").write_text(text + "\n", encoding="utf-8")
+        click.echo("\n".join(table(results)))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("output", type=click.Path(file_okay=False, path_type=Path))
+def render(folder: Path, output: Path) -> None:
+    """Write the page of all results in a folder.
+
+    \b
+    python -m benchmarks.arrays render build/benchmarks/arrays docs
+    """  # noqa: D301
+    page = [HEAD]
+    for file in sorted(folder.glob("*.json")):
+        results = json.loads(file.read_text(encoding="utf-8"))
+        page += ["", f"## {file.stem}", "", "|  |  |", "| --- | --- |"]
+        page += [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
+        page += ["", *table(results)]
+    (output / "arrays.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+def table(results: dict[str, Any]) -> list[str]:
+    """The lines of the table of a run."""
+    lines = ["| op | elements | tallow, us | the library, us | ratio |", "| --- | ---: | ---: | ---: | ---: |"]
+    return lines + [
+        f"| {name} | {count} | {ours * 1e6:.1f} | {library * 1e6:.1f} | {ours / library:.2f} |"
+        for name, count, ours, library in results["rows"]
+    ]
 
 
 if __name__ == "__main__":

@@ -203,7 +203,8 @@ class Quads(NamedTuple):
 
     cpp: str  # of the first of their places, a multiple of 4
     bias: int
-    apart: int  # how far on the quants are that the same bytes hold; of bytes for each, how far those after 8 are
+    runs: int  # how many quants the same bytes of the longest field hold
+    apart: int  # how far these are from each other
 
 
 def quads_of(
@@ -225,7 +226,7 @@ def quads_of(
         return None
     if made.is_signed:
         cpp, bias = f"{cpp} ^ 0x80808080u", bias - 128
-    return Quads(_bare(cpp), bias, made.apart or 8)
+    return Quads(_bare(cpp), bias, len(made.places), made.places[1] if len(made.places) > 1 else count)
 
 
 class _ApartError(Exception):
@@ -238,15 +239,16 @@ class _Quads:
         self._offsets = offsets
         self._count = count
         self.is_signed = False
-        self.apart = 0
+        # Those whose quants stand in the first byte of the field that is read most.
+        self.places = tuple(range(count))
 
     def word(self, node: ast.expr) -> str:
         """A word of four bytes, each of which is the value of `node` at one of four places."""
         match node:
             case ast.Subscript(value=ast.Name(id=name), slice=index) if self._steps(index) == {1}:
                 places = self._values(index)
-                again = [place for place in range(1, self._count) if places[place] == places[0]]
-                self.apart = min([*again, *[self.apart] * (self.apart > 0)], default=0)
+                same = tuple(place for place in range(self._count) if places[place] == places[0])
+                self.places = min(self.places, same, key=len)
                 self.is_signed |= FIELD_TYPES[self._fields[name][0]].low < 0
                 return f"load_quad<{self._offsets[name]}>({name} + {self._cpp(index)})"
             case ast.BinOp(left=ast.BinOp(left=left, op=ast.RShift(), right=shift), op=ast.BitAnd(), right=mask):

@@ -8,7 +8,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from .dtype import Array, DType
 from .ggml_dtype import GgmlDType
@@ -174,6 +174,8 @@ class BackendDevice:
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
     numbers: Kept[object, Any]
     """Storages of numbers that tensors met."""
+    planners: ClassVar[Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]] = {}
+    """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
@@ -206,13 +208,20 @@ class BackendDevice:
 
         How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers.
         """
-        self.plans.keep(key, Repetition(numbers, function, arguments, options))
+        planner = self.planners.get(function)
+        plan = planner(arguments, **options) if planner is not None else None
+        self.plans.keep(key, plan or Repetition(numbers, function, arguments, options))
         return function(*arguments, **options)
 
     def fused(
         self, _program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
     ) -> Sequence[BackendStorage] | None:
         """The results of a program, computed together; None where its ops are called one by one."""
+        return None
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """What DLPack calls the device; None for the type that the spec gives the backend, and the ordinal."""
         return None
 
     @abstractmethod

@@ -207,6 +207,19 @@ def block_product(op: str, layout: Layout, hidden: int) -> None:
         raise ShapeMismatch(op, (layout.shape,), f"it is a matrix with rows of {hidden}, as the weights have")
 
 
+def known_activations(op: str, activations: object) -> None:
+    """Check the name of a way to round x."""
+    if activations not in (None, "q8_1"):
+        raise InvalidArgument(op, f"activations is 'q8_1' or None, not {activations!r}")
+
+
+def block_activations(op: str, blocks: Blocks, activations: str | None) -> None:
+    """Check that x may be rounded in this way for a product with the weights."""
+    known_activations(op, activations)
+    if activations is not None and blocks.dtype.block_size == 1:
+        raise InvalidArgument(op, f"activations is None for weights in {blocks.dtype}, which have no quants")
+
+
 def matmul_shapes(op: str, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout) -> None:
     """Check that the layouts hold b matrices (m, k) and b matrices (k, n), in the same batch dims."""
     b, m, n, k = bmnk

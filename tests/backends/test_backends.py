@@ -21,7 +21,8 @@ REPOSITORY = Path(__file__).parents[2]
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
 # Cells whose ops are written differently from each other, which stand for the others where time is short.
 SOME = "add or div or gelu or sum or argmax or scatter_set or cat or matmul or conv2d or rand_uniform"
-CELLS = "tests/conformance/test_cells.py::test_cell"
+CONFORMANCE = REPOSITORY / "tests/conformance"
+CELLS = f"{CONFORMANCE / 'test_cells.py'}::test_cell"
 # What a library is known to fail. CuPy compiles its kernels so that subnormal f32 count as 0, and computes f16 in f32.
 # Of NumPy's f64, which is under array_api_strict, one logarithm in 16,705 is off by more where it is next to 0.
 LEFT_OUT = {"cupy": "f32 or f16 or f8e4m3", "array_api_strict": "log_softmax and f64"}
@@ -69,8 +70,17 @@ def test_some_of_its_cells_agree_with_the_oracle(project: Path) -> None:
     assert int(re.search(r"(\d+) passed", passed)[1]) > 10  # type: ignore[index]
 
 
-@pytest.mark.full
-def test_all_of_its_cells_agree_with_the_oracle(project: Path) -> None:
+def test_all_but_its_cells_conforms(project: Path) -> None:
+    # Two files are about the spec and the oracle themselves.
+    files = [
+        file for file in CONFORMANCE.glob("test_*.py") if file.stem not in ("test_cells", "test_matrix", "test_oracle")
+    ]
+    conform(project, *map(str, files))
+
+
+def test_all_of_its_cells_agree_with_the_oracle(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
+    if not full and pytestconfig.getoption("--device") == "cpu":
+        pytest.skip("a slow sweep; run it with --full, or beside the tests of a GPU")
     own = [cell for cell in cells(read_spec(project)) if cell.backend == project.name]
     supported = sum(cell.status == "supported" for cell in own)
     passed = conform(project, CELLS, "-n", "auto", "-k", f"not ({left_out(project)})")

@@ -52,14 +52,6 @@ class Bench:
         assert self.cell.op is not None, f"{self.cell.method} has an op"
         return self.cell.op
 
-    @property
-    def dtypes(self) -> list[str]:
-        """The names of the dtypes that the backend has."""
-        import tallow
-
-        cells = [cell for cell in tallow.support() if cell.backend == self.cell.backend and cell.method == "zeros"]
-        return [str(cell.dtype.value) for cell in cells if cell.dtype is not None and cell.status == "supported"]
-
     def where(self, *facts: object) -> str:
         """The cell and what it is called on, for messages."""
         return ": ".join([cell_label(self.cell), *map(str, facts)])

@@ -34,8 +34,8 @@ def layout(*sizes: int) -> Layout:
 
 
 def another_dtype(name: str) -> str:
-    """A dtype besides the one called `name`."""
-    return "f16" if name == "f32" else "f32"
+    """A dtype besides the one called `name`, which every backend has."""
+    return "i32" if name == "f32" else "f32"
 
 
 def format_of(name: str) -> GgmlDType:
@@ -57,7 +57,7 @@ def call_blocks(cell: SupportCell, blocks: tallow.QStorage, make: Make) -> objec
             return blocks.embedding(2, 256, make("u8", 2), layout(2))
         case "fwd":
             # As many rows as a library takes.
-            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False)
+            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False, None)
     raise AssertionError(f"no call is written for the method of blocks {cell.method}")
 
 

@@ -16,7 +16,7 @@ from tallow import BinaryOp, CmpOp, DType, Layout, ReduceOp, Shape, Tensor, Unar
 from tallow.backend import BackendBlocks, BackendDevice, BackendStorage
 from tallow.user_op import UserOp
 
-from . import calls
+from . import calls, custom_ops
 
 Device = tallow.Device
 
@@ -72,18 +72,16 @@ def ramp(d: Device, dtype: DType, *shape: int) -> Tensor:
     return Tensor.from_storage(d.storage_from_slice(numbers, dtype), shape)
 
 
+@custom_ops.everywhere
 class _Apply:
     def cpu_fwd(self, storage: Any, *_: object) -> tuple[Any, tuple[int]]:
-        return storage.device.storage(np.ones(2)), (2,)
-
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
+        return storage.device.storage(np.ones(2, np.float32)), (2,)
 
 
+@custom_ops.everywhere
 class _Change:
     def cpu_fwd(self, *_: object) -> None:
         pass
-
-    cuda_fwd = metal_fwd = rocm_fwd = cpu_fwd
 
 
 def user_op(kind: type[UserOp]) -> UserOp:
@@ -260,7 +258,7 @@ BASES = {
     "QStorage.dequantize": ("blocks(d)", "64"),
     "QStorage.dequantize_f16": ("blocks(d)", "64"),
     "QStorage.embedding": ("blocks(d)", f"2; 32; {_ROWS}; at(3)"),
-    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); True"),
+    "QStorage.fwd": ("blocks(d)", f"2; 32; {_COUNT}; at(1, 32); True; 'q8_1'"),
     "QTensor": (None, "blocks(d); (2, 32)"),
     "QTensor.new": (None, "blocks(d); (2, 32)"),
     "QTensor.quantize": (None, "ramp(d, DType.F16, 2, 32); 'Q4_0'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import tallow
 from tallow import op
 from tallow.storage.quantized import QuantizedMethods
@@ -46,6 +48,24 @@ def class_of(backend: str, kind: str) -> type:
     """The class of a backend's devices, or of its storages."""
     found: type = getattr(tallow.backends, "".join(part.capitalize() for part in backend.split("_")) + kind)
     return found
+
+
+@cache
+def dtypes_of(backend: str) -> tuple[str, ...]:
+    """The names of the dtypes that a backend has."""
+    cells = [cell for cell in tallow.support() if cell.backend == backend and cell.method == "zeros"]
+    return tuple(str(cell.dtype) for cell in cells if cell.status == "supported")
+
+
+def widest_float(backend: str) -> str:
+    """The name of the floating-point dtype that has the most digits of those of a backend."""
+    return "f64" if "f64" in dtypes_of(backend) else "f32"
+
+
+@cache
+def refusals(backend: str) -> frozenset[str | None]:
+    """Why cells of a backend are unsupported."""
+    return frozenset(cell.reason for cell in tallow.support() if cell.backend == backend)
 
 
 def expected_cells() -> list[Key]:

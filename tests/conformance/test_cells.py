@@ -122,7 +122,7 @@ def forged(its_class: type, **attributes: object) -> object:
 
 def make_blocks(cell: SupportCell, device: tallow.Device) -> tallow.QStorage:
     """Weights in blocks on a device that has none."""
-    its_class = getattr(backends, f"Q{cell.backend.capitalize()}Storage")
+    its_class = getattr(backends, f"Q{storage_class(cell.backend).__name__}")
     return tallow.QStorage(forged(its_class, device=device.inner, dtype=cell.dtype, length=512, kind=0))
 
 

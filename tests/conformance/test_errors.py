@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tallow
-from tallow import backends
 from tallow.error import (
     DeviceMismatch,
     DTypeMismatch,
@@ -18,11 +17,11 @@ from tallow.error import (
 from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 
-from . import calls, custom_ops
+from . import calls, custom_ops, matrix
 from .bench import dtype_of, shape_of
 from .calls import layout
 from .oracle.formats import FLOATS, INTEGERS
-from .test_cells import forged
+from .test_cells import forged, storage_class
 
 ADD, EQ, SUM, NEG = BinaryOp("add"), CmpOp("eq"), ReduceOp("sum"), UnaryOp("neg")
 # One more element than the storages of these tests have.
@@ -132,31 +131,36 @@ DTYPE_PAIRS = {
 
 @pytest.mark.parametrize("op", DTYPE_PAIRS)
 def test_operands_of_two_dtypes_are_refused(op, device, x, indexes):
-    other = device.storage(np.zeros(4, np.float64))
+    other = device.storage(np.zeros(4, np.int32))
     with pytest.raises(DTypeMismatch) as caught:
         DTYPE_PAIRS[op](x, other, indexes)
     assert caught.value.op == op
-    assert {dtype.value for dtype in caught.value.dtypes} == {"f32", "f64"}
+    assert {dtype.value for dtype in caught.value.dtypes} == {"f32", "i32"}
 
 
 @pytest.mark.parametrize("op", DTYPE_PAIRS)
 def test_operands_on_devices_of_two_backends_are_refused(op, x, indexes):
     with pytest.raises(DeviceMismatch) as caught:
-        DTYPE_PAIRS[op](x, on_metal(0), indexes)
+        DTYPE_PAIRS[op](x, forged_storage(another_backend(x), 0), indexes)
     assert caught.value.op == op
     assert len(set(caught.value.devices)) == 2
 
 
 def test_operands_on_two_devices_of_a_backend_are_refused():
     with pytest.raises(DeviceMismatch) as caught:
-        on_metal(0).binary_impl(ADD, on_metal(1), VECTOR, VECTOR)
+        forged_storage("metal", 0).binary_impl(ADD, forged_storage("metal", 1), VECTOR, VECTOR)
     assert caught.value.devices == ("metal:0", "metal:1")
 
 
-def on_metal(ordinal: int) -> tallow.Storage:
-    """A storage of a backend that has no runtime anywhere; which device it is on shows before that matters."""
-    device = forged(backends.MetalDevice, ordinal=ordinal, plans={})
-    return tallow.Storage(forged(backends.MetalStorage, device=device, dtype=dtype_of("f32"), length=4, kind=0))
+def another_backend(x: tallow.Storage) -> str:
+    """A backend that a storage is not on."""
+    return next(backend for backend in matrix.BACKENDS if backend not in ("cpu", x.device.backend))
+
+
+def forged_storage(backend: str, ordinal: int) -> tallow.Storage:
+    """A storage of a backend that may have no runtime here; which device it is on shows before that matters."""
+    device = forged(matrix.class_of(backend, "Device"), ordinal=ordinal, plans={})
+    return tallow.Storage(forged(storage_class(backend), device=device, dtype=dtype_of("f32"), length=4, kind=0))
 
 
 SHORT, MATRIX = layout(3), layout(2, 2)

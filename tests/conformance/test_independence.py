@@ -143,8 +143,9 @@ def test_scatter_add_in_f32_sums_in_order(device):
     assert total.to_numpy().tolist() == [1.0]
 
 
-def test_4096_ones_in_f16_sum_to_4096(device):
-    ones = device.storage(encode("f16", np.ones(4096, EXTENDED)))
+@pytest.mark.parametrize("name", ["f16"])
+def test_4096_ones_in_f16_sum_to_4096(name, device):
+    ones = device.storage(encode(name, np.ones(4096, EXTENDED)))
     assert ones.reduce_op(ReduceOp("sum"), layout(4096), (0,)).to_numpy().tolist() == [4096]
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tallow.layout import Layout
 from tallow.op import ReduceOp, UnaryOp
 
+from . import matrix
 from .bench import dtype_of, read, shape_of
 from .calls import layout
-from .oracle.formats import FLOATS, INTEGERS, convert
+from .oracle.formats import NUMPY, convert
 
 each_example = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -112,26 +113,28 @@ def test_rows_of_a_view_are_selected(device, example, data):
 @given(st.permutations(range(9)))
 def test_gather_undoes_scatter_set(device, order):
     indexes = device.storage(np.array(order, np.int64))
-    source = device.storage(np.arange(9, dtype=np.float64))
-    target = device.storage(np.zeros(9))
+    source = device.storage(np.arange(9, dtype=np.float32))
+    target = device.storage(np.zeros(9, np.float32))
     target.scatter_set(layout(9), indexes, layout(9), source, layout(9), 0)
     assert target.gather(layout(9), indexes, layout(9), 0).to_numpy().tolist() == list(range(9))
 
 
 @each_example
-@given(st.lists(st.floats(), max_size=40), st.sampled_from([*FLOATS, *INTEGERS]))
-def test_any_f64_is_converted(device, numbers, target):
-    array = np.array(numbers, np.float64)
+@given(st.data())
+def test_any_float_is_converted(device, data):
+    source, target = matrix.widest_float(device.backend), data.draw(st.sampled_from(matrix.dtypes_of(device.backend)))
+    array = np.array(data.draw(st.lists(st.floats(width=int(source[1:])), max_size=40)), NUMPY[source])
     result = device.storage(array).to_dtype(layout(len(array)), dtype_of(target))
-    expected = convert("f64", target, array)
+    expected = convert(source, target, array)
     nans = np.isnan(array)
     got = read(result, target, array.shape, target)
     assert got[~nans].tobytes() == expected[~nans].tobytes()
 
 
 @each_example
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), st.sampled_from([*FLOATS, *INTEGERS]))
-def test_any_i64_is_converted(device, numbers, target):
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), st.data())
+def test_any_i64_is_converted(device, numbers, data):
+    target = data.draw(st.sampled_from(matrix.dtypes_of(device.backend)))
     array = np.array(numbers, np.int64)
     result = device.storage(array).to_dtype(layout(len(array)), dtype_of(target))
     assert read(result, target, array.shape, target).tobytes() == convert("i64", target, array).tobytes()

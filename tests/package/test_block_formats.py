@@ -120,7 +120,9 @@ def test_a_ramp_is_as_near_as_that_of_candle(name: str, most: float) -> None:
 def test_the_squares_up_to_255_in_q4_0_add_up_to_the_sum_of_candle() -> None:
     """dequantize_mul_mat_vec of cuda_mmv_q8_1 in candle-core/src/quantized/cuda.rs."""
     x = tl.Tensor(np.arange(256, dtype=np.float32).reshape(1, 256))
-    assert tl.QMatMul.from_qtensor(tl.QTensor.quantize(x, "Q4_0")).forward(x).item() == 5561851.0
+    weight = tl.QTensor.quantize(x, "Q4_0")
+    assert tl.QMatMul.from_qtensor(weight).forward(x).item() == 5561851.0
+    assert tl.QMatMul.from_qtensor(weight, activations="q8_1").forward(x).item() == 5561664.5
 
 
 def test_the_product_of_candle() -> None:

@@ -187,6 +187,27 @@ def test_matrices_stay_in_their_blocks(device: Device, tmp_path: Path, name: str
         agree(ModelRuntime(plan).decode_step(TOKENS), expected)
 
 
+@pytest.mark.parametrize("name", ["F16", "Q8_0", "Q4_0", "Q4K", "Q6K"])
+def test_rounded_activations_move_logits_by_less_than_a_fifth_of_their_deviation(device: Device, name: str) -> None:
+    # Ordinary models have weights half as large.
+    arrays = {key: array / (array.ndim or 1) for key, array in weights("llama", width=256, hidden=256).items()}
+    tensors = {
+        key: QTensor.quantize(Tensor(array, device=device), name)
+        if array.shape[-1] == 256 and array.ndim == 2
+        else Tensor(array, device=device)
+        for key, array in arrays.items()
+    }
+    config = ModelConfig.from_metadata(metadata("llama", embedding_length=256, feed_forward_length=256))
+    exact = ModelRuntime(ExecutionPlan(config, tensors, device))
+    rounded = ModelRuntime(ExecutionPlan(config, tensors, device, activations="q8_1"))
+    expected = exact.decode_step(TOKENS[:8]).numpy()
+    logits = np.concatenate([rounded.decode_step([token]).numpy() for token in TOKENS[:8]])
+    off = np.abs(logits - expected).max() / expected.std()
+    assert off < 1e-4 if name == "F16" else 1e-3 < off < 0.2
+    with pytest.raises(InvalidArgument, match="activations is 'q8_1' or None, not 'q4'"):
+        ExecutionPlan(config, tensors, device, activations="q4")
+
+
 def test_frequencies_of_a_file_and_scaled_places(device: Device) -> None:
     arrays = weights("llama") | {"rope_freqs.weight": np.array([1, 2, 4, 8], np.float32)}
     tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}

@@ -132,7 +132,10 @@ def array_functors(spec: Spec, _: str | None) -> ArrayFunctorsView:
         )
         functions.append((member, f"lambda {names}: {split}{functor.numpy.float}"))
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
-    joining = {word.combine: f"np.{word.name}" for word in words}
+    joining = {
+        word.combine: f"np.{word.name}" if "dtype" in word.parameters else f"lambda x, axis, _: np.{word.name}(x, axis)"
+        for word in words
+    }
 
     def function(reduction: Monoid | Position) -> str:
         if isinstance(reduction, Position):

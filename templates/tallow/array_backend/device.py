@@ -13,6 +13,8 @@ from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
 from . import transfer
+from .errors import tells_errors
+from .ops import elementwise, reduce
 
 if TYPE_CHECKING:
     from .library import Library
@@ -36,8 +38,10 @@ class ArrayDevice(BackendDevice):
     backend: ClassVar[str]
     library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
+    planners: ClassVar = {elementwise.elementwise: elementwise.plan, reduce.reduce: reduce.plan}
 
     @classmethod
+    @tells_errors
     def open(cls, ordinal: int) -> Self:
         count = cls.library.device_count()
         if not 0 <= ordinal < count:
@@ -47,6 +51,7 @@ class ArrayDevice(BackendDevice):
         return super().open(ordinal)
 
     @classmethod
+    @tells_errors
     def is_available(cls) -> bool:
         return bool(cls.library.device_count() > 0)
 
@@ -81,6 +86,13 @@ class ArrayDevice(BackendDevice):
                 break
         notes.waiting = []
 
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """What DLPack calls the memory that the library's arrays are in."""
+        kind, ordinal = self.library.arange(1, self.handle).__dlpack_device__()
+        return int(kind), int(ordinal)
+
+    @tells_errors
     def storage(self, array: Array) -> ArrayStorage:
         """A storage with a copy of a NumPy array's elements."""
         dtype = DType.from_numpy(array.dtype)
@@ -90,6 +102,7 @@ class ArrayDevice(BackendDevice):
         reason = "blocks are decoded by NumPy and by the kernels of GPUs; use Device.cpu()"
         raise UnsupportedDType("blocks_in", None, self.backend, reason)
 
+    @tells_errors
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:
         """Storages of parts, read through the memory of the host."""
         storages, done = [], 0
@@ -103,6 +116,7 @@ class ArrayDevice(BackendDevice):
                 progress(done)
         return storages
 
+    @tells_errors
     def from_dlpack(self, source: Any) -> tuple[ArrayStorage, Layout]:
         array = self.library.from_dlpack(source, self.handle)
         dtype = self.dtype_of(array)

@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ..error import LibraryError, OutOfMemory, TallowError
 
@@ -23,21 +23,30 @@ _NO_MEMORY: Final = re.compile(r"memory|alloc|maximum size|too (big|large)", re.
 
 
 def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
-    """Let a function raise what an array library says as OutOfMemory or LibraryError."""
+    """Let a function raise what an array library says as OutOfMemory or LibraryError.
+
+    A BufferError stays one: the protocol of DLPack has it.
+    """
 
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return function(*arguments, **options)
-        except TallowError:
+        except (TallowError, BufferError):
             raise
         except Exception as error:
-            library, text = type(error).__module__.partition(".")[0], f"{error}".strip() or type(error).__name__
+            backend, text = _backend(arguments), f"{error}".strip() or type(error).__name__
             if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
-                raise OutOfMemory(library, None, text) from error
-            raise LibraryError(library, f"{type(error).__name__}: {text}") from error
+                raise OutOfMemory(backend, None, text) from error
+            raise LibraryError(backend, f"{type(error).__name__}: {text}") from error
 
     return call
+
+
+def _backend(arguments: tuple[Any, ...]) -> str:
+    """The backend of the first storage, operand, device or class of devices among the arguments of a call."""
+    devices = (getattr(argument, "device", argument) for argument in arguments)
+    return next(str(device.backend) for device in devices if hasattr(device, "backend"))
 
 
 def require_room(device: ArrayDevice, shape: Shape, dtype: DType) -> None:

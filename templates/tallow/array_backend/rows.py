@@ -16,8 +16,8 @@ class Function(NamedTuple):
 class Monoid(NamedTuple):
     """A reduction that joins what the elements contribute."""
 
-    combine: Callable[[Any, int], Any]
-    """The word that joins the elements along an axis, and keeps the axis."""
+    combine: Callable[[Any, int, Any], Any]
+    """The word that joins the elements along an axis in a dtype of the library, and keeps the axis."""
     identity: float | None
     """The result of nothing, before `finish`; None where there is none."""
     element: Callable[[Any], Any] | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..backend import BackendStorage, kind_of
 from ..dtype import Array, DType
@@ -39,6 +39,15 @@ class ArrayStorage(BackendStorage):
         """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
         return strided.view(self.library, self.data, layout, self.device.handle)
 
+    def result(self, values: Any, dtype: DType) -> Self:
+        """A new storage of `values` on the same device."""
+        library = self.library
+        data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
+        if library.start is not None:
+            library.start(data)
+        return type(self)(self.device, dtype, data)
+
+    @tells_errors
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         if self.dtype is not DType.U8 and self.library.DTYPES[self.dtype] == self.library.DTYPES[DType.U8]:
             raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")

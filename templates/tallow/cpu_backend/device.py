@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
 
-from ..backend import BackendDevice, Part, Result
+from ..backend import BackendDevice, Part
 from ..dtype import Array
 from ..error import InvalidArgument
 from ..ggml_dtype import GgmlDType
@@ -17,13 +17,6 @@ from ..random import RandomState
 from .kernels import HostKernels
 from .ops import compiled, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
-
-# By function, what makes a quick plan of its arguments.
-_PLANS: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
-    elementwise.elementwise: elementwise.plan,
-    compiled.elementwise: compiled.plan,
-    compiled.reduce: compiled.plan_reduction,
-}
 
 
 @final
@@ -34,30 +27,17 @@ class CpuDevice(BackendDevice):
     random: Final = RandomState()
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
+    planners: ClassVar = {
+        elementwise.elementwise: elementwise.plan,
+        compiled.elementwise: compiled.plan,
+        compiled.reduce: compiled.plan_reduction,
+    }
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
         if ordinal != 0:
             raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
         return super().open(ordinal)
-
-    def planned(
-        self,
-        key: object,
-        numbers: int,
-        function: Callable[..., Result],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Result:
-        result = super().planned(key, numbers, function, arguments, options)
-        make_plan = _PLANS.get(function)
-        plan = make_plan(arguments, **options) if make_plan is not None else None
-        if result is None:
-            # Something else is asked then, which has another plan.
-            self.plans.pop(key, None)
-        elif plan is not None:
-            self.plans.keep(key, plan)
-        return result
 
     @cached_property
     def kernels(self) -> HostKernels | None:

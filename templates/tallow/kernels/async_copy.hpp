@@ -20,10 +20,9 @@ TALLOW_INLINE uint32_t shared_address(const void* pointer) {
     return address;
 }
 
-// 16 bytes to shared memory, or zeros, while the thread goes on.
-TALLOW_INLINE void copy_async(void* target, const void* source, bool is_there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source),
-                 "r"(is_there ? 16 : 0)
+// 16 bytes to shared memory, of which the source has so many and the others are zeros, while the thread goes on.
+TALLOW_INLINE void copy_async(void* target, const void* source, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
                  : "memory");
 }
 // Ends a group of these copies.

@@ -204,7 +204,8 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
             const uint32_t line = first + i / Accesses * teams;
             const uint32_t place_of_access = element + i % Accesses * step;
             const bool is_there = line < end && place_of_access < head_size;
-            copy_async(place(ahead, i), from + (is_there ? line * stride + place_of_access : 0), is_there);
+            copy_async(place(ahead, i), from + (is_there ? line * stride + place_of_access : 0),
+                       is_there ? access_bytes : 0);
         }
         commit_copies();
     }

@@ -126,7 +126,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
             const bool is_inside = element() < head_size;
 #pragma unroll
             for (uint32_t i = 0; i < accesses; ++i) {
-                copy_async(target, source, is_inside && first + line<false>(i) < end);
+                copy_async(target, source, is_inside && first + line<false>(i) < end ? access_bytes : 0);
                 source += lines_apart * stride;
                 target += lines_apart * Size * sizeof(T);
             }

@@ -37,4 +37,21 @@ template <int Bias> TALLOW_INLINE float quant_of(uint32_t quads, uint32_t i) {
 #endif
 }
 
+// A sum and the products of signed bytes, one in each quarter of two words.
+TALLOW_INLINE int dot_of_bytes(uint32_t x, uint32_t y, int sum) {
+#if defined(TALLOW_NVIDIA)
+    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(x), "r"(y));
+    return sum;
+#elif defined(TALLOW_AMD) && (defined(__GFX11__) || defined(__GFX12__))
+    return __builtin_amdgcn_sudot4(true, static_cast<int>(x), true, static_cast<int>(y), sum, false);
+#elif defined(TALLOW_AMD) && (defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) ||                     \
+                              defined(__gfx942__) || defined(__gfx950__) || defined(__gfx1030__))
+    return __builtin_amdgcn_sdot4(static_cast<int>(x), static_cast<int>(y), sum, false);
+#else
+    for (uint32_t shift = 0; shift < 32; shift += 8)
+        sum += static_cast<int8_t>(x >> shift) * static_cast<int8_t>(y >> shift);
+    return sum;
+#endif
+}
+
 } // namespace tallow

@@ -50,14 +50,16 @@ class ModelRuntime:
         device: Device | str | None = None,
         max_seq_len: int | None = None,
         progress: Callable[[int, int], object] | None = None,
+        *,
+        activations: str | None = None,
     ) -> Self:
         """The model of a file, with all of its weights on a device. The errors are those of `open_gguf` and the plan.
 
         `max_seq_len`, by default the model's context and 4096 at most, is how many tokens it can read.
-        `progress(done, total)` is called with the number of layers.
+        `progress(done, total)` is called with the number of layers. `activations` are those of the plan.
         """
         with open_gguf(path, device) as file:
-            plan = ExecutionPlan.from_gguf(file)
+            plan = ExecutionPlan.from_gguf(file, activations=activations)
             plan.preload_all(progress)
             return cls(plan, max_seq_len)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from .. import check
 from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument
@@ -41,7 +42,7 @@ class ExecutionPlan:
 
     `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
     the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. InvalidArgument names
-    what is missing.
+    what is missing. With `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class ExecutionPlan:
         device: Device | str | None = None,
         *,
         save_memory: bool = False,
+        activations: str | None = None,
     ) -> None:
+        check.known_activations(_OPERATION, activations)
         self.config = config
         self.device = device_of(device)
         self._tensors = tensors
@@ -59,6 +62,7 @@ class ExecutionPlan:
             f".decoders.{MODULES[config.architecture]}", __package__
         )
         self._save_memory = save_memory
+        self._activations = activations
         self._layers: list[Mapping[str, Weight | None] | None] = [None] * config.layers
         self._around: dict[str, Weight] = {}
         self._norm: Tensor | None = None
@@ -77,9 +81,10 @@ class ExecutionPlan:
         """How many tokens there are."""
 
     @classmethod
-    def from_gguf(cls, file: GgufFile, *, save_memory: bool = False) -> Self:
+    def from_gguf(cls, file: GgufFile, *, save_memory: bool = False, activations: str | None = None) -> Self:
         """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
-        return cls(ModelConfig.from_metadata(file.metadata), file, file.device, save_memory=save_memory)
+        config = ModelConfig.from_metadata(file.metadata)
+        return cls(config, file, file.device, save_memory=save_memory, activations=activations)
 
     @property
     def loading_stats(self) -> LoadingStats:
@@ -171,7 +176,11 @@ class ExecutionPlan:
             loaded = tensor
         if isinstance(loaded, Tensor):
             return loaded.to_dtype(_COMPUTE)
-        return QMatMul(loaded, save_memory=self._save_memory) if loaded.rank == 2 else loaded.dequantize()
+        if loaded.rank != 2:
+            return loaded.dequantize()
+        # Floats have no quants.
+        activations = self._activations if loaded.dtype.block_size > 1 else None
+        return QMatMul(loaded, save_memory=self._save_memory, activations=activations)
 
     def _require(self, name: str) -> None:
         if name not in self._tensors:

@@ -178,19 +178,23 @@ class InteropMethods(ArithmeticMethods):
         return self._storage.inner.to_dlpack(self._layout, **options)
 
     @classmethod
-    def from_dlpack(cls, source: SupportsDLPack) -> Self:
+    def from_dlpack(cls, source: SupportsDLPack, *, device: Device | str | None = None) -> Self:
         """Import a tensor of another library, on the device that it is on. Booleans become u8.
 
         The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
-        else they are copied.
+        else they are copied. `device` chooses among several that have this memory, as backends on array libraries do.
         """
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             reason = f"source must export DLPack; its type {type(source).__name__} doesn't"
             raise InvalidArgument("from_dlpack", f"{reason}; use Tensor() for what is none")
         try:
             kind, ordinal = source.__dlpack_device__()
-            device = Device.of_dlpack(int(kind), int(ordinal))
-            inner, layout = device.inner.from_dlpack(source)
+            place = int(kind), int(ordinal)
+            chosen = Device.of_dlpack(*place) if device is None else device_of(device)
+            if chosen.dlpack != place:
+                reason = f"source is on device {place} of DLPack, and {chosen.label} is {chosen.dlpack}"
+                raise InvalidArgument("from_dlpack", f"{reason}; move it, or leave device out")
+            inner, layout = chosen.inner.from_dlpack(source)
         except TallowError:
             raise
         except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:

@@ -10,7 +10,7 @@ import tallow
 from tallow import Layout, Shape
 from tallow.op import BinaryOp, CmpOp, MethodOp, UnaryOp
 
-from .. import values
+from .. import matrix, values
 from ..bench import Bench, dtype_of
 from ..comparison import EXACT, FUNCTION, LARGEST_ANGLE, assert_close, assert_equal_values, assert_same, tolerance
 from ..layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, WRITABLE, Case, Operand, pairs
@@ -276,7 +276,7 @@ def to_dtype(bench: Bench) -> None:
     for case in VIEWS[::2] + CONTIGUOUS[::4]:
         numbers = values.mixed(bench.generator, bench.name, case.shape)
         sources.append((str(case), bench.place(numbers, case.placement)))
-    for target in bench.dtypes:
+    for target in matrix.dtypes_of(bench.cell.backend):
         extra = []
         if target in FLOATS and FLOATS[target].bits <= 16 and bench.name in FLOATS:
             extra.append(("ties", bench.place(_ties(bench.name, target))))

@@ -107,41 +107,50 @@ def embedding(bench: Bench) -> None:
 
 def fwd(bench: Bench) -> None:
     length = oracle.SIZES[bench.name][0]
-    for rows, hidden in ((5, 3 * max(length, 32)), (16, max(length, 16)), (3, length), (0, length)):
+    for rows, hidden in (
+        (5, 3 * max(length, 32)),
+        (16, max(length, 16)),
+        (3, length),
+        (0, length),
+        (3, 9 * max(length, 256)),
+    ):
         data = random_bytes(bench, rows * hidden, (0.0, -0.5, 1.0, 0.1))
         blocks, weights = on_device(bench, data), oracle.decode(bench.name, data).reshape(rows, hidden)
         for held, name, placement in (
             *((1, "f32", "contiguous"), (8, "f32", "offset"), (9, "f32", "transposed"), (0, "f32", "contiguous")),
             *((3, "f16", "narrowed columns"), (2, "bf16", "transposed"), (9, "bf16", "offset")),
         ):
-            numbers = bench.generator.normal(0, 1, (held, hidden)).astype(EXTENDED)
+            numbers = bench.generator.normal(0, 0.05, (held, hidden)).astype(EXTENDED)
             x = bench.place(encode(name, numbers), placement, name)
-            save_memory = bool(held % 2)
-            where = bench.where(f"{name} ({held}, {hidden}) by {rows}, {placement}")
-            result = blocks.fwd(rows, hidden, x.storage, x.layout, save_memory)
-            got = read(result, name, (held, rows), where).astype(np.float64)
-            wide = x.values.astype(np.float64)
-            magnitude = np.abs(wide) @ np.abs(weights.astype(np.float64).T)
-            unit = {"f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}[name]
-            # More rows are multiplied with weights that are rounded to the dtype of x.
-            slack = magnitude * (2 * unit + hidden * 2**-24) + 2**-24
-            assert (np.abs(got - wide @ weights.astype(np.float64).T) <= slack).all(), where
-            bench.assert_untouched(x, where)
+            for activations in (None,) if length == 1 else (None, "q8_1"):
+                where = bench.where(f"{name} ({held}, {hidden}) by {rows}, {placement}, {activations}")
+                result = blocks.fwd(rows, hidden, x.storage, x.layout, bool(held % 2), activations)
+                got = read(result, name, (held, rows), where).astype(np.float64)
+                expected = oracle.product(bench.name, data, x.values, activations if held <= 8 else None)
+                magnitude = np.abs(x.values.astype(np.float64)) @ np.abs(weights.astype(np.float64).T)
+                unit = {"f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}[name]
+                # More rows are multiplied with weights that are rounded to the dtype of x.
+                slack = magnitude * (2 * unit + hidden * 2**-24) + 2**-24
+                assert (np.abs(got - expected) <= slack).all(), where
+                bench.assert_untouched(x, where)
+    with pytest.raises(InvalidArgument, match="activations is"):
+        blocks.fwd(rows, hidden, x.storage, x.layout, False, "q8_1" if length == 1 else "q4")
     check_few(bench)
 
 
 def check_few(bench: Bench) -> None:
     """A row of x has the same bits alone, among others, and again."""
     length = oracle.SIZES[bench.name][0]
-    rows, hidden = 7, 2 * max(length, 32)
+    rows, hidden = 7, 10 * max(length, 32)
     blocks = on_device(bench, random_bytes(bench, rows * hidden, (-0.5, 1.0, 0.1)))
     x = bench.place(bench.generator.normal(0, 1, (8, hidden)).astype(np.float32), name="f32")
-    where = bench.where("a row alone")
-    every = read(blocks.fwd(rows, hidden, x.storage, x.layout, False), "f32", (8, rows), where)
-    for first, held in ((0, 1), (3, 1), (2, 5), (0, 8)):
-        layout = x.layout.narrow(0, first, held)
-        got = read(blocks.fwd(rows, hidden, x.storage, layout, False), "f32", (held, rows), where)
-        assert_same(got, every[first : first + held], where)
+    for activations in (None,) if length == 1 else (None, "q8_1"):
+        where = bench.where(f"a row alone, {activations}")
+        every = read(blocks.fwd(rows, hidden, x.storage, x.layout, False, activations), "f32", (8, rows), where)
+        for first, held in ((0, 1), (3, 1), (2, 5), (0, 8)):
+            layout = x.layout.narrow(0, first, held)
+            result = blocks.fwd(rows, hidden, x.storage, layout, False, activations)
+            assert_same(read(result, "f32", (held, rows), where), every[first : first + held], where)
 
 
 def zeros(bench: Bench) -> None:

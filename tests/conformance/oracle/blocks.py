@@ -53,6 +53,30 @@ def decode(name: str, data: Array) -> Array:
     return _DECODERS[name](data.reshape(-1, SIZES[name][1])).astype(np.float32).reshape(-1)
 
 
+def product(name: str, data: Array, x: Array, activations: str | None = None) -> Array:
+    """x by the transpose of weights, in f64. With "q8_1" x is rounded to blocks of 32 as Candle's GPU kernels do."""
+    weights = decode(name, data).astype(np.float64).reshape(-1, x.shape[1])
+    wide = x.astype(np.float32)
+    if activations is None:
+        return wide.astype(np.float64) @ weights.T
+    groups = wide.reshape(len(x), x.shape[1] // 32, 32)
+    scale = np.abs(groups).max(-1, keepdims=True) / np.float32(127)
+    with np.errstate(invalid="ignore"):
+        ratio = np.where(scale > 0, groups / scale, 0)
+    quants = np.copysign(np.floor(np.abs(ratio).astype(np.float64) + 0.5), ratio)
+    step = scale.astype(np.float16).astype(np.float64)
+    every = step * quants
+    # What Candle multiplies with the sum that a block of Q8_1 keeps.
+    common = np.zeros((len(weights), groups.shape[1], 1))
+    if name in ("Q4_0", "Q5_0"):
+        common += _half(data.reshape(-1, SIZES[name][1]), 0).reshape(common.shape) * (-8.0 if name == "Q4_0" else -16.0)
+    elif name in ("Q4_1", "Q5_1"):
+        common += _half(data.reshape(-1, SIZES[name][1]), 2).reshape(common.shape)
+    rest = (weights.reshape(len(weights), groups.shape[1], 32) - common).reshape(weights.shape)
+    sums: Array = groups.astype(np.float64).sum(-1)
+    return every.reshape(x.shape) @ rest.T + sums @ common[..., 0].T
+
+
 def _half(blocks: Array, at: int) -> Array:
     return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
 

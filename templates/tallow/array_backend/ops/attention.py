@@ -52,7 +52,7 @@ def scaled_dot_product(
     scores = library.where(is_seen, scores, lowest)
     largest = library.max(scores, 4)
     weights = library.exp(scores - library.where(largest == lowest, library.constant(0, scores), largest))
-    totals = library.sum(weights, 4)
+    totals = library.sum(weights, 4, weights.dtype)
     # What is not seen may be anything, and nothing times infinity is NaN.
     is_there = library.reshape(library.arange(keys, handle), (1, 1, -1, 1)) < library.reshape(counts, (-1, 1, 1, 1))
     value_lines = library.where(is_there, value_lines, library.constant(0, value_lines))

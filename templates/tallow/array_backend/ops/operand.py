@@ -49,11 +49,7 @@ class Operand(NamedTuple):
 
     def result(self, values: Any, dtype: DType | None = None) -> Any:
         """A new storage of `values`, of this operand's dtype or another one."""
-        storage, library = self.storage, self.storage.library
-        data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
-        if library.start is not None:
-            library.start(data)
-        return type(storage)(storage.device, dtype or storage.dtype, data)
+        return self.storage.result(values, dtype or self.storage.dtype)
 
     def write(self, values: Any) -> None:
         """Put `values`, of the layout's shape, where the layout reaches."""

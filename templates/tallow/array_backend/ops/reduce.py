@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Final
 
 from ...dtype import DType
@@ -20,77 +21,89 @@ _BLOCK: Final = 1 << 7
 @tells_errors
 def reduce(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Any:
     """`op` over `dims`, in row-major order of them, in the dtype of the op's result."""
-    library, dtype = operand.library, operand.dtype
-    x = operand.array
-    rank = len(x.shape)
-    kept = [dim for dim in range(rank) if dim not in dims]
-    count = math.prod(x.shape[dim] for dim in kept)
-    columns = math.prod(x.shape[dim] for dim in range(rank) if dim in dims)
+    return _prepared(op, operand, dims)(operand.storage)
+
+
+def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """What does as `reduce` with another storage, and finds out nothing anew."""
+    return tells_errors(_prepared(*arguments))
+
+
+def _prepared(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Callable[[Any], Any]:
+    """The function that reduces what the operand's layout reaches in a storage."""
+    library, dtype, device, layout = operand.library, operand.dtype, operand.device.handle, operand.layout
+    shape = tuple(layout.shape) or (1,)
+    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    count = math.prod(shape[dim] for dim in kept)
+    columns = math.prod(shape[dim] for dim in dims)
     target = op.result or dtype
-    device = operand.device.handle
-    if count == 0:
-        return operand.result(library.full((0,), 0, library.DTYPES[target], device), target)
     order = (*kept, *sorted(dims))
-    moved = x if order == tuple(range(rank)) else library.permute_dims(x, order)
-    rows = library.reshape(cast.widen(library, moved, dtype), (count, columns))
+    is_moved = order != tuple(range(len(shape)))
+    is_whole = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
     reduction = functors(library).reductions[op]
-    if isinstance(reduction, Position):
-        of = functors(library).reductions[reduction.of]
-        assert isinstance(of, Monoid)
-        return operand.result(_first(library, rows, of.combine, device), target)
-    result = _joined(library, reduction, rows, device)
-    return operand.result(cast.narrow(library, result, target) if target.is_float else cast.wrap(library, result, target), target)
+    of = functors(library).reductions[reduction.of] if isinstance(reduction, Position) else reduction
+    assert isinstance(of, Monoid)
+
+    def run(storage: Any) -> Any:
+        if count == 0:
+            return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
+        x = storage.data if is_whole else storage.view(layout)
+        x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
+        if not (is_whole and count == 1):
+            x = library.reshape(x, (count, columns))
+        if isinstance(reduction, Position):
+            return storage.result(_first(library, x, of.combine, device), target)
+        found = _joined(library, of, x, device)
+        found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
+        return storage.result(found, target)
+
+    return run
 
 
 def _joined(library: Any, monoid: Monoid, x: Any, device: Any) -> Any:
     """What the elements of each row make, as an array of one column."""
-    columns = x.shape[1]
+    axis = len(x.shape) - 1
+    columns = x.shape[axis]
     if monoid.element is not None:
         x = monoid.element(x)
     if monoid.result is not None:
         x = library.astype(x, library.DTYPES[monoid.result.compute])
-    is_float = not library.is_integer(x)
     if columns == 0:
         assert monoid.identity is not None
-        joined = library.full((x.shape[0], 1), monoid.identity, x.dtype, device)
-    elif is_float and monoid.accumulate is not None:
-        joined = accumulated(library, monoid.combine, x, monoid.identity or 0)
+        joined = library.full((*x.shape[:axis], 1), monoid.identity, x.dtype, device)
+    elif monoid.accumulate is not None and not library.is_integer(x):
+        joined = accumulated(library, monoid.combine, x, monoid.identity)
     else:
-        joined = monoid.combine(x, 1)
+        joined = monoid.combine(x, axis, x.dtype)
     return joined if monoid.finish is None else monoid.finish(joined, columns)
 
 
-def accumulated(library: Any, combine: Any, x: Any, identity: float = 0) -> Any:
-    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks, beginning with 0.0."""
-    wide = library.DTYPES.get(DType.F64)
-    begin = library.constant(identity, x)
+def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
+    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
+    wide, axis = library.DTYPES.get(DType.F64), len(x.shape) - 1
     if wide is not None:
-        joined = combine(library.astype(x, wide), len(x.shape) - 1)
-        return joined + library.astype(begin, wide) if identity == 0 else joined
-    axis = len(x.shape) - 1
+        return combine(x, axis, wide)
     while x.shape[axis] > _BLOCK:
         columns = x.shape[axis]
         parts = math.isqrt(columns - 1) + 1
         rest = parts * -(-columns // parts) - columns
         if rest:
-            shape = (*x.shape[:axis], rest)
-            x = library.concat([x, library.broadcast_to(library.reshape(begin, (1,) * len(shape)), shape)], axis)
-        x = combine(library.reshape(x, (*x.shape[:axis], parts, -1)), axis + 1)
+            begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
+            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
+        x = combine(library.reshape(x, (*x.shape[:axis], parts, -1)), axis + 1, x.dtype)
         x = library.reshape(x, x.shape[:-1])
-    joined = combine(x, axis)
-    return joined + begin if identity == 0 else joined
+    return combine(x, axis, x.dtype)
 
 
 def _first(library: Any, x: Any, combine: Any, device: Any) -> Any:
     """The u32 position of the element that `combine` finds in each row: the first of equals, or the first NaN."""
-    columns = x.shape[1]
-    is_found = x == combine(x, 1)
+    axis = len(x.shape) - 1
+    columns = x.shape[axis]
+    is_found = x == combine(x, axis, x.dtype)
     if not library.is_integer(x):
         is_nan = library.isnan(x)
-        has_nan = library.max(library.astype(is_nan, library.DTYPES[DType.U8]), 1) != 0
+        has_nan = library.max(library.astype(is_nan, library.DTYPES[DType.U8]), axis) != 0
         is_found = library.where(has_nan, is_nan, is_found)
     every = library.arange(columns, device)
     positions = library.where(is_found, every, library.constant(columns, every))
-    return library.astype(library.min(positions, 1), library.DTYPES[DType.U32])
-
-
+    return library.astype(library.min(positions, axis), library.DTYPES[DType.U32])

@@ -103,7 +103,7 @@ def _bits(format: GgmlDType, part: str) -> _Bits:
     return _Bits(positions, owner, shift, found[-1])
 
 
-def _nearest(x: Array) -> Array:
+def nearest(x: Array) -> Array:
     """The nearest integers, halves away from zero."""
     magnitude = abs(x)
     floor = np.floor(magnitude)
@@ -146,7 +146,7 @@ def _from_minimum(most: int) -> Callable[[Array], _Choice]:
 
 def _bytes(x: Array) -> _Choice:
     d = abs(x).max(-1) / np.float32(127)
-    return _Choice(_nearest(x * _inverse(d)[:, None]), {"d": d})
+    return _Choice(nearest(x * _inverse(d)[:, None]), {"d": d})
 
 
 def _bytes_and_sum(x: Array) -> _Choice:
@@ -158,7 +158,7 @@ def _bytes_and_sum(x: Array) -> _Choice:
 
 def _bytes_of_256(x: Array) -> _Choice:
     inverse = np.float32(-127) * _inverse(_largest(x))
-    return _Choice(_nearest(inverse * x).clip(-128, 127), {"d": _inverse(inverse)[:, 0]})
+    return _Choice(nearest(inverse * x).clip(-128, 127), {"d": _inverse(inverse)[:, 0]})
 
 
 def _from_minima(most: int, group: int, most_scale: int) -> Callable[[Array], _Choice]:
@@ -170,7 +170,7 @@ def _from_minima(most: int, group: int, most_scale: int) -> Callable[[Array], _C
         d, chosen = _shared(scales, most_scale)
         dmin, chosen_minima = _shared(minima, most_scale)
         step, least = d.astype(np.float32)[:, None] * chosen, dmin.astype(np.float32)[:, None] * chosen_minima
-        quants = _nearest((groups + least[..., None]) / step[..., None]).clip(0, most)
+        quants = nearest((groups + least[..., None]) / step[..., None]).clip(0, most)
         quants[step == 0] = 0
         return _Choice(quants.reshape(x.shape), {"d": d, "dmin": dmin}, chosen, chosen_minima)
 
@@ -181,7 +181,7 @@ def _shared(factors: Array, most: int) -> tuple[Array, Array]:
     """A float of 16 bits for each row, and the integers up to `most` by which it makes the row's factors."""
     highest = factors.max(-1).clip(0)
     inverse = np.float32(most) * _inverse(highest)
-    return (highest / np.float32(most)).astype(np.float16), _nearest(inverse[:, None] * factors).clip(0, most)
+    return (highest / np.float32(most)).astype(np.float16), nearest(inverse[:, None] * factors).clip(0, most)
 
 
 def _line(x: Array, most: int) -> tuple[Array, Array]:
@@ -195,7 +195,7 @@ def _line(x: Array, most: int) -> tuple[Array, Array]:
     goes_on = ~is_flat
     for _ in range(5):
         from_0 = x - least[..., None]
-        found = _nearest(inverse[..., None] * from_0).clip(0, most)
+        found = nearest(inverse[..., None] * from_0).clip(0, most)
         new_scale = (from_0 * found).sum(-1) / (found * found).sum(-1)
         new_least = np.minimum((x - new_scale[..., None] * found).sum(-1) / np.float32(x.shape[-1]), 0)
         scale, least = np.where(goes_on, new_scale, scale), np.where(goes_on, new_least, least)
@@ -212,9 +212,9 @@ def _around_zero(half: int, most_scale: int, tries: int) -> Callable[[Array], _C
         scales = _slope(groups, half, tries)
         inverse = np.float32(-most_scale) * _inverse(_largest(scales))
         d = _inverse(inverse).astype(np.float16)
-        chosen = _nearest(inverse * scales).clip(-most_scale, most_scale - 1)
+        chosen = nearest(inverse * scales).clip(-most_scale, most_scale - 1)
         step = d.astype(np.float32) * chosen
-        quants = _nearest(groups / step[..., None]).clip(-half, half - 1)
+        quants = nearest(groups / step[..., None]).clip(-half, half - 1)
         quants[step == 0] = 0
         return _Choice(quants.reshape(x.shape), {"d": d[:, 0]}, chosen)
 
@@ -230,7 +230,7 @@ def _slope(x: Array, half: int, tries: int) -> Array:
     largest = _largest(x)[..., 0]
 
     def fit(inverse: Array) -> tuple[Array, Array, Array]:
-        found = _nearest(inverse[..., None] * x).clip(-half, half - 1)
+        found = nearest(inverse[..., None] * x).clip(-half, half - 1)
         return found, (weight * x * found).sum(-1), (weight * found * found).sum(-1)
 
     quants, products, squares = fit(np.float32(-half) * _inverse(largest))
@@ -244,7 +244,7 @@ def _slope(x: Array, half: int, tries: int) -> Array:
         for place in range(x.shape[-1]):
             value, heavy, quant = x[..., place], weight[..., place], quants[..., place]
             less, fewer = products - heavy * value * quant, squares - heavy * quant * quant
-            found = _nearest(value * fewer * _inverse(less)).clip(-half, half - 1)
+            found = nearest(value * fewer * _inverse(less)).clip(-half, half - 1)
             new_products, new_squares = less + heavy * value * found, fewer + heavy * found * found
             better = (less > 0) & (found != quant) & (new_squares > 0)
             better &= new_products * new_products * squares > products * products * new_squares

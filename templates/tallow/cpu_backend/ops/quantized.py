@@ -14,7 +14,7 @@ from . import cast, index
 from .blocks import DECODERS
 from .matmul import multiply
 from .operand import Operand
-from .quantize import quantized
+from .quantize import nearest, quantized
 
 if TYPE_CHECKING:
     from ..device import CpuDevice
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1 << 16
 # Up to so many rows are multiplied one by one, so that a row has the same sums alone and among others.
 _FEW_ROWS: Final = 8
+# So many numbers of x are rounded together.
+_ROUNDED: Final = 32
+# The fields of the bits of quants.
+_QUANTS: Final = ("qs", "qh")
 
 
 @tells_lack_of_memory
@@ -67,22 +71,28 @@ def embedding(blocks: QCpuStorage, ids: Operand, rows: int, hidden: int) -> CpuS
 
 
 @tells_lack_of_memory
-def forward(blocks: QCpuStorage, x: Operand, rows: int, hidden: int, save_memory: bool) -> CpuStorage:
+def forward(
+    blocks: QCpuStorage, x: Operand, rows: int, hidden: int, save_memory: bool, activations: str | None
+) -> CpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     require_room((x.layout.shape[0], rows), DType.F32)
     wide = cast.widen(x.array, x.dtype)
     if not save_memory and blocks.weights is None:
         blocks.weights = decode(blocks.bytes, blocks.dtype)
-    weights = blocks.weights
-    if weights is not None:
-        result = _product(wide, weights.reshape(rows, hidden))
-    else:
-        step = max(_CHUNK // max(hidden, 1), 1)
-        every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
-        result = np.empty((len(wide), rows), np.float32)
-        for begin in range(0, rows, step):
-            part = decode(every[begin : begin + step].reshape(-1), blocks.dtype)
-            result[:, begin : begin + step] = _product(wide, part.reshape(len(every[begin : begin + step]), hidden))
+    rest = None
+    if activations is not None and 0 < len(wide) <= _FEW_ROWS:
+        wide, rest = _rounded(wide)
+    every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
+    result = np.empty((len(wide), rows), np.float32)
+    # All at once where the weights are decoded.
+    step = max(_CHUNK // max(hidden, 1) if blocks.weights is None else rows, 1)
+    for begin in range(0, rows, step):
+        part = every[begin : begin + step]
+        weights = decode(part.reshape(-1), blocks.dtype) if blocks.weights is None else blocks.weights
+        made = _product(wide, weights.reshape(len(part), hidden))
+        if rest is not None and blocks.block_size == _ROUNDED:
+            made += _product(rest, _common(part.reshape(-1), blocks.dtype).reshape(len(part), hidden // _ROUNDED))
+        result[:, begin : begin + step] = made
     return x.result(cast.narrow(result, x.dtype))
 
 
@@ -90,6 +100,25 @@ def _product(x: Array, weights: Array) -> Array:
     if len(x) > _FEW_ROWS:
         return multiply(x, weights.T)
     return np.stack([multiply(weights, row) for row in np.ascontiguousarray(x)]) if len(x) else x[:, :0] @ weights.T[:0]
+
+
+def _rounded(x: Array) -> tuple[Array, Array]:
+    """Rows of x as Q8_1 has them, and of each 32 by how much the sum is more."""
+    groups = x.reshape(len(x), x.shape[1] // _ROUNDED, _ROUNDED)
+    with np.errstate(all="ignore"):
+        scale = abs(groups).max(-1, keepdims=True) / np.float32(127)
+        quants = np.nan_to_num(nearest(groups / scale), posinf=0, neginf=0)
+        rounded = quants * scale.astype(np.float16).astype(np.float32)
+        return rounded.reshape(x.shape), groups.sum(-1) - rounded.sum(-1)
+
+
+def _common(data: Array, format: GgmlDType) -> Array:
+    """What all weights of a block have in common: those of a quant of no bits."""
+    blocks = data.view(format.numpy).copy()
+    for name in _QUANTS:
+        if name in (blocks.dtype.names or ()):
+            blocks[name] = 0
+    return decode(blocks.view(np.uint8), format)[:: format.block_size]
 
 
 def _storage(blocks: QCpuStorage, data: Array, dtype: DType = DType.F32) -> CpuStorage:

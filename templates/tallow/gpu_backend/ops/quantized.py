@@ -10,7 +10,7 @@ from ...cpu_backend.ops.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, NARROW_BYTES, PRODUCT_ROWS
 from ...layout import Layout
 from ...op import MethodOp
 from ..utils import ceil_divide
@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 
 # The kernel multiplies so many rows at most without decoding the weights to memory.
 _MOST_ROWS: Final = 8
-# A lane takes so many weights of a row at a time.
-_LANE_WEIGHTS: Final = 16
-# A block has so many rows of weights at a time, and twice as many for one row of x.
-_ROWS_PER_BLOCK: Final = 8
+# A lane takes so many weights of a row at a time that are floats.
+_LANE_FLOATS: Final = 8
+# A block has so many waves, or half of them.
+_WAVES: Final = BLOCK_SIZE // 32
+# x is rounded in blocks of 32, which have a scale and a sum in f32 behind the quants.
+_ROUNDED: Final = 32
+_ROUNDED_BYTES: Final = 8
+# A lane arranges so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
+_LANE_ARRANGES: Final = 4
+_MOST_PART: Final = 64 * 32
 
 
 def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
@@ -65,7 +71,7 @@ def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
 def _decoded(device: GpuDevice, format: GgmlDType, address: int, count: int, dtype: DType) -> GpuStorage:
     result = device.empty(dtype, count)
     packed = arguments.DEQUANTIZE.pack(result.memory.address, address, count)
-    needed = ceil_divide(count, BLOCK_SIZE * (ACCESS_BYTES // dtype.itemsize))
+    needed = ceil_divide(count, BLOCK_SIZE * DECODED_PACKS * (ACCESS_BYTES // dtype.itemsize))
     device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
     return result
 
@@ -80,33 +86,52 @@ def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuS
 
 
 def forward_by_library(
-    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool
+    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, _activations: str | None
 ) -> GpuStorage | None:
     """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
-    if _is_few(x, rows):
+    if _is_few(blocks, x, rows):
         return None
     return linear.by_library(library, x, _weights(blocks, x.dtype, rows, hidden), None)
 
 
-def forward(blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool) -> GpuStorage:
+def forward(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, activations: str | None
+) -> GpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
-    if not _is_few(x, rows):
+    if not _is_few(blocks, x, rows):
         return linear.by_kernel(x, _weights(blocks, x.dtype, rows, hidden), None)
     device, held, dtype = blocks.device, x.shape[0], x.dtype
     x = _aligned(x)
     result = device.empty(DType.F32, held * rows)
+    kernel = "block_product" if activations is None else "rounded_product"
+    if blocks.block_size > 1:
+        x = _arranged(blocks, x, activations)
     packed = arguments.BLOCK_PRODUCT.pack(
         *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
-    name = f"block_product_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    device.kernels.launch("quantized", name, ceil_divide(rows, _ROWS_PER_BLOCK * (1 + (held == 1))), packed)
+    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
+    is_narrow = blocks.dtype.type_size * _ROUNDED <= NARROW_BYTES * blocks.block_size
+    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * (PRODUCT_ROWS if is_narrow else 1)), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
-def _is_few(x: Operand, rows: int) -> bool:
+def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
     """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
     held, hidden = x.shape
-    return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % _LANE_WEIGHTS == 0
+    return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+
+
+def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
+    """Rows in f32 that lanes load whole accesses of as the kernel of products reads them: see block_product.hpp."""
+    held, hidden = x.shape
+    length, name, dtype = ceil_divide(hidden, _MOST_PART) * _MOST_PART, "spread", DType.F32
+    if activations is not None:
+        length, name, dtype = length + hidden // _ROUNDED * _ROUNDED_BYTES, "round", DType.U8
+    arranged = x.device.empty(dtype, held * length)
+    packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
+    needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
+    x.device.kernels.launch("quantized", f"{name}_{blocks.dtype.value}", needed, packed)
+    return dense(arranged, (held, length))
 
 
 def _weights(blocks: QGpuStorage, dtype: DType, rows: int, hidden: int) -> Operand:

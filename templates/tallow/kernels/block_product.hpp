@@ -1,0 +1,424 @@
+// Products of few rows of x and rows of weights in blocks.
+//
+// A wave takes rows of weights. It brings the bytes of a part of each to shared memory in whole accesses, wherever
+// blocks begin, and then each lane takes 32 weights of each row. Sums have one order, whatever else is computed: that
+// of a lane's weights, then the lanes by halves. So a row of x has the same result alone and among others.
+#pragma once
+
+#include "async_copy.hpp"
+#include "quantized.hpp"
+#include "wave.hpp"
+
+namespace tallow {
+
+// The 32 weights of a lane: runs whose quants share bytes.
+constexpr uint32_t lane_weights = 32;
+template <typename Block> constexpr uint32_t run_length = lane_weights / Block::runs;
+
+template <typename Block> constexpr uint32_t lanes_of_block = Block::elements / lane_weights;
+template <typename Block> constexpr uint32_t runs_side_by_side = Block::apart / run_length<Block>;
+
+// Where those of a lane begin in their block.
+template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
+    const uint32_t place = lane % lanes_of_block<Block>;
+    return Block::runs * Block::apart * (place / runs_side_by_side<Block>)+run_length<Block> *
+           (place % runs_side_by_side<Block>);
+}
+
+// The other way round: whose an element of a row is, and which of the 32.
+struct LanePlace {
+    uint32_t lane;
+    uint32_t number;
+};
+template <typename Block> TALLOW_INLINE LanePlace place_of(uint32_t element) {
+    constexpr uint32_t together = Block::runs * Block::apart;
+    const uint32_t i = element % together;
+    const uint32_t lane = element / together * runs_side_by_side<Block> + i % Block::apart / run_length<Block>;
+    return {lane, i / Block::apart * run_length<Block> + i % run_length<Block>};
+}
+
+// Where the bytes of x that a lane multiplies with 32 weights are, which are accesses of all lanes of a wave in turn:
+// so lanes read side by side.
+template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_place(LanePlace place) {
+    constexpr uint32_t accesses = lane_weights * Bytes / access_bytes;
+    const uint32_t byte = place.number * Bytes;
+    const uint32_t access =
+        (place.lane / wave_size * accesses + byte / access_bytes) * wave_size + place.lane % wave_size;
+    return access * access_bytes + byte % access_bytes;
+}
+// The bytes of such a row.
+template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden) {
+    constexpr uint32_t part = wave_size * lane_weights;
+    return (hidden + part - 1) / part * part * Bytes;
+}
+
+// 16 bytes to shared memory, or the first so many of them.
+TALLOW_INLINE void bring(bits128* target, const uint8_t* source, uint32_t bytes) {
+#if defined(TALLOW_ASYNC_COPIES)
+    copy_async(target, source, bytes);
+#else
+    if (bytes == access_bytes) {
+        store_registers(target, load_registers<access_bytes>(source));
+    } else {
+        for (uint32_t i = 0; i < bytes; i += 2)
+            store_registers(reinterpret_cast<uint8_t*>(target) + i, load_registers<2>(source + i));
+    }
+#endif
+}
+
+// The parts of a wave's rows in shared memory. Where copies do not wait, those of the next parts are under way.
+template <typename Block> struct Parts {
+    static constexpr uint32_t rows = sizeof(Block) * lane_weights <= narrow_bytes * Block::elements ? product_rows : 1;
+    static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
+    static constexpr uint32_t bytes = blocks * sizeof(Block);
+    // Blocks begin at multiples of 2, accesses at multiples of 16.
+    static constexpr uint32_t accesses = (bytes + 2 * access_bytes - 3) / access_bytes;
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr uint32_t slots = 4;
+#else
+    static constexpr uint32_t slots = 1;
+#endif
+    bits128 memory[slots][rows][accesses];
+
+    // Brings the part that begins with block `first` of each row of `length` blocks.
+    TALLOW_INLINE void fetch(uint32_t slot, const Block* const (&begins)[rows], uint32_t first, uint32_t length) {
+        const uint32_t left = first < length ? length - first : 0;
+        const uint32_t wanted = (left < blocks ? left : blocks) * sizeof(Block);
+#pragma unroll
+        for (uint32_t r = 0; r < rows; ++r) {
+            const uint32_t skew = skew_of(begins[r] + first);
+            const uint8_t* const source = reinterpret_cast<const uint8_t*>(begins[r] + first) - skew;
+#pragma unroll
+            for (uint32_t i = 0; i < accesses; i += wave_size) {
+                const uint32_t place = (i + lane_index()) * access_bytes;
+                if (wanted > 0 && place < skew + wanted) {
+                    const uint32_t rest = skew + wanted - place;
+                    bring(&memory[slot][r][i + lane_index()], source + place,
+                          rest < access_bytes ? rest : access_bytes);
+                }
+            }
+        }
+#if defined(TALLOW_ASYNC_COPIES)
+        commit_copies();
+#endif
+    }
+
+    // The block of a lane of a part that was brought.
+    TALLOW_INLINE const Block& block(uint32_t slot, uint32_t row, const Block* begin) const {
+        const uint8_t* const first = reinterpret_cast<const uint8_t*>(memory[slot][row]) + skew_of(begin);
+        return reinterpret_cast<const Block*>(first)[lane_index() / lanes_of_block<Block>];
+    }
+
+    static TALLOW_INLINE uint32_t skew_of(const Block* begin) {
+        return static_cast<uint32_t>(reinterpret_cast<uint64_t>(begin) % access_bytes);
+    }
+};
+
+// x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
+// of part `part` of a row.
+template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
+    const float* x;
+    uint32_t stride;
+    uint32_t count;
+
+    template <typename Arguments>
+    TALLOW_INLINE explicit ExactRows(const Arguments& arguments)
+        : x(pointer_to<const float>(arguments.x)), stride(arranged_bytes<4>(arguments.hidden) / 4),
+          count(arguments.x_rows) {
+    }
+
+    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
+                           float (&sums)[Rows][Held]) const {
+        constexpr uint32_t quads_of_run = run_length<Block> / 4;
+        // Many rows of x need the registers.
+        constexpr uint32_t unrolled = Held == 1 ? lane_weights : 1;
+        const uint32_t first = (part * (lane_weights / 4) * wave_size + lane_index()) * 4;
+#pragma unroll unrolled
+        for (uint32_t run = 0; run < Block::runs; ++run) {
+            const uint32_t place = i + run * Block::apart;
+            float products[Rows][Held] = {};
+            float totals[Held] = {};
+#pragma unroll unrolled
+            for (uint32_t quad = 0; quad < quads_of_run; ++quad) {
+                float quants[Rows][4];
+#pragma unroll
+                for (uint32_t r = 0; r < Rows; ++r) {
+                    const uint32_t quads = blocks[r]->quads(place + 4 * quad);
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k)
+                        quants[r][k] = quant_of<Block::bias>(quads, k);
+                }
+#pragma unroll
+                for (uint32_t h = 0; h < Held; ++h) {
+                    const uint32_t held = Held == 1 || h < count ? h : 0;
+                    float values[4];
+                    load_floats(x + (held * stride + first) + (run * quads_of_run + quad) * (4 * wave_size), values);
+#pragma unroll
+                    for (uint32_t k = 0; k < 4; ++k) {
+#pragma unroll
+                        for (uint32_t r = 0; r < Rows; ++r)
+                            products[r][h] = multiply_add(quants[r][k], values[k], products[r][h]);
+                        totals[h] += values[k];
+                    }
+                }
+            }
+#pragma unroll
+            for (uint32_t r = 0; r < Rows; ++r) {
+                const float scale = blocks[r]->scale(place / Block::group);
+                float offset = 0.0f;
+                if constexpr (Block::has_offset)
+                    offset = blocks[r]->offset(place / Block::group);
+#pragma unroll
+                for (uint32_t h = 0; h < Held; ++h) {
+                    sums[r][h] = multiply_add(scale, products[r][h], sums[r][h]);
+                    if constexpr (Block::has_offset)
+                        sums[r][h] = multiply_add(offset, totals[h], sums[r][h]);
+                }
+            }
+        }
+    }
+};
+
+// Arranges rows of x in f32 for the lanes that multiply them.
+template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const Arguments& arguments) {
+    const uint32_t fours = arguments.hidden / 4;
+    const uint32_t count = fours * arguments.x_rows;
+    for (uint32_t four = block_index() * block_size + thread_index(); four < count;
+         four += grid_blocks() * block_size) {
+        const uint32_t row = four / fours;
+        const uint32_t element = four % fours * 4;
+        const float* const source = pointer_to<const float>(arguments.x) + row * arguments.x_stride + element;
+        uint8_t* const target = pointer_to<uint8_t>(arguments.result) +
+                                uint64_t{row} * arranged_bytes<4>(arguments.hidden) +
+                                arranged_place<4>(place_of<Block>(element));
+        store_registers(target, load_registers<access_bytes>(source));
+    }
+}
+
+// x as round_x leaves it: the quants of all rows for the lanes, then for each 32 elements their scale and their sum.
+template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
+    const uint8_t* quants;
+    const uint64_t* scales;
+    uint32_t stride;
+    uint32_t blocks_of_row;
+    uint32_t count;
+
+    template <typename Arguments>
+    TALLOW_INLINE explicit RoundedRows(const Arguments& arguments)
+        : quants(pointer_to<const uint8_t>(arguments.x)), stride(arranged_bytes<1>(arguments.hidden)),
+          blocks_of_row(arguments.hidden / lane_weights), count(arguments.x_rows) {
+        scales = pointer_to<const uint64_t>(arguments.x + uint64_t{stride} * count);
+    }
+
+    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
+                           float (&sums)[Rows][Held]) const {
+        constexpr uint32_t length = run_length<Block>;
+        constexpr uint32_t bytes = length < access_bytes ? length : access_bytes;
+        constexpr uint32_t unrolled = Held == 1 ? Block::runs : 1;
+        const uint32_t first = (part * (lane_weights / access_bytes) * wave_size + lane_index()) * access_bytes;
+        const uint32_t begin =
+            (part * wave_size + lane_index() / lanes_of_block<Block> * lanes_of_block<Block>)*lane_weights + i;
+        // Quants of 8 bits are signed as they stand.
+        constexpr bool is_signed = Block::bias == -128;
+        constexpr int bias = is_signed ? 0 : Block::bias;
+        // Blocks of 32 weights meet one of x each, of which the sum is known: what all weights have in common is
+        // multiplied with that.
+        constexpr bool has_sums = Block::elements == lane_weights;
+        int totals[Rows][Held] = {};
+#pragma unroll unrolled
+        for (uint32_t run = 0; run < Block::runs; ++run) {
+            const uint32_t place = run * Block::apart;
+            const uint32_t group = (i + place) / Block::group;
+            uint32_t quads[Rows][length / 4];
+            float scale[Rows];
+            float offset[Rows] = {};
+#pragma unroll
+            for (uint32_t r = 0; r < Rows; ++r) {
+#pragma unroll
+                for (uint32_t quad = 0; quad < length / 4; ++quad)
+                    quads[r][quad] = blocks[r]->quads(i + place + 4 * quad) ^ (is_signed ? 0x80808080u : 0u);
+                scale[r] = blocks[r]->scale(group);
+                if constexpr (Block::has_offset)
+                    offset[r] = blocks[r]->offset(group);
+            }
+#pragma unroll
+            for (uint32_t h = 0; h < Held; ++h) {
+                const uint32_t held = Held == 1 || h < count ? h : 0;
+                const uint8_t* const row = quants + held * stride + first;
+                int total = 0;
+                Registers<bytes> x;
+#pragma unroll
+                for (uint32_t quad = 0; quad < length / 4; ++quad) {
+                    const uint32_t number = run * length + quad * 4;
+                    if (quad % (bytes / 4) == 0)
+                        x = load_registers<bytes>(row + number / access_bytes * (access_bytes * wave_size) +
+                                                  number % access_bytes);
+                    const uint32_t four = x.values[quad % (bytes / 4)];
+                    if constexpr (!has_sums && (bias != 0 || Block::has_offset))
+                        total = dot_of_bytes(0x01010101u, four, total);
+#pragma unroll
+                    for (uint32_t r = 0; r < Rows; ++r)
+                        totals[r][h] = dot_of_bytes(quads[r][quad], four, totals[r][h]);
+                }
+                if (has_sums && run + 1 < Block::runs)
+                    continue;
+                const uint64_t pair = scales[held * blocks_of_row + (begin + run * Block::apart) / lane_weights];
+                const float step = bit_cast<float>(static_cast<uint32_t>(pair));
+                const float sum =
+                    has_sums ? bit_cast<float>(static_cast<uint32_t>(pair >> 32)) : step * static_cast<float>(total);
+#pragma unroll
+                for (uint32_t r = 0; r < Rows; ++r) {
+                    float product;
+                    if constexpr (has_sums && bias != 0)
+                        product = multiply_add(static_cast<float>(totals[r][h]), step, static_cast<float>(bias) * sum);
+                    else
+                        product = static_cast<float>(totals[r][h] + bias * total) * step;
+                    sums[r][h] = multiply_add(scale[r], product, sums[r][h]);
+                    if constexpr (Block::has_offset)
+                        sums[r][h] = multiply_add(offset[r], sum, sums[r][h]);
+                    totals[r][h] = 0;
+                }
+            }
+        }
+    }
+};
+
+// Adds up sums of the lanes of a wave, and writes those of rows from `row` on.
+template <uint32_t Rows, uint32_t Held, typename Arguments>
+TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const float (&sums)[Rows][Held]) {
+#pragma unroll
+    for (uint32_t r = 0; r < Rows; ++r) {
+#pragma unroll
+        for (uint32_t h = 0; h < Held; ++h) {
+            float sum = sums[r][h];
+#pragma unroll
+            for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
+                sum += shuffle_xor(sum, mask);
+            if (lane_index() == 0 && row + r < arguments.rows && h < arguments.x_rows)
+                pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row + r] = sum;
+        }
+    }
+}
+
+// X is ExactRows or RoundedRows.
+template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
+TALLOW_INLINE void block_product(const Arguments& arguments) {
+    using Wave = Parts<Block>;
+    constexpr uint32_t count = Wave::rows;
+    __shared__ Wave shared[waves_per_block];
+    Wave& parts = shared[wave_index()];
+    const X<Block, count, Held> x(arguments);
+    const uint32_t length = arguments.hidden / Block::elements;
+    const uint32_t groups = (arguments.rows + count - 1) / count;
+    for (uint32_t group = block_index() * waves_per_block + wave_index(); group < groups;
+         group += grid_blocks() * waves_per_block) {
+        const Block* rows[count];
+#pragma unroll
+        for (uint32_t r = 0; r < count; ++r) {
+            // Behind the last row it is the last one again.
+            const uint32_t row = group * count + r;
+            rows[r] = pointer_to<const Block>(arguments.blocks) +
+                      static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * length;
+        }
+        float sums[count][Held] = {};
+#pragma unroll
+        for (uint32_t ahead = 0; ahead + 1 < Wave::slots; ++ahead)
+            parts.fetch(ahead, rows, ahead * Wave::blocks, length);
+        uint32_t slot = 0;
+#pragma unroll 1
+        for (uint32_t part = 0; part * Wave::blocks < length; ++part) {
+            parts.fetch((slot + Wave::slots - 1) % Wave::slots, rows, (part + Wave::slots - 1) * Wave::blocks, length);
+#if defined(TALLOW_ASYNC_COPIES)
+            await_copies<Wave::slots - 1>();
+#endif
+            synchronize_wave();
+            const uint32_t first = part * Wave::blocks;
+            if (first + lane_index() / lanes_of_block<Block> < length) {
+                const Block* blocks[count];
+#pragma unroll
+                for (uint32_t r = 0; r < count; ++r)
+                    blocks[r] = &parts.block(slot, r, rows[r] + first);
+                x.add(blocks, part, first_weight<Block>(lane_index()), sums);
+            }
+            synchronize_wave();
+            slot = (slot + 1) % Wave::slots;
+        }
+        write_sums(arguments, group * count, sums);
+    }
+}
+
+// Weights that are floats have no blocks: a lane takes 8 at a time, a wave a row.
+template <typename Block, uint32_t Held, typename Arguments>
+TALLOW_INLINE void float_product(const Arguments& arguments) {
+    constexpr uint32_t run = 8;
+    const float* const x = pointer_to<const float>(arguments.x);
+    const uint32_t waves = grid_blocks() * waves_per_block;
+    for (uint32_t row = block_index() * waves_per_block + wave_index(); row < arguments.rows; row += waves) {
+        const Block* const weights =
+            pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(row) * arguments.hidden;
+        float sums[1][Held] = {};
+        for (uint32_t i = lane_index() * run; i < arguments.hidden; i += wave_size * run) {
+            float factors[run];
+            load_floats(&weights[i].value, factors);
+#pragma unroll
+            for (uint32_t h = 0; h < Held; ++h) {
+                const uint32_t held = Held == 1 || h < arguments.x_rows ? h : 0;
+                float values[run];
+                load_floats(x + held * arguments.x_stride + i, values);
+#pragma unroll
+                for (uint32_t k = 0; k < run; ++k)
+                    sums[0][h] = multiply_add(factors[k], values[k], sums[0][h]);
+            }
+        }
+        write_sums(arguments, row, sums);
+    }
+}
+
+// Rounds rows of x to signed bytes, 32 of which share a scale, as Q8_1 has them; 8 lanes take 32 elements. Behind the
+// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32.
+template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
+    constexpr uint32_t run = 4;
+    const uint32_t runs = arguments.hidden / run;
+    const uint32_t count = runs * arguments.x_rows;
+    const uint32_t stride = arranged_bytes<1>(arguments.hidden);
+    uint64_t* const scales = pointer_to<uint64_t>(arguments.result + uint64_t{stride} * arguments.x_rows);
+    // All lanes of a wave go round as often.
+    for (uint32_t begin = block_index() * block_size; begin < count; begin += grid_blocks() * block_size) {
+        const uint32_t number = begin + thread_index();
+        const uint32_t row = number / runs;
+        const uint32_t element = number % runs * run;
+        float values[run] = {};
+        if (number < count)
+            load_floats(pointer_to<const float>(arguments.x) + row * arguments.x_stride + element, values);
+        float largest = 0.0f;
+#pragma unroll
+        for (uint32_t k = 0; k < run; ++k)
+            largest = maximum(largest, fabs(values[k]));
+        float sum = (values[0] + values[1]) + (values[2] + values[3]);
+#pragma unroll
+        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2) {
+            largest = maximum(largest, shuffle_xor(largest, mask));
+            sum += shuffle_xor(sum, mask);
+        }
+        const float scale = largest / 127.0f;
+        const float kept = to_float(round_from<f16>(scale));
+        uint32_t quads = 0;
+#pragma unroll
+        for (uint32_t k = 0; k < run; ++k) {
+            // Halves go away from zero. No number, and what a scale of zero makes, is 0.
+            const float size = fabs(values[k]) / scale;
+            const float whole = floor(size);
+            const int rounded = size <= 128.0f ? static_cast<int>(whole) + (size - whole >= 0.5f) : 0;
+            quads |= (static_cast<uint32_t>(values[k] < 0.0f ? -rounded : rounded) & 255u) << 8 * k;
+        }
+        if (number < count) {
+            store_registers<run>(pointer_to<uint8_t>(arguments.result) + row * stride +
+                                     arranged_place<1>(place_of<Block>(element)),
+                                 {{quads}});
+            if (number % (lane_weights / run) == 0)
+                scales[number / (lane_weights / run)] = join_words(bit_cast<uint32_t>(kept), bit_cast<uint32_t>(sum));
+        }
+    }
+}
+
+} // namespace tallow

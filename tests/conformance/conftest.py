@@ -1,0 +1,20 @@
+"""A test of a dtype runs on the backends that have it; that the others refuse it is asked for each cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import matrix
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    there = {*matrix.dtypes_of(config.getoption("--device").partition(":")[0])}
+
+    def is_lacking(item: pytest.Item) -> bool:
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        names = {str(params[key]) for key in ("name", "dtype") if key in params}
+        return "device" in item.fixturenames and bool(names & {*matrix.DTYPES} - there)
+
+    left_out = [item for item in items if is_lacking(item)]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
