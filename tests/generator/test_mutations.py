@@ -231,7 +231,7 @@ def _asked(spec: Spec, folder: str) -> list[str]:
         (root / "with/amdgcn/bitcode").mkdir(parents=True)
         environment = dict.fromkeys(("ROCM_PATH", "CUDA_HOME", "CUDA_PATH"), str(root / folder))
         built = [backend.code_objects for backend in spec.backends if backend.code_objects is not None]
-        objects = [CodeObject(target, "unary", root, {}, root) for each in built for target in each.targets]
+        objects = [CodeObject(target, "unary", each.host, root, {}, root) for each in built for target in each.targets]
         with (
             mock.patch.dict(os.environ, environment, clear=True),
             mock.patch.object(shutil, "which", which),
