@@ -15,6 +15,16 @@ template <typename T> struct StateOf<T, T> {
     using type = compute_type<T>;
 };
 
+// What an element begins. AMD's compilers would keep the truth values of all lanes in scalar registers, of which many
+// elements in flight take more than there are.
+template <typename State, typename Value> TALLOW_INLINE State state_of(Value value) {
+#if defined(TALLOW_AMD)
+    if constexpr (is_same<Value, bool>)
+        return static_cast<State>(opaque(value));
+#endif
+    return static_cast<State>(value);
+}
+
 // What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two, and `result`
 // makes the result of all elements.
 template <typename T, typename R> struct ValueReduction {
