@@ -491,8 +491,8 @@ struct JoinedParts {
 };
 
 // Joins the splits of the rows [first_row, end_row), which blocks side by side have, by the last of these and always in
-// the same order. `shared` is free, and has room for what each thread has joined.
-template <typename T, uint32_t Size, typename Arguments>
+// the same order, `Together` of them loaded at once. `shared` is free, and has room for what each thread has joined.
+template <typename T, uint32_t Size, uint32_t Together = 8, typename Arguments>
 TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
                                bits128* shared) {
     const Arguments& arguments = rows.arguments;
@@ -504,8 +504,7 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
     constexpr uint32_t in_line = Size / JoinedParts::elements;
     constexpr uint32_t teams = block_size / in_line;
     JoinedParts* const joined = reinterpret_cast<JoinedParts*>(shared);
-    // So many teams share the splits of a row, of each of which several are loaded at once.
-    constexpr uint32_t together = 4;
+    // So many teams share the splits of a row.
     uint32_t sharing = teams;
     while (sharing > 1 && sharing * (end_row - first_row) > teams)
         sharing /= 2;
@@ -519,10 +518,10 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
         if (is_there) {
             const PartsOfRow<Size> parts(rows, row, 0);
 #pragma unroll 1
-            for (uint32_t split = place; split < arguments.splits; split += together * sharing) {
-                JoinedParts loaded[together];
+            for (uint32_t split = place; split < arguments.splits; split += Together * sharing) {
+                JoinedParts loaded[Together];
 #pragma unroll
-                for (uint32_t k = 0; k < together; ++k) {
+                for (uint32_t k = 0; k < Together; ++k) {
                     const uint32_t of = split + k * sharing;
                     if (of < arguments.splits)
                         loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
@@ -618,8 +617,10 @@ TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = 
     for (uint32_t taken = 0; taken < most_rows; taken += Attention::rows)
         if (first_row + taken < end_row)
             attend_split<Attention>(rows, first_row + taken, block_index() % arguments.splits, shared);
+    // Many teams share the splits of one row.
     if (arguments.splits > 1)
-        join_splits<typename Attention::Element, Attention::size>(rows, first_row, end_row, shared);
+        join_splits<typename Attention::Element, Attention::size, Attention::rows == 1 ? 4 : 8>(rows, first_row,
+                                                                                                end_row, shared);
 }
 
 } // namespace tallow
