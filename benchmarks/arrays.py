@@ -9,7 +9,6 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -105,13 +104,13 @@ def run(label: str, output: Path | None) -> None:
     python -m benchmarks.arrays run --device torch:0
     """  # noqa: D301
     device = tl.Device.parse(label)
-    module = device.inner.library.xp.__name__.partition(".")[0]
+    module = device.inner.library.xp
     results = {
         "command": " ".join(["python -m benchmarks.arrays", *sys.argv[1:]]),
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "device": f"{device.inner!r}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        "library": f"{module} {metadata.version(module)}",
+        "library": f"{module.__name__} {module.__version__}",
         "Python": platform.python_version(),
         "tallow": tl.__version__,
         "rows": [(name, count, *time_both(ours, library)) for name, count, ours, library in cases(device)],
