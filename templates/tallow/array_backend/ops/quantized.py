@@ -96,7 +96,7 @@ def _product(library: Any, x: Any, weights: Any, is_few: bool) -> Any:
     transposed = library.permute_dims(weights, (1, 0))
     if not is_few:
         return multiply(library, x, transposed)
-    return library.concat([multiply(library, x[row : row + 1], transposed) for row in range(x.shape[0])], 0)
+    return library.concat([multiply(library, x[row : row + 1, :], transposed) for row in range(x.shape[0])], 0)
 
 
 def _weights(blocks: QArrayStorage, data: Array) -> Any:
