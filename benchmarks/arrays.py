@@ -28,13 +28,16 @@ and of the wait. No figure in this page is written by hand: they show what the c
 
     python -m benchmarks.arrays render build/benchmarks/arrays docs
 
-makes the page of them. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; the others are
-the backends of [tests/backends](../tests/backends), each of which is one YAML file."""
+makes the page of them. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; it
+multiplies the large matrices once, because that takes minutes. The others are the backends of
+[tests/backends](../tests/backends), each of which is one YAML file."""
 
 
 def time_both(ours: Callable[[], object], library: Callable[[], object]) -> tuple[float, float]:
     """The median time of each in seconds; they take turns, so that a busy machine slows both."""
     times: tuple[list[float], list[float]] = [], []
+    # Kernels may be compiled when they are first called.
+    ours(), library()
     end = perf_counter() + SECONDS_PER_CASE
     # MLX's product on a CPU takes minutes.
     while perf_counter() < end or not times[0]:
