@@ -148,7 +148,7 @@ class _Translator:
         where = ast.Attribute(ast.Name("np"), "where")
         return _Part(
             ast.Call(where, [test, body.numpy, other.numpy], []),
-            f"({left.cpp} < {right.cpp} ? {body.cpp} : {other.cpp})",
+            f"either({left.cpp} < {right.cpp}, {body.cpp}, {other.cpp})",
             min(body.low, other.low),
             max(body.high, other.high),
             has_place=left.has_place or right.has_place or body.has_place or other.has_place,

@@ -481,9 +481,10 @@ _KEYWORDS = ("axis", "keepdims", "nobody")
 def examples(draw: st.DrawFn, found: dict[str, Call]) -> Example:
     """Any call, with arguments that fit but for some: none, some or all of them."""
     call = found[draw(st.sampled_from(sorted(found)))]
-    # Python's enum itself compares what it is given with each value, and prints it.
-    is_enum = [parameter.name for parameter in call.parameters] == ["value"]
-    hostile = [value for value in HOSTILE if not (is_enum and re.search("np\\.|5000", value.text))]
+    # Python's enum itself compares what it is given with each value, and prints it; errors print the names they hold.
+    names = {parameter.name for parameter in call.parameters}
+    unprinted = "np\\.|5000" if names == {"value"} else "5000" if names & {"op", "name"} else "$^"
+    hostile = [value for value in HOSTILE if not re.search(unprinted, value.text)]
     named = [parameter for parameter in call.parameters if "VAR" not in parameter.kind.name]
     if call.name in BASES and named and draw(st.booleans()):
         base = base_of(call)

@@ -116,6 +116,11 @@ def test_data_that_no_tensor_holds(data: Any, dtype: DType | None, message: str)
         Tensor(data, dtype)
 
 
+def test_lists_that_are_no_array_are_refused_by_from_numpy(device: Device) -> None:
+    with pytest.raises(InvalidArgument, match=r"^from_numpy: array is none of NumPy's: .*; use Tensor\(\) for lists"):
+        Tensor.from_numpy([1, [2]], device)  # type: ignore[arg-type]
+
+
 def test_elements_that_the_host_can_not_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.array([[1, 2], [3, 4]], np.float32)
     tensor = Tensor(array)

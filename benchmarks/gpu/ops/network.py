@@ -1,4 +1,4 @@
-"""Softmax and norms of rows, gated units, and rotary embeddings."""
+"""Softmax, norms, losses and variances of rows, gated units, and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ..libraries import Data
 from ..work import HALVES, Check, Op, Work, close, matrix_text
 
 _LENGTHS = (4096, 64)
+# As many classes as GPT-2 has tokens.
+_CLASSES = (4096, 50257)
 _EPSILON = 1e-5
 _SIZE, _HEADS = 64, 16
 
@@ -41,6 +43,33 @@ def _rows(
             cupy="CuPy has none",
             compiles=True,
             check=_close(lambda: theirs(x.torch.double(), vector.torch.double()), data),
+        )
+
+    return Op("network", f"{name}, rows of {length}", build)
+
+
+def _numbers(
+    name: str,
+    length: int,
+    ours: Callable[[Any, Any], Any],
+    theirs: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    target_bytes: int = 0,
+) -> Op:
+    """An op that makes one number of each row, which may have a target in it."""
+
+    def build(data: Data) -> Work:
+        columns = min(length, data.elements)
+        x = data.share(data.x.torch.view(-1)[: data.elements // columns * columns].view(-1, columns))
+        rows = x.torch.shape[0]
+        targets = data.positions(columns, rows)
+        return Work(
+            shape=f"{rows} x {columns}",
+            nbytes=(x.torch.numel() + rows) * data.itemsize + rows * target_bytes,
+            tallow=lambda: ours(x.tallow, targets.tallow),
+            torch=lambda: theirs(x.torch, targets.torch),
+            cupy="CuPy has none",
+            compiles=True,
+            check=_close(lambda: theirs(x.torch.double(), targets.torch), data),
         )
 
     return Op("network", f"{name}, rows of {length}", build)
@@ -101,6 +130,17 @@ OPS = (
             ),
         )
     ),
+    *(
+        _numbers(
+            "cross_entropy",
+            classes,
+            lambda x, targets: x.cross_entropy(targets, reduction="none"),
+            lambda x, targets: functional.cross_entropy(x, targets, reduction="none"),
+            target_bytes=8,
+        )
+        for classes in _CLASSES
+    ),
+    *(_numbers("var", length, lambda x, _: x.var(-1), lambda x, _: x.var(-1)) for length in _LENGTHS),
     Op("network", "silu_mul", _silu_mul),
     Op("network", "rope", _rope),
 )

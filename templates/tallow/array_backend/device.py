@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ..backend import BackendDevice, Part
 from ..dtype import Array, DType
-from ..error import BackendUnavailable, InvalidArgument, InvalidIndex, UnsupportedDType
+from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
@@ -17,6 +17,7 @@ from .errors import tells_errors
 from .ops import elementwise, reduce
 
 if TYPE_CHECKING:
+    from .blocks import QArrayStorage
     from .library import Library
     from .storage import ArrayStorage
 
@@ -38,6 +39,7 @@ class ArrayDevice(BackendDevice):
     backend: ClassVar[str]
     library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
+    blocks_class: ClassVar[type[QArrayStorage]]
     planners: ClassVar = {elementwise.elementwise: elementwise.plan, reduce.reduce: reduce.plan}
 
     @classmethod
@@ -98,9 +100,8 @@ class ArrayDevice(BackendDevice):
         dtype = DType.from_numpy(array.dtype)
         return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
 
-    def blocks_in(self, _storage: Any, _dtype: GgmlDType) -> NoReturn:
-        reason = "blocks are decoded by NumPy and by the kernels of GPUs; use Device.cpu()"
-        raise UnsupportedDType("blocks_in", None, self.backend, reason)
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QArrayStorage:
+        return self.blocks_class(self, dtype, storage.to_numpy())
 
     @tells_errors
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:

@@ -251,6 +251,9 @@ template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
 // What a block, a wave or a team has made of its part of the keys: for each row the maximum, the total of the weights,
 // and the sums of weighted values. Size is that of a head, or more.
 template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
+    using Element = T;
+    static constexpr uint32_t size = Size;
+    static constexpr uint32_t rows = Rows;
     static constexpr uint32_t length = access_bytes / sizeof(T);
     static constexpr uint32_t lanes = Size / length < 32 ? Size / length : 32;
     static constexpr uint32_t accesses = Size / length / lanes;
@@ -259,14 +262,14 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
     // The keys that a team takes together.
     static constexpr uint32_t batch = Rows < 8 && accesses == 1 ? 4 : 2;
     using Stream = LineStream<T, batch, accesses>;
+    static constexpr uint32_t step = batch * teams;
+    static constexpr uint32_t shared_bytes = Stream::shared_bytes;
     static constexpr uint32_t scores = Rows * batch;
     // How many scores a lane has of these, or how many lanes have each.
     static constexpr uint32_t own = scores > lanes ? scores / lanes : 1;
     static constexpr uint32_t alike = scores > lanes ? 1 : lanes / scores;
     static constexpr uint32_t lanes_of_row = lanes / Rows;
     static_assert(lanes <= wave_size && lanes_of_row * Rows == lanes && own <= batch, "a lane has scores of one row");
-    // How many rows are joined at once.
-    static constexpr uint32_t joined = Rows < 1024 / Size ? Rows : 1024 / Size;
 
     float maxima[Rows];
     float totals[Rows];
@@ -417,6 +420,29 @@ template <typename T, uint32_t Size, uint32_t Rows> struct RowAttention {
                     sums[r][i] = sums[r][i] * factor + shuffle_xor(sums[r][i], partner) * other_factor;
             }
     }
+    // Hands on what the wave has of all rows, and of as many as there are lines from the first one on.
+    TALLOW_INLINE void hand_on_state(float (&to_maxima)[Rows], float (&to_totals)[Rows]) const {
+        if (lane_index() == 0) {
+#pragma unroll
+            for (uint32_t r = 0; r < Rows; ++r) {
+                to_maxima[r] = maxima[r];
+                to_totals[r] = totals[r];
+            }
+        }
+    }
+    template <uint32_t Count, uint32_t Length>
+    TALLOW_INLINE void hand_on_sums(float (&lines)[Count][Length], uint32_t first) const {
+        if (lane_index() >= lanes)
+            return;
+#pragma unroll
+        for (uint32_t r = 0; r < Count; ++r)
+#pragma unroll
+            for (uint32_t i = 0; i < elements; i += 4) {
+                const float(&own)[elements] = sums[first + r];
+                store_whole(lines[r] + element(i / length) + i % length,
+                            Pack<float, 4>{own[i], own[i + 1], own[i + 2], own[i + 3]});
+            }
+    }
 };
 
 // What sums of weighted values are multiplied by to be means. The total is 0 or from 1 on, so that its inverse takes no
@@ -465,8 +491,8 @@ struct JoinedParts {
 };
 
 // Joins the splits of the rows [first_row, end_row), which blocks side by side have, by the last of these and always in
-// the same order. `shared` is free, and has room for what each thread has joined.
-template <typename T, uint32_t Size, typename Arguments>
+// the same order, `Together` of them loaded at once. `shared` is free, and has room for what each thread has joined.
+template <typename T, uint32_t Size, uint32_t Together = 8, typename Arguments>
 TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t end_row,
                                bits128* shared) {
     const Arguments& arguments = rows.arguments;
@@ -478,8 +504,7 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
     constexpr uint32_t in_line = Size / JoinedParts::elements;
     constexpr uint32_t teams = block_size / in_line;
     JoinedParts* const joined = reinterpret_cast<JoinedParts*>(shared);
-    // So many teams share the splits of a row, of each of which several are loaded at once.
-    constexpr uint32_t together = 4;
+    // So many teams share the splits of a row.
     uint32_t sharing = teams;
     while (sharing > 1 && sharing * (end_row - first_row) > teams)
         sharing /= 2;
@@ -493,10 +518,10 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
         if (is_there) {
             const PartsOfRow<Size> parts(rows, row, 0);
 #pragma unroll 1
-            for (uint32_t split = place; split < arguments.splits; split += together * sharing) {
-                JoinedParts loaded[together];
+            for (uint32_t split = place; split < arguments.splits; split += Together * sharing) {
+                JoinedParts loaded[Together];
 #pragma unroll
-                for (uint32_t k = 0; k < together; ++k) {
+                for (uint32_t k = 0; k < Together; ++k) {
                     const uint32_t of = split + k * sharing;
                     if (of < arguments.splits)
                         loaded[k] = {load_whole<JoinedParts::elements>(parts.sums + of * Size + element),
@@ -518,60 +543,44 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
     }
 }
 
-// What the waves of a block join.
-template <typename T, uint32_t Size, uint32_t Rows> struct JoinedWaves {
-    float sums[waves_per_block][RowAttention<T, Size, Rows>::joined][Size];
-    float maxima[waves_per_block][Rows];
-    float totals[waves_per_block][Rows];
+// What the waves of a block join: all rows, or as many of them at once as threads can.
+template <typename Attention> struct JoinedWaves {
+    static constexpr uint32_t count =
+        Attention::rows < 1024 / Attention::size ? Attention::rows : 1024 / Attention::size;
+    // Lanes that write to several lines meet different banks.
+    float sums[waves_per_block][count][Attention::size + 4];
+    float maxima[waves_per_block][Attention::rows];
+    float totals[waves_per_block][Attention::rows];
 };
 
 // One split of the keys for some rows, by a block. `shared` has room for keys and values, and then for what is joined.
-template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
+template <typename Attention, typename Arguments>
 TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t first_row, uint32_t split,
                                 bits128* shared) {
-    using Attention = RowAttention<T, Size, Rows>;
-    auto& joined = *reinterpret_cast<JoinedWaves<T, Size, Rows>*>(shared);
+    using Joined = JoinedWaves<Attention>;
+    auto& joined = *reinterpret_cast<Joined*>(shared);
     const Arguments& arguments = rows.arguments;
     const uint32_t left = rows.count - first_row;
-    const uint32_t seen = rows.seen(first_row + (Rows < left ? Rows : left) - 1);
-    const KeyRange range(seen, Attention::batch * Attention::teams, split, arguments.splits);
+    const uint32_t seen = rows.seen(first_row + (Attention::rows < left ? Attention::rows : left) - 1);
+    const KeyRange range(seen, Attention::step, split, arguments.splits);
     Attention attention;
     attention.attend(rows, first_row, range.begin, range.end, shared);
     attention.join_teams();
-    if constexpr (Attention::Stream::shared_bytes > 0) {
+    if constexpr (Attention::shared_bytes > 0) {
         Attention::Stream::finish();
         synchronize_block();
     }
-    if (lane_index() == 0) {
+    attention.hand_on_state(joined.maxima[wave_index()], joined.totals[wave_index()]);
 #pragma unroll
-        for (uint32_t r = 0; r < Rows; ++r) {
-            joined.maxima[wave_index()][r] = attention.maxima[r];
-            joined.totals[wave_index()][r] = attention.totals[r];
-        }
-    }
-#pragma unroll
-    for (uint32_t first = 0; first < Rows; first += Attention::joined) {
-        if (lane_index() < Attention::lanes) {
-#pragma unroll
-            for (uint32_t r = 0; r < Attention::joined; ++r)
-#pragma unroll
-                for (uint32_t i = 0; i < Attention::elements; i += 4) {
-                    Pack<float, 4> pack;
-#pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k)
-                        pack.values[k] = attention.sums[first + r][i + k];
-                    store_whole(joined.sums[wave_index()][r] + Attention::element(i / Attention::length) +
-                                    i % Attention::length,
-                                pack);
-                }
-        }
+    for (uint32_t first = 0; first < Attention::rows; first += Joined::count) {
+        attention.hand_on_sums(joined.sums[wave_index()], first);
         synchronize_block();
-        constexpr uint32_t in_line = Size / JoinedParts::elements;
-        static_assert(Attention::joined * in_line <= block_size, "a thread joins once");
+        constexpr uint32_t in_line = Attention::size / JoinedParts::elements;
+        static_assert(Joined::count * in_line <= block_size, "a thread joins once");
         const uint32_t r = thread_index() / in_line;
         const uint32_t row = first_row + first + r;
         const uint32_t element = thread_index() % in_line * JoinedParts::elements;
-        if (r < Attention::joined && row < rows.count) {
+        if (r < Joined::count && row < rows.count) {
             JoinedParts of_waves[waves_per_block];
 #pragma unroll
             for (uint32_t wave = 0; wave < waves_per_block; ++wave)
@@ -580,9 +589,9 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
             JoinedParts own;
             own.add(of_waves);
             if (arguments.splits == 1) {
-                own.store_means(rows.template result<T>(row), element, arguments.head_size);
+                own.store_means(rows.template result<typename Attention::Element>(row), element, arguments.head_size);
             } else {
-                const PartsOfRow<Size> parts(rows, row, split);
+                const PartsOfRow<Attention::size> parts(rows, row, split);
                 store_whole(parts.sums + element, own.sums);
                 if (element == 0)
                     parts.set_state(own.maximum, own.total);
@@ -593,10 +602,10 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
 }
 
 // A block takes at most so many rows, and one split of the keys.
-template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
-TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Rows) {
-    constexpr uint32_t shared_bytes = largest<RowAttention<T, Size, Rows>::Stream::shared_bytes,
-                                              sizeof(JoinedWaves<T, Size, Rows>), sizeof(JoinedParts) * block_size>;
+template <typename Attention, typename Arguments>
+TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Attention::rows) {
+    constexpr uint32_t shared_bytes =
+        largest<Attention::shared_bytes, sizeof(JoinedWaves<Attention>), sizeof(JoinedParts) * block_size>;
     __shared__ bits128 shared[shared_bytes / sizeof(bits128)];
     const uint32_t count = arguments.queries * arguments.group;
     const uint32_t parts = (count + most_rows - 1) / most_rows;
@@ -605,11 +614,13 @@ TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = 
     const uint32_t first_row = group % parts * most_rows;
     const uint32_t end_row = count - first_row > most_rows ? first_row + most_rows : count;
 #pragma unroll 1
-    for (uint32_t taken = 0; taken < most_rows; taken += Rows)
+    for (uint32_t taken = 0; taken < most_rows; taken += Attention::rows)
         if (first_row + taken < end_row)
-            attend_split<T, Size, Rows>(rows, first_row + taken, block_index() % arguments.splits, shared);
+            attend_split<Attention>(rows, first_row + taken, block_index() % arguments.splits, shared);
+    // Many teams share the splits of one row.
     if (arguments.splits > 1)
-        join_splits<T, Size>(rows, first_row, end_row, shared);
+        join_splits<typename Attention::Element, Attention::size, Attention::rows == 1 ? 4 : 8>(rows, first_row,
+                                                                                                end_row, shared);
 }
 
 } // namespace tallow

@@ -546,7 +546,7 @@ template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void atte
     if constexpr (has_matrix_cores)
         attend_on_matrix_cores<T, Size, 1>(arguments, attention_rows);
     else
-        attend_rows<T, Size, 8>(arguments, attention_rows);
+        attend_rows<RowAttention<T, Size, 8>>(arguments, attention_rows);
 }
 
 template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void attend_few(const Arguments& arguments) {
@@ -559,7 +559,7 @@ template <typename T, uint32_t Size, typename Arguments> TALLOW_INLINE void atte
     if constexpr (fits)
         attend_on_matrix_cores<T, Size, Size <= 128 ? 4 : 2>(arguments, attention_few_rows);
     else
-        attend_rows<T, Size, 8>(arguments, attention_few_rows);
+        attend_rows<RowAttention<T, Size, 8>>(arguments, attention_few_rows);
 }
 
 } // namespace tallow

@@ -67,14 +67,14 @@ TALLOW_INLINE void bring(bits128* target, const uint8_t* source, uint32_t bytes)
 }
 
 // The parts of a wave's rows in shared memory. Where copies do not wait, those of the next parts are under way.
-template <typename Block> struct Parts {
-    static constexpr uint32_t rows = sizeof(Block) * lane_weights <= narrow_bytes * Block::elements ? product_rows : 1;
+template <typename Block, uint32_t Rows, uint32_t Slots> struct Parts {
+    static constexpr uint32_t rows = Rows;
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
     // Blocks begin at multiples of 2, accesses at multiples of 16.
     static constexpr uint32_t accesses = (bytes + 2 * access_bytes - 3) / access_bytes;
 #if defined(TALLOW_ASYNC_COPIES)
-    static constexpr uint32_t slots = 4;
+    static constexpr uint32_t slots = Slots;
 #else
     static constexpr uint32_t slots = 1;
 #endif
@@ -84,18 +84,18 @@ template <typename Block> struct Parts {
     TALLOW_INLINE void fetch(uint32_t slot, const Block* const (&begins)[rows], uint32_t first, uint32_t length) {
         const uint32_t left = first < length ? length - first : 0;
         const uint32_t wanted = (left < blocks ? left : blocks) * sizeof(Block);
+        static_assert(rows <= 2, "the second row is the other one");
 #pragma unroll
-        for (uint32_t r = 0; r < rows; ++r) {
-            const uint32_t skew = skew_of(begins[r] + first);
-            const uint8_t* const source = reinterpret_cast<const uint8_t*>(begins[r] + first) - skew;
-#pragma unroll
-            for (uint32_t i = 0; i < accesses; i += wave_size) {
-                const uint32_t place = (i + lane_index()) * access_bytes;
-                if (wanted > 0 && place < skew + wanted) {
-                    const uint32_t rest = skew + wanted - place;
-                    bring(&memory[slot][r][i + lane_index()], source + place,
-                          rest < access_bytes ? rest : access_bytes);
-                }
+        for (uint32_t i = 0; i < rows * accesses; i += wave_size) {
+            const uint32_t access = i + lane_index();
+            const bool is_other = access >= accesses;
+            const Block* const begin = (is_other ? begins[rows - 1] : begins[0]) + first;
+            const uint32_t skew = skew_of(begin);
+            const uint32_t place = (is_other ? access - accesses : access) * access_bytes;
+            if (access < rows * accesses && place < skew + wanted && wanted > 0) {
+                const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place;
+                const uint32_t rest = skew + wanted - place;
+                bring(&memory[slot][0][0] + access, source, rest < access_bytes ? rest : access_bytes);
             }
         }
 #if defined(TALLOW_ASYNC_COPIES)
@@ -132,8 +132,9 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
         constexpr uint32_t quads_of_run = run_length<Block> / 4;
         // Many rows of x need the registers.
         constexpr uint32_t unrolled = Held == 1 ? lane_weights : 1;
+        constexpr uint32_t unrolled_runs = Held == 1 ? Block::runs : 2;
         const uint32_t first = (part * (lane_weights / 4) * wave_size + lane_index()) * 4;
-#pragma unroll unrolled
+#pragma unroll unrolled_runs
         for (uint32_t run = 0; run < Block::runs; ++run) {
             const uint32_t place = i + run * Block::apart;
             float products[Rows][Held] = {};
@@ -303,8 +304,10 @@ TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const fl
 // X is ExactRows or RoundedRows.
 template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
-    using Wave = Parts<Block>;
-    constexpr uint32_t count = Wave::rows;
+    // Several rows share what is read of x, of which one row takes less; the next parts of one row are more at a time.
+    constexpr bool is_narrow = sizeof(Block) * lane_weights <= narrow_bytes * Block::elements;
+    constexpr uint32_t count = Held > 1 || is_narrow ? product_rows : 1;
+    using Wave = Parts<Block, count, (count == 1 ? 4 : 2)>;
     __shared__ Wave shared[waves_per_block];
     Wave& parts = shared[wave_index()];
     const X<Block, count, Held> x(arguments);

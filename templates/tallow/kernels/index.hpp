@@ -367,8 +367,6 @@ TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets
     Stretch<T, ahead> next = load_stretch<ahead, T>(arguments, offsets, lane_index(), wave_size);
     for (uint32_t base = 0; base < arguments.length; base += length) {
         const Stretch<T, ahead> stretch = next;
-        if (base + length < arguments.length)
-            next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
         int64_t found[ahead];
         find_rows(arguments, stretch.indexes, found);
         uint32_t rows[ahead];
@@ -379,6 +377,8 @@ TALLOW_INLINE void add_line(const Arguments& arguments, const uint64_t (&offsets
             rows[i] = static_cast<uint32_t>(is_there ? found[i] : no_row);
             alike[i] = lanes_alike(rows[i], arguments.size);
         }
+        if (base + length < arguments.length)
+            next = load_stretch<ahead, T>(arguments, offsets, base + length + lane_index(), wave_size);
 #pragma unroll
         for (uint32_t i = 0; i < ahead; ++i)
             add_alike(destination + rows[i] * row_stride, to_compute(stretch.values[i]), alike[i]);

@@ -81,6 +81,9 @@ TALLOW_INLINE double atan2(double y, double x) {
 TALLOW_SIGNED_FUNCTION(expm1)
 TALLOW_SIGNED_FUNCTION(log1p)
 #undef TALLOW_SIGNED_FUNCTION
+TALLOW_INLINE float erf(float x) {
+    return __ocml_erf_f32(x);
+}
 #elif !defined(TALLOW_VECTOR)
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE float name(float x) {                                                                                \
@@ -110,6 +113,9 @@ TALLOW_INLINE double atan2(double y, double x) {
 }
 TALLOW_FUNCTION(expm1)
 TALLOW_FUNCTION(log1p)
+TALLOW_INLINE float erf(float x) {
+    return ::erff(x);
+}
 #endif
 #if !defined(TALLOW_VECTOR)
 TALLOW_FUNCTION(exp)
@@ -118,7 +124,6 @@ TALLOW_FUNCTION(log2)
 TALLOW_FUNCTION(sin)
 TALLOW_FUNCTION(cos)
 TALLOW_FUNCTION(tanh)
-TALLOW_FUNCTION(erf)
 TALLOW_FUNCTION(sqrt)
 TALLOW_FUNCTION(round)
 #endif
@@ -373,6 +378,17 @@ TALLOW_INLINE double central_share(double square) {
     return polynomial(square, 0x1.9884533d43651p-2, -0x1.1058377e2cedfp-4, 0x1.46d0429769013p-7, -0x1.37403f6b93271p-10,
                       0x1.e42b0d4b1c791p-14, -0x1.3ce8f9bbb3109p-17, 0x1.6589f19d45edfp-21, -0x1.621cc8402008ep-25,
                       0x1.380b3bcac4439p-29, -0x1.e69f892ecf74bp-34, 0x1.1ebbd2d2ea8fep-38);
+}
+
+// 2 * Phi(sqrt(2) * x) - 1, for which AMD's library takes more scalar registers than there are.
+TALLOW_INLINE double erf(double x) {
+    const double scaled = 1.4142135623730951 * x;
+    const double square = x * x;
+    const ScaledExponential<double> power = scaled_exponential(-square, -fma(x, x, -square));
+    const double tail = scale(power.times(scaled_tail(abs(scaled))), power.exponent);
+    const double outside = x > 6 ? 1.0 : x < -6 ? -1.0 : x < 0 ? tail - 1.0 : 1.0 - tail;
+    const double central = scaled * (2 * central_share(2 * square));
+    return scaled >= -1 && scaled <= 1 ? central : outside;
 }
 
 // x * Phi(x), near 0 by a polynomial, else with the tail Q(|x|) = scaled_tail(|x|) / 2 * e**(-x**2 / 2),

@@ -121,21 +121,21 @@ template <typename T> struct MatrixCore {
     }
     static TALLOW_INLINE void multiply(float (&sums)[8], const Rows& rows, const Columns& columns) {
 #pragma unroll
-        for (uint32_t n = 0; n < 2; ++n) {
-            float* const d = sums + 4 * n;
-            const uint32_t* const a = rows.values;
-            const uint32_t* const b = columns.values + 2 * n;
+        for (uint32_t n = 0; n < 2; ++n)
+            multiply_half(sums + 4 * n, rows.values, columns.values + 2 * n);
+    }
+    // The product with eight columns alone.
+    static TALLOW_INLINE void multiply_half(float* d, const uint32_t (&a)[words], const uint32_t* b) {
 #define TALLOW_MMA(type)                                                                                               \
     asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type                                                         \
         ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                         \
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                               \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-            if constexpr (is_same<T, bf16>)
-                TALLOW_MMA("bf16");
-            else
-                TALLOW_MMA("f16");
+        if constexpr (is_same<T, bf16>)
+            TALLOW_MMA("bf16");
+        else
+            TALLOW_MMA("f16");
 #undef TALLOW_MMA
-        }
     }
 
   private:

@@ -22,6 +22,16 @@ template <> struct StateOf<bf16, bf16, double> : StateOf<float, float, double> {
 template <> struct StateOf<f8e4m3, f8e4m3, double> : StateOf<float, float, double> {};
 #endif
 
+// What an element begins. AMD's compilers would keep the truth values of all lanes in scalar registers, of which many
+// elements in flight take more than there are.
+template <typename State, typename Value> TALLOW_INLINE State state_of(Value value) {
+#if defined(TALLOW_AMD)
+    if constexpr (is_same<Value, bool>)
+        return static_cast<State>(opaque(value));
+#endif
+    return static_cast<State>(value);
+}
+
 // What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two, and `result`
 // makes the result of all elements.
 template <typename T, typename R, typename Wide = void> struct ValueReduction {

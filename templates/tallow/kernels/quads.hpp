@@ -12,6 +12,11 @@
 
 namespace tallow {
 
+// One of two numbers that are both worked out, so that no lane waits for others.
+template <typename T> TALLOW_INLINE T either(bool is_first, T first, T second) {
+    return is_first ? first : second;
+}
+
 // Four bytes, of which the first stands at a multiple of so many.
 template <uint32_t Alignment> TALLOW_INLINE uint32_t load_quad(const void* pointer) {
     static_assert(Alignment == 2 || Alignment == 4, "blocks begin at multiples of 2");

@@ -110,6 +110,9 @@ template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_r
     }
 }
 
+// The elements of a line that a thread loads before it adds them.
+constexpr uint32_t columns_in_flight = 4;
+
 // A thread for each split of a line, of which `inner` lie side by side.
 template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_columns(const Arguments& arguments) {
     using State = compute_type<T>;
@@ -131,11 +134,19 @@ template <bool Stores, typename T, typename Arguments> TALLOW_INLINE void scan_c
         const uint64_t end = arguments.length - begin < arguments.chunk ? arguments.length : begin + arguments.chunk;
         const uint64_t offset = row * arguments.length * inner + column;
         const T* const source = pointer_to<const T>(arguments.source) + offset;
-#pragma unroll 4
-        for (uint64_t i = begin; i < end; ++i) {
-            sum = add(sum, to_compute(source[i * inner]));
-            if constexpr (Stores)
-                pointer_to<T>(arguments.result)[offset + i * inner] = convert<T>(sum);
+        for (uint64_t first = begin; first < end; first += columns_in_flight) {
+            T loaded[columns_in_flight];
+#pragma unroll
+            for (uint32_t k = 0; k < columns_in_flight; ++k)
+                loaded[k] = source[(first + k < end ? first + k : first) * inner];
+#pragma unroll
+            for (uint32_t k = 0; k < columns_in_flight; ++k) {
+                if (first + k < end) {
+                    sum = add(sum, to_compute(loaded[k]));
+                    if constexpr (Stores)
+                        pointer_to<T>(arguments.result)[offset + (first + k) * inner] = convert<T>(sum);
+                }
+            }
         }
         if constexpr (!Stores)
             totals[split * inner] = sum;

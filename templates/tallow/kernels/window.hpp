@@ -25,7 +25,12 @@ template <typename T> struct Maximum {
         return lowest<State>();
     }
     static TALLOW_INLINE State join(State highest, State element) {
-        return maximum(highest, element);
+        const State joined = maximum(highest, element);
+        // Comparisons for sixteen windows at once would take more scalar registers than AMD hardware has.
+        if constexpr (is_same<T, f8e4m3>)
+            return bit_cast<State>(opaque(bit_cast<uint32_t>(joined)));
+        else
+            return joined;
     }
     static TALLOW_INLINE T result(State highest, uint32_t, uint32_t) {
         return convert<T>(highest);

@@ -5,5 +5,6 @@ from .config import ModelConfig
 from .model import ModelRuntime
 from .plan import ExecutionPlan, LoadingStats
 from .sampling import Sampler
+from .scratch import ScratchBufferManager
 
-__all__ = ["ExecutionPlan", "KVCache", "LoadingStats", "ModelConfig", "ModelRuntime", "Sampler"]
+__all__ = ["ExecutionPlan", "KVCache", "LoadingStats", "ModelConfig", "ModelRuntime", "Sampler", "ScratchBufferManager"]

@@ -17,6 +17,7 @@ from .cache import KVCache
 from .config import ModelConfig
 from .plan import ExecutionPlan
 from .sampling import Sampler
+from .scratch import ScratchBufferManager
 
 _OPERATION: Final = "ModelRuntime"
 _LONGEST: Final = 4096
@@ -40,7 +41,9 @@ class ModelRuntime:
         self._rotations = plan.rotations(length)
         self._steps = 0
         self._graph: Graph | None = None
-        self._token = Tensor.zeros((1,), dtype=DType.U32, device=plan.device)
+        self.scratch = ScratchBufferManager(plan.device)
+        """What the steps write to again and again."""
+        self._token = self.scratch.get("token", (1,), DType.U32)
         self._logits: Tensor | None = None
 
     @classmethod

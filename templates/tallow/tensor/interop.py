@@ -57,7 +57,11 @@ class InteropMethods(ArithmeticMethods):
 
         `InvalidArgument` for a dtype that no tensor has.
         """
-        return cls._of_array("from_numpy", np.asarray(array), device_of(device))
+        try:
+            found = np.asarray(array)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument("from_numpy", f"array is none of NumPy's: {error}; use Tensor() for lists") from error
+        return cls._of_array("from_numpy", found, device_of(device))
 
     @classmethod
     def _of_array(cls, op: str, array: Array, device: Device) -> Self:

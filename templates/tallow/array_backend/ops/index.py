@@ -119,6 +119,13 @@ def _checked(op: str, indexes: Operand, size: int) -> _Rows:
     return _Rows(library.where(is_row, rows, library.constant(0, rows)), is_row, library.max(flat, 0) == 0)
 
 
+def rows_or(op: str, rows: Any, indexes: Operand, other: int) -> Any:
+    """The rows of a matrix that a vector names; row `other` at a mark."""
+    chosen = _checked(op, indexes, other)
+    library = indexes.library
+    return library.take(rows, library.where(chosen.is_row, chosen.rows, library.constant(other, chosen.rows)), 0)
+
+
 def _along(library: Any, x: Any, dim: int, rank: int) -> Any:
     """A vector as an array of a rank, along `dim`."""
     return library.reshape(x, tuple(-1 if axis == dim else 1 for axis in range(rank)))

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 # So many weights are decoded at a time, so that what is between the steps stays in the processor's cache.
 _CHUNK: Final = 1 << 16
 # Up to so many rows are multiplied one by one, so that a row has the same sums alone and among others.
-_FEW_ROWS: Final = 8
+FEW_ROWS: Final = 8
+"""Of x, which may be rounded."""
 # So many numbers of x are rounded together.
-_ROUNDED: Final = 32
+ROUNDED: Final = 32
+"""They share a scale."""
 # The fields of the bits of quants.
 _QUANTS: Final = ("qs", "qh")
 
@@ -80,8 +82,8 @@ def forward(
     if not save_memory and blocks.weights is None:
         blocks.weights = decode(blocks.bytes, blocks.dtype)
     rest = None
-    if activations is not None and 0 < len(wide) <= _FEW_ROWS:
-        wide, rest = _rounded(wide)
+    if activations is not None and 0 < len(wide) <= FEW_ROWS:
+        wide, rest = rounded(wide)
     every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
     result = np.empty((len(wide), rows), np.float32)
     # All at once where the weights are decoded.
@@ -90,21 +92,21 @@ def forward(
         part = every[begin : begin + step]
         weights = decode(part.reshape(-1), blocks.dtype) if blocks.weights is None else blocks.weights
         made = _product(wide, weights.reshape(len(part), hidden))
-        if rest is not None and blocks.block_size == _ROUNDED:
-            made += _product(rest, _common(part.reshape(-1), blocks.dtype).reshape(len(part), hidden // _ROUNDED))
+        if rest is not None and blocks.block_size == ROUNDED:
+            made += _product(rest, common(part.reshape(-1), blocks.dtype).reshape(len(part), hidden // ROUNDED))
         result[:, begin : begin + step] = made
     return x.result(cast.narrow(result, x.dtype))
 
 
 def _product(x: Array, weights: Array) -> Array:
-    if len(x) > _FEW_ROWS:
+    if len(x) > FEW_ROWS:
         return multiply(x, weights.T)
     return np.stack([multiply(weights, row) for row in np.ascontiguousarray(x)]) if len(x) else x[:, :0] @ weights.T[:0]
 
 
-def _rounded(x: Array) -> tuple[Array, Array]:
+def rounded(x: Array) -> tuple[Array, Array]:
     """Rows of x as Q8_1 has them, and of each 32 by how much the sum is more."""
-    groups = x.reshape(len(x), x.shape[1] // _ROUNDED, _ROUNDED)
+    groups = x.reshape(len(x), x.shape[1] // ROUNDED, ROUNDED)
     with np.errstate(all="ignore"):
         scale = abs(groups).max(-1, keepdims=True) / np.float32(127)
         quants = np.nan_to_num(nearest(groups / scale), posinf=0, neginf=0)
@@ -112,7 +114,7 @@ def _rounded(x: Array) -> tuple[Array, Array]:
         return rounded.reshape(x.shape), groups.sum(-1) - rounded.sum(-1)
 
 
-def _common(data: Array, format: GgmlDType) -> Array:
+def common(data: Array, format: GgmlDType) -> Array:
     """What all weights of a block have in common: those of a quant of no bits."""
     blocks = data.view(format.numpy).copy()
     for name in _QUANTS:

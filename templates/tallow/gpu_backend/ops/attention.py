@@ -63,12 +63,13 @@ def scaled_dot_product(
         raise InvalidArgument(
             _OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them"
         )
-    way, taken = _way(dtype, rows)
+    multiprocessors = device.driver.multiprocessors
+    way, taken = _way(dtype, rows, batches * key_heads * _most_splits(rows, keys) < multiprocessors)
     blocks = batches * key_heads * ceil_divide(rows, taken)
     splits = 1
     if way != "tiles" and blocks <= COUNTERS:
-        blocks_at_once = device.driver.multiprocessors, _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
-        splits = _splits(blocks, min(rows, taken), keys, *blocks_at_once)
+        busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
+        splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
@@ -124,9 +125,12 @@ def _form(operand: Operand) -> tuple[Dims, Dims]:
     return tuple(operand.shape), operand.strides
 
 
-def _way(dtype: DType, rows: int) -> tuple[str, int]:
-    """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes."""
-    if dtype.itemsize != 2 or rows < _LEAST_ROWS:
+def _way(dtype: DType, rows: int, are_few: bool) -> tuple[str, int]:
+    """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes.
+
+    Where there would be few blocks of many rows, more blocks read the same keys.
+    """
+    if dtype.itemsize != 2 or rows < _LEAST_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
         taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
         return f"rows{taken}", taken
     return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
@@ -135,10 +139,14 @@ def _way(dtype: DType, rows: int) -> tuple[str, int]:
 def _splits(blocks: int, rows: int, keys: int, multiprocessors: int, busy: int) -> int:
     """Into how many parts the keys of each block's rows are split: equally many steps each, if all are there."""
     most = max(multiprocessors // blocks, min(busy * multiprocessors // blocks, keys // _MANY_KEYS))
-    # What the last block joins grows with the splits, and what each of them has shrinks.
-    most = min(most, math.isqrt(keys // rows))
+    most = min(most, _most_splits(rows, keys))
     steps = ceil_divide(keys, _LEAST_KEYS)
     return ceil_divide(steps, ceil_divide(steps, max(min(most, steps), 1)))
+
+
+def _most_splits(rows: int, keys: int) -> int:
+    """More would take longer: what the last block joins grows with the splits, and what each of them has shrinks."""
+    return math.isqrt(keys // rows)
 
 
 def _whole(operand: Operand) -> Operand:

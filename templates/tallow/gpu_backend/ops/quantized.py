@@ -111,7 +111,8 @@ def forward(
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
     is_narrow = blocks.dtype.type_size * _ROUNDED <= NARROW_BYTES * blocks.block_size
-    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * (PRODUCT_ROWS if is_narrow else 1)), packed)
+    at_once = PRODUCT_ROWS if (is_narrow or held > 1) and blocks.block_size > 1 else 1
+    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * at_once), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
