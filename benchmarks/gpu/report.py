@@ -51,9 +51,11 @@ What keeps them slow, as far as it is known, and what was tried:
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
-- attention of one token: half of the time is no reading of keys: the start of the blocks, of which each has few keys,
-  and the join of what they leave by the last one. More blocks, and products on matrix cores, took longer. In f32 there
-  are no matrix cores, since they round to TF32.
+- attention of one token: a third of the time is no reading of keys: the launch, and the join of the splits by the last
+  block, which waits for what the others write, for their counter and for its own reads. Halves go from memory straight
+  to the registers of products on matrix cores, which takes a fifth less time than dot products of what comes through
+  shared memory. More splits, two blocks for each multiprocessor, keys fetched ahead into the cache and accesses that
+  bypass the nearest one took longer. In f32 there are no matrix cores, since they round to TF32.
 - attention by own kernels: a warp multiplies by mma, as PyTorch's flash attention does, and makes the weights between
   two products. cuDNN's has the wgmma of Hopper, which is about twice as fast and runs beside the weights.
 - On the host: about half of a small call is the vendor's call that enqueues the kernel, made through Python. The rest

@@ -732,7 +732,7 @@ def test_counts_of_many_blocks_are_summed(gpu):
     counts = np.random.default_rng(9).integers(0, 99, (256, blocks)).astype(np.int32)
     storage = gpu.storage(np.concatenate([counts.ravel(), np.zeros(256, np.int32)]))
     packed = arguments.SORT_PASS.pack(0, 0, 0, 0, storage.memory.address, 0, 0, blocks)
-    gpu.kernels.launch("index", "sort_scan", 256, packed)
+    gpu.kernels.launch("sort", "sort_scan", 256, packed)
     found = storage.to_numpy()
     np.testing.assert_array_equal(found[: counts.size].reshape(counts.shape), np.cumsum(counts, 1) - counts)
     np.testing.assert_array_equal(found[counts.size :], counts.sum(1))

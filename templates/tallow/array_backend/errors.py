@@ -8,8 +8,6 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-import numpy as np
-
 from ..error import LibraryError, OutOfMemory, TallowError
 
 if TYPE_CHECKING:
@@ -33,9 +31,7 @@ def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> T:
         try:
-            # Some libraries compute with NumPy, which warns of overflow.
-            with np.errstate(all="ignore"):
-                return function(*arguments, **options)
+            return function(*arguments, **options)
         except (TallowError, BufferError):
             raise
         except Exception as error:

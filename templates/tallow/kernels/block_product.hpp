@@ -304,10 +304,10 @@ TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const fl
 // X is ExactRows or RoundedRows.
 template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
-    // Several rows share what is read of x, of which one row takes less; the next parts of one row are more at a time.
-    constexpr bool is_narrow = sizeof(Block) * lane_weights <= narrow_bytes * Block::elements;
-    constexpr uint32_t count = Held > 1 || is_narrow ? product_rows : 1;
-    using Wave = Parts<Block, count, (count == 1 ? 4 : 2)>;
+    // Rows of weights share what is read of x. What of these is quickest was measured on an H200.
+    constexpr bool is_small = Held == 1 && Block::elements == lane_weights;
+    constexpr uint32_t count = is_small && sizeof(Block) > narrow_bytes ? 1 : product_rows;
+    using Wave = Parts<Block, count, (is_small ? 4 : 2)>;
     __shared__ Wave shared[waves_per_block];
     Wave& parts = shared[wave_index()];
     const X<Block, count, Held> x(arguments);

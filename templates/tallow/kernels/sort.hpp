@@ -3,7 +3,7 @@
 // each pair to its place. Nothing in it depends on the order in which threads run.
 #pragma once
 
-#include "wave.hpp"
+#include "scan.hpp"
 
 namespace tallow {
 
@@ -26,20 +26,6 @@ TALLOW_INLINE LaneMask lanes_before() {
     return (LaneMask{1} << lane_index()) - 1;
 }
 
-// The sum of the values of all threads before this one.
-TALLOW_INLINE uint32_t sum_before(uint32_t value, uint32_t* shared) {
-    const uint32_t thread = thread_index();
-    shared[thread] = value;
-    synchronize_block();
-    for (uint32_t distance = 1; distance < block_size; distance *= 2) {
-        const uint32_t earlier = thread >= distance ? shared[thread - distance] : 0;
-        synchronize_block();
-        shared[thread] += earlier;
-        synchronize_block();
-    }
-    return shared[thread] - value;
-}
-
 template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& arguments) {
     __shared__ uint32_t counts[digit_count];
     const uint32_t* const keys = pointer_to<const uint32_t>(arguments.keys);
@@ -56,8 +42,6 @@ template <typename Arguments> TALLOW_INLINE void count_digits(const Arguments& a
 // counts of all digits.
 template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& arguments) {
     constexpr uint32_t length = 4;
-    __shared__ uint32_t shared[block_size];
-    __shared__ uint32_t sum;
     uint32_t* const all = pointer_to<uint32_t>(arguments.counts);
     for (uint32_t digit = block_index(); digit < digit_count; digit += grid_blocks()) {
         uint32_t* const counts = all + digit * arguments.blocks;
@@ -71,17 +55,15 @@ template <typename Arguments> TALLOW_INLINE void scan_counts(const Arguments& ar
                 values[i] = first + i < arguments.blocks ? counts[first + i] : 0;
                 own += values[i];
             }
-            uint32_t before = before_tile + sum_before(own, shared);
-            if (thread_index() == block_size - 1)
-                sum = before + own;
+            uint32_t sum;
+            uint32_t before = before_tile + sum_before_in_team(own, block_size, sum);
 #pragma unroll
             for (uint32_t i = 0; i < length; ++i) {
                 if (first + i < arguments.blocks)
                     counts[first + i] = before;
                 before += values[i];
             }
-            synchronize_block();
-            before_tile = sum;
+            before_tile += sum;
         }
         if (thread_index() == 0)
             all[digit_count * arguments.blocks + digit] = before_tile;
@@ -93,7 +75,6 @@ struct SharedPairs {
     uint32_t keys[sort_tile];
     uint16_t positions[sort_tile];
     uint16_t counts[waves_per_block][digit_count];
-    uint32_t sums[digit_count];
 };
 static_assert(sizeof(SharedPairs) <= 1u << 15, "two blocks find room on every target");
 
@@ -138,7 +119,8 @@ TALLOW_INLINE void sort_by_digit(SharedPairs& pairs, uint32_t count, uint32_t sh
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w)
         sum += pairs.counts[w][thread];
-    uint32_t before = sum_before(sum, pairs.sums);
+    uint32_t total;
+    uint32_t before = sum_before_in_team(sum, block_size, total);
 #pragma unroll
     for (uint32_t w = 0; w < waves_per_block; ++w) {
         const uint32_t in_wave = pairs.counts[w][thread];
@@ -167,7 +149,8 @@ template <typename Arguments> TALLOW_INLINE void move_pairs(const Arguments& arg
     const uint32_t left = arguments.count - begin;
     const uint32_t count = left < sort_tile ? left : sort_tile;
     const uint32_t* const counts = pointer_to<const uint32_t>(arguments.counts);
-    const uint32_t first = sum_before(counts[digit_count * arguments.blocks + thread], pairs.sums);
+    uint32_t total;
+    const uint32_t first = sum_before_in_team(counts[digit_count * arguments.blocks + thread], block_size, total);
     next[thread] = first + counts[thread * arguments.blocks + block_index()];
     for (uint32_t i = thread; i < count; i += block_size) {
         pairs.keys[i] = pointer_to<const uint32_t>(arguments.keys)[begin + i];

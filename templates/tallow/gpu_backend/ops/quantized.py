@@ -110,8 +110,9 @@ def forward(
         *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    is_narrow = blocks.dtype.type_size * _ROUNDED <= NARROW_BYTES * blocks.block_size
-    at_once = PRODUCT_ROWS if (is_narrow or held > 1) and blocks.block_size > 1 else 1
+    is_small = held == 1 and blocks.block_size == _ROUNDED
+    is_alone = blocks.block_size == 1 or (is_small and blocks.dtype.type_size > NARROW_BYTES)
+    at_once = 1 if is_alone else PRODUCT_ROWS
     device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * at_once), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 

@@ -77,8 +77,8 @@ def sort_pairs(device: GpuDevice, keys: Slice, positions: Slice, count: int, bit
     for shift in range(0, bits, DIGIT_BITS):
         addresses = keys.address, positions.address, other_keys.address, other_positions.address
         packed = arguments.SORT_PASS.pack(*addresses, counts.address, count, shift, blocks)
-        device.kernels.launch("index", "sort_count", blocks, packed)
-        device.kernels.launch("index", "sort_scan", _DIGITS, packed)
-        device.kernels.launch("index", "sort_scatter", blocks, packed)
+        device.kernels.launch("sort", "sort_count", blocks, packed)
+        device.kernels.launch("sort", "sort_scan", _DIGITS, packed)
+        device.kernels.launch("sort", "sort_scatter", blocks, packed)
         keys, positions, other_keys, other_positions = other_keys, other_positions, keys, positions
     return keys, positions
