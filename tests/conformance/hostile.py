@@ -243,6 +243,7 @@ _SCALAR = "ramp(d, DType.F32, 1)[0]"
 BASES = {
     "load_safetensors": (None, "'made.safetensors'; 'cpu'; print"),
     "open_safetensors": (None, "'made.safetensors'; 'cpu'"),
+    "set_threads": (None, "2"),
     "BinaryOp": (None, "'add'"),
     "CmpOp": (None, "'eq'"),
     "ReduceOp": (None, "'sum'"),

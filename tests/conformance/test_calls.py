@@ -21,6 +21,8 @@ from .oracle.formats import NUMPY
 
 # The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
 ENQUEUE = ("multiply", "conv2d", "avg_pool2d")
+# By which the host's kernels are found.
+HOST_KERNELS = ("elementwise", "reduction", "rows")
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     "miopenConvolutionForward": "miopen",
@@ -90,6 +92,11 @@ def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytes
     """The kernels that a GPU was given, and the libraries that took work."""
     ran: list[str] = []
     if not isinstance(device.inner, GpuDevice):
+        for library in {*ways_of(cell).values()} - {""}:
+            opened = getattr(device.inner, library)
+            for method in HOST_KERNELS if opened is not None else ():
+                # None is a refusal.
+                watch(opened, method, lambda found, *_, name=library: ran.extend([name] * (found is not None)))
         return ran
     # The smallest call is enough for a product of columns.
     monkeypatch.setattr("tallow.gpu_backend.ops.convolution._LEAST_CHANNELS", 1)

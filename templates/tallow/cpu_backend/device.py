@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Final, Self, final
 
 import numpy as np
@@ -39,7 +38,7 @@ class CpuDevice(BackendDevice):
             raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
         return super().open(ordinal)
 
-    @cached_property
+    @property
     def kernels(self) -> HostKernels | None:
         """The kernels for this machine; None where NumPy does everything."""
         return HostKernels.open()
