@@ -1,7 +1,6 @@
 """Code objects that `opgen compile` made of the package's kernels."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +18,8 @@ def current(path: Path) -> bytes | None:
 
     Kernels of older sources may take other structs.
     """
+    import json  # most programs need none of it
+
     try:
         record = json.loads(path.with_suffix(".json").read_bytes())
         code = path.read_bytes()

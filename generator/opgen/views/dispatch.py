@@ -160,8 +160,11 @@ def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
 
 
 def _numbers(spec: Spec, method: Method) -> list[str]:
-    """The arguments of a method that a plan is given anew in each run: none where a library may refuse them."""
-    if any(call.library is not None for call in _calls(spec, method)):
+    """The arguments of a method that a plan is given anew in each run: none where a library may refuse them.
+
+    What computes a functor takes it with all numbers.
+    """
+    if method.kind is None and any(call.library is not None for call in _calls(spec, method)):
         return []
     return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
 

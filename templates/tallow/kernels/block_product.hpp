@@ -245,7 +245,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
 #pragma unroll
             for (uint32_t h = 0; h < Held; ++h) {
                 const uint32_t held = Held == 1 || h < count ? h : 0;
-                const uint8_t* const row = quants + held * stride + first;
+                const uint8_t* const row = quants + (held * stride + first);
                 int total = 0;
                 Registers<bytes> x;
 #pragma unroll
