@@ -213,7 +213,15 @@ def _page(files: Sequence[Path]) -> str:
 _ABOUT = """Each op is timed beside PyTorch with the same number of threads, and in f32 beside NumPy where it has the op
 in one or two calls: they take turns, and the medians are compared. A factor above 1 says that tallow is quicker. The
 ratios of the first table are geometric means. `make bench` measures this machine; `python -m benchmarks.cpu render`
-makes the page."""
+makes the page.
+
+What is behind PyTorch, and why:
+
+- index_select, index_add, max_pool2d, conv2d, rand and products of bf16 have no kernels yet: NumPy does them, on one
+  thread but for its products.
+- Reductions of 2^24 elements wait for memory. They read it in the order of the elements, a part after the other.
+- gelu_erf, silu and softmax of 2^16 elements, which are in the cache, compute: bf16 is converted in passes of its own.
+- Calls on 2^10 elements take 5 us and more, nearly all of them in Python; PyTorch's take 1.5."""
 
 
 def _mean(ratios: Sequence[float]) -> str:
