@@ -211,6 +211,16 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
         scales = pointer_to<const uint64_t>(arguments.x + uint64_t{stride} * count);
     }
 
+    // Where the quants of a row are from `first` on. AMD hardware has scalar registers for the offsets of all rows, but
+    // not for their addresses; NVIDIA's compiler spills registers for the offsets.
+    TALLOW_INLINE const uint8_t* row_of(uint32_t row, uint32_t first) const {
+#if defined(TALLOW_AMD)
+        return quants + (row * stride + first);
+#else
+        return quants + row * stride + first;
+#endif
+    }
+
     TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
                            float (&sums)[Rows][Held]) const {
         constexpr uint32_t length = run_length<Block>;
@@ -245,7 +255,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
 #pragma unroll
             for (uint32_t h = 0; h < Held; ++h) {
                 const uint32_t held = Held == 1 || h < count ? h : 0;
-                const uint8_t* const row = quants + (held * stride + first);
+                const uint8_t* const row = row_of(held, first);
                 int total = 0;
                 Registers<bytes> x;
 #pragma unroll
