@@ -15,7 +15,7 @@ class Pool {
     void run(Part part, const void* context, uint64_t parts, uint32_t threads) {
         if (threads > parts)
             threads = static_cast<uint32_t>(parts);
-        if (threads <= 1 || pthread_mutex_trylock(&callers_) != 0) {
+        if (threads <= 1 || !has_semaphores_ || pthread_mutex_trylock(&callers_) != 0) {
             for (uint64_t i = 0; i < parts; ++i)
                 part(context, i);
             return;
@@ -49,7 +49,8 @@ class Pool {
     // In a new process the threads of the old one are not there.
     void forget() {
         pthread_mutex_init(&callers_, nullptr);
-        sem_init(&done_, 0, 0);
+        // Not every system has semaphores without a name.
+        has_semaphores_ = sem_init(&done_, 0, 0) == 0;
         started_ = 0;
     }
 
@@ -120,6 +121,7 @@ class Pool {
     uint32_t busy_ = 0;
     uint32_t started_ = 0;
     bool is_stopping_ = false;
+    bool has_semaphores_ = false;
     Helper helpers_[most_helpers] = {};
 };
 
