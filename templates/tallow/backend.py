@@ -100,6 +100,21 @@ class BackendBlocks:
         """The bytes of all blocks as a NumPy array, once the device has done what it was given."""
 
 
+class HostBlocks(BackendBlocks):
+    """Blocks in a flat NumPy array of their bytes."""
+
+    weights: Any = None
+    """The weights in f32 as the backend has arrays, where they were decoded to be kept."""
+
+    def __init__(self, device: "BackendDevice", dtype: GgmlDType, data: Array) -> None:
+        """Hold `data`, contiguous u8 of rank 1, without a copy."""
+        self.device = device
+        self.dtype = dtype
+        self.bytes = data
+        self.length = data.size // dtype.type_size * dtype.block_size
+        self.kind = kind_of(dtype, self.length)
+
+
 _opened: dict[tuple[type["BackendDevice"], int], Any] = {}
 
 

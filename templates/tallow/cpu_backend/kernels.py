@@ -28,7 +28,6 @@ class HostKernels:
         self._kernels: dict[tuple[str, str], Kernel | None] = {}
         self.map_operands: Final = self._kernel(_ELEMENTWISE, "map_operands")
         self.run_parts: Final = self._address(_ELEMENTWISE, "run_parts")
-        self._elementwise: dict[str, int | None] = {}
 
     @classmethod
     @cache
@@ -52,9 +51,7 @@ class HostKernels:
 
     def elementwise(self, name: str) -> int | None:
         """The address of an elementwise kernel; None where there is none of this name."""
-        if name not in self._elementwise:
-            self._elementwise[name] = self._address(_ELEMENTWISE, name)
-        return self._elementwise[name]
+        return self._address(_ELEMENTWISE, name)
 
     def reduction(self, name: str) -> Kernel | None:
         """A kernel of reductions; None where there is none of this name."""

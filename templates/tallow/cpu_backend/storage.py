@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
-from ..backend import BackendBlocks, BackendStorage, kind_of
+from ..backend import BackendStorage, HostBlocks, kind_of
 from ..dtype import Array, DType
 from ..error import InvalidArgument, UnsupportedDType
-from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from .ops import array
 
@@ -58,20 +57,11 @@ class CpuStorage(BackendStorage):
 
 
 @final
-class QCpuStorage(BackendBlocks):
-    """Blocks in a flat NumPy array of their bytes."""
+class QCpuStorage(HostBlocks):
+    """Blocks that NumPy decodes."""
 
     device: CpuDevice
-    weights: Array | None = None
-    """The weights in f32, where they were decoded to be kept."""
-
-    def __init__(self, device: CpuDevice, dtype: GgmlDType, data: Array) -> None:
-        """Hold `data`, contiguous u8 of rank 1, without a copy."""
-        self.device = device
-        self.dtype = dtype
-        self.bytes = data
-        self.length = data.size // dtype.type_size * dtype.block_size
-        self.kind = kind_of(dtype, self.length)
+    weights: Array | None
 
     @property
     def data(self) -> Array:

@@ -10,8 +10,6 @@ namespace tallow {
 
 // So many states are filled side by side: enough for the vector instructions that are under way at once.
 constexpr uint32_t fold_lanes = 32;
-// A row is split in parts of so many elements.
-constexpr uint64_t fold_length = 1 << 14;
 // Columns are taken so many at once.
 constexpr uint64_t fold_columns = 256;
 

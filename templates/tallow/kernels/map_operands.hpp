@@ -126,6 +126,7 @@ template <typename Span, typename Arguments> class Map {
 
     void call(uint64_t first, uint64_t count, const void* const (&places)[most_operands]) const {
         Span span{};
+        static_assert(sizeof(span.parameters) == sizeof(arguments_.parameters), "a functor has more parameters");
         span.result = arguments_.result + first * arguments_.itemsizes[0];
         for (uint32_t k = 0; k < arguments_.operands; ++k)
             span.sources[k] = reinterpret_cast<uint64_t>(places[k]);

@@ -84,18 +84,7 @@ TALLOW_SIGNED_FUNCTION(log1p)
 TALLOW_INLINE float erf(float x) {
     return __ocml_erf_f32(x);
 }
-#elif !defined(TALLOW_VECTOR)
-#define TALLOW_FUNCTION(name)                                                                                          \
-    TALLOW_INLINE float name(float x) {                                                                                \
-        return ::name##f(x);                                                                                           \
-    }                                                                                                                  \
-    TALLOW_INLINE double name(double x) {                                                                              \
-        return ::name(x);                                                                                              \
-    }
-TALLOW_INLINE float pow(float x, float y) {
-    // C's pow(x, 0) is 1 for every x, of which some libraries except signalling NaNs. Not every one gives x back for 1.
-    return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
-}
+#else
 TALLOW_INLINE double pow(double x, double y) {
     return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
 }
@@ -111,11 +100,24 @@ TALLOW_INLINE float atan2(float y, float x) {
 TALLOW_INLINE double atan2(double y, double x) {
     return ::atan2(y, x);
 }
+#if !defined(TALLOW_VECTOR)
+#define TALLOW_FUNCTION(name)                                                                                          \
+    TALLOW_INLINE float name(float x) {                                                                                \
+        return ::name##f(x);                                                                                           \
+    }                                                                                                                  \
+    TALLOW_INLINE double name(double x) {                                                                              \
+        return ::name(x);                                                                                              \
+    }
+TALLOW_INLINE float pow(float x, float y) {
+    // C's pow(x, 0) is 1 for every x, of which some libraries except signalling NaNs. Not every one gives x back for 1.
+    return y == 0 ? 1.0f : y == 1 ? x : ::powf(x, y);
+}
 TALLOW_FUNCTION(expm1)
 TALLOW_FUNCTION(log1p)
 TALLOW_INLINE float erf(float x) {
     return ::erff(x);
 }
+#endif
 #endif
 #if !defined(TALLOW_VECTOR)
 TALLOW_FUNCTION(exp)

@@ -218,21 +218,6 @@ TALLOW_INLINE float sqrt(float x) {
 TALLOW_INLINE double sqrt(double x) {
     return __builtin_sqrt(x);
 }
-TALLOW_INLINE float fmod(float x, float y) {
-    return ::fmodf(x, y);
-}
-TALLOW_INLINE double fmod(double x, double y) {
-    return ::fmod(x, y);
-}
-TALLOW_INLINE float atan2(float y, float x) {
-    return ::atan2f(y, x);
-}
-TALLOW_INLINE double atan2(double y, double x) {
-    return ::atan2(y, x);
-}
-TALLOW_INLINE double pow(double x, double y) {
-    return y == 0 ? 1.0 : y == 1 ? x : ::pow(x, y);
-}
 #define TALLOW_FUNCTION(name)                                                                                          \
     TALLOW_INLINE double name(double x) {                                                                              \
         return ::name(x);                                                                                              \

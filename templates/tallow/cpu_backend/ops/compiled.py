@@ -14,7 +14,9 @@ from ...backend import kind_of
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...kernels.constants import FOLD_LENGTH
 from ...layout import Layout
+from ...limits import MAX_RANK
 from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ...threads import get_threads
 from . import cast
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 # NumPy is called sooner than a kernel, and has done so few elements by then.
 _FEW: Final = 1 << 11
-_RANK: Final = 8
 _OPERANDS: Final = 3
 # What MAP_OPERANDS begins with: what each call has of its own.
 _PLACES: Final = Struct("=5QI")
@@ -37,8 +38,6 @@ _NUMBERS: Final = Struct("=2Q")
 _PARAMETERS: Final = 2
 # Of a state of any reduction.
 _STATE_BYTES: Final = 16
-# As many elements of a row are one part in fold.hpp.
-_FOLD_LENGTH: Final = 1 << 14
 # Fewer columns are split among parts of so many elements.
 _FEW_COLUMNS: Final = 1 << 13
 _SPLIT_ELEMENTS: Final = 1 << 18
@@ -53,7 +52,7 @@ def elementwise(
     result: DType | None = None,
 ) -> CpuStorage | None:
     """As `elementwise.elementwise`; None where NumPy is as good."""
-    run = _plan(kernels, op, (x, *others), result)
+    run = plan((kernels, op, x, *others), result)
     if run is None:
         return None
     storages = [x.storage, *(other.storage for other in others if isinstance(other, Operand))]
@@ -61,18 +60,9 @@ def elementwise(
 
 
 def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
-    """What does as `elementwise` with other storages, and other numbers behind them."""
-    kernels, op, *operands = arguments
-    return _plan(kernels, op, tuple(operands), result)
-
-
-def _plan(
-    kernels: HostKernels,
-    op: UnaryOp | BinaryOp | CmpOp | MethodOp,
-    arguments: tuple[Operand | float, ...],
-    result: DType | None,
-) -> Callable[..., CpuStorage] | None:
-    operands = [argument for argument in arguments if isinstance(argument, Operand)]
+    """What does as `elementwise` with other storages, and other numbers behind them; None where NumPy is as good."""
+    kernels, op, *others = arguments
+    operands = [argument for argument in others if isinstance(argument, Operand)]
     first, source = operands[0], operands[-1].dtype
     target = result or op.result or source
     count = first.layout.elem_count
@@ -89,15 +79,15 @@ def _plan(
     kernel = kernels.elementwise(name)
     if kernel is None:
         return None
-    numbers = [argument for argument in arguments if not isinstance(argument, Operand)]
+    numbers = [argument for argument in others if not isinstance(argument, Operand)]
     bits = [_bits(number, source.compute) for number in numbers]
     rank = len(first.layout.shape)
-    dims = _filled(first.layout.shape[::-1], _RANK)
-    strides = [stride for operand in operands for stride in _filled(operand.layout.strides[::-1], _RANK)]
+    dims = _filled(first.layout.shape[::-1], MAX_RANK)
+    strides = [stride for operand in operands for stride in _filled(operand.layout.strides[::-1], MAX_RANK)]
     itemsizes = (target.itemsize, *(operand.dtype.itemsize for operand in operands))
     packed = host_arguments.MAP_OPERANDS.pack(
         *(0,) * (3 + _OPERANDS), len(operands), rank, *_filled(itemsizes, 1 + _OPERANDS), count, *dims,
-        *_filled(strides, _OPERANDS * _RANK), *_filled(bits, _PARAMETERS),
+        *_filled(strides, _OPERANDS * MAX_RANK), *_filled(bits, _PARAMETERS),
     )  # fmt: skip
     rest, parameters = packed[_PLACES.size : -_NUMBERS.size], packed[-_NUMBERS.size :]
     offsets = [operand.layout.start_offset * operand.dtype.itemsize for operand in operands]
@@ -176,7 +166,7 @@ def plan_reduction(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | No
     if kernel is None:
         return None
     if inner == 1:
-        parts, sizes = -(-length // _FOLD_LENGTH), [outputs, length]
+        parts, sizes = -(-length // FOLD_LENGTH), [outputs, length]
         pack = host_arguments.FOLD_ROWS.pack
     else:
         split = length if outputs >= _FEW_COLUMNS else max(_SPLIT_ELEMENTS // outputs, 1)
