@@ -56,6 +56,13 @@ class Machine:
             absent("\n".join(mends))
         return compilers[target]
 
+    def shared(self, targets: Iterable[str]) -> list[list[str]]:
+        """Those of the targets that are built here, together where one compiler builds them."""
+        built = self._compilers[0]
+        here = [target for target in targets if target in built]
+        groups = [[other for other in here if built[other] == built[target]] for target in here]
+        return [group for target, group in zip(here, groups, strict=True) if group[0] == target]
+
     def compile(self, target: str, source: Path, folder: Path) -> Compilation:
         """Compile a source, which must succeed, to a file in `folder`."""
         compiler = self.compiler(target)

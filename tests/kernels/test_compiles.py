@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
@@ -15,17 +17,19 @@ from tallow.gpu_backend import kernels
 from tallow.gpu_backend.ops.fused import family_of
 from tallow.traced import Trace
 
-from .conftest import REPOSITORY, Machine, names
+from .conftest import KERNELS, REPOSITORY, Machine, names
 
 SPEC = read_spec(REPOSITORY)
 GPUS = [backend.code_objects for backend in SPEC.backends if backend.code_objects and not backend.code_objects.host]
 TARGETS = [target for code_objects in GPUS for target in code_objects.targets]
 FAMILIES = [family.name for family in SPEC.kernels if family.kernels and not family.host]
-# Without --full, one kernel of so many is compiled, another one for each target.
-SAMPLE = 16
+# A kernel, its op, which is its name before the first dtype or width, that dtype, and the function that it calls.
+PARTS = re.compile(r"^TALLOW_KERNEL\(((\w+?)(?:_((?:b|bf|f|i|u)\d+(?:e4m3)?)\w*)?), \w+, (\w+)", re.MULTILINE)
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers
 # of their caller, those of sin and cos have the product with a long 1 / pi there, for numbers that are far from 0.
-CUDA_STACK = (2, 40)
+CUDA_STACK = (3, 40)
+# Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
+SCALAR_SPILLS = {"cross_entropy_f64": 16}
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 
 
@@ -36,17 +40,33 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
     for usage in by_name.values():
         assert usage.spills <= spills, usage
         assert usage.scratch <= scratch, usage
-        assert usage.sgpr_spills == 0, usage
+        assert usage.sgpr_spills <= SCALAR_SPILLS.get(usage.kernel, 0), usage
+
+
+def sample(machine: Machine, target: str, family: str) -> list[str]:
+    """Kernels of each op and each function for every compiler, whose targets share them, and of each dtype for one."""
+    compilers = machine.shared(TARGETS)
+    number, sharers = next(pair for pair in enumerate(compilers) if target in pair[1])
+    kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
+    dtypes = set(sorted({dtype for _, _, dtype, _ in kernels})[number :: len(compilers)])
+    chosen: list[str] = []
+    seen: set[tuple[int, str]] = set()
+    for name, op, dtype, function in random.Random(f"{family} {number}").sample(kernels, len(kernels)):
+        parts = set(enumerate([op, function, *dtypes & {dtype}]))
+        if not parts <= seen:
+            chosen.append(name)
+            seen |= parts
+    return chosen[sharers.index(target) :: len(sharers)] or chosen[:1]
 
 
 @pytest.mark.parametrize(("target", "family"), list(product(TARGETS, FAMILIES)))
 def test_a_sample_compiles(
     machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str, family: str
 ) -> None:
-    every = names(family)
-    sample = every[TARGETS.index(target) % len(every) :: SAMPLE]
-    made = machine.compile(target, reduced(family, sample), tmp_path)
-    check(target, family, read_report(made.messages), sample)
+    machine.compiler(target)
+    chosen = sample(machine, target, family)
+    made = machine.compile(target, reduced(family, chosen), tmp_path)
+    check(target, family, read_report(made.messages), chosen)
 
 
 def composed() -> str:

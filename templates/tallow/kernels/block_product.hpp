@@ -334,7 +334,8 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
                       static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * length;
         }
         float sums[count][Held] = {};
-#pragma unroll
+        // Unrolled, it takes registers that compilers then spill.
+#pragma unroll 1
         for (uint32_t ahead = 0; ahead + 1 < Wave::slots; ++ahead)
             parts.fetch(ahead, rows, ahead * Wave::blocks, length);
         uint32_t slot = 0;
