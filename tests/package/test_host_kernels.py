@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.cpu_backend.kernels import HostKernels
-from tallow.error import InvalidArgument
+from tallow.error import InvalidArgument, InvalidIndex
 from tallow.kernels import host_arguments
 
 KERNELS = HostKernels.open()
@@ -34,6 +34,8 @@ def random(*shape: int) -> np.ndarray:
 @pytest.mark.usefixtures("threads")
 def test_results_are_the_same_for_every_number_of_threads() -> None:
     x, y = tl.Tensor(random(513, 700)), tl.Tensor(random(700, 513))
+    rows = tl.Tensor(np.random.default_rng(1).integers(0, 513, (513, 700)))
+    column = rows.reshape((-1, 1)), x.reshape((-1, 1)).to_dtype(tl.DType.BF16)
     calls = {
         "gelu": lambda: x.gelu(),
         "turned": lambda: x + y.t(),
@@ -43,6 +45,10 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "columns": lambda: x.sum(0),
         "softmax": lambda: x.softmax(1),
         "norm": lambda: x.rms_norm(None, 1e-5),
+        "copy": lambda: y.t().contiguous(),
+        "gather": lambda: x.gather(rows, 0),
+        "index_add": lambda: x.index_add(rows[0], y.t(), 1),
+        "scatter_add": lambda: y[:, :1].contiguous().to_dtype(tl.DType.BF16).scatter_add(*column, 0),
     }
     for name, call in calls.items():
         results = []
@@ -123,7 +129,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     states = np.empty(64, np.uint8)
     kernel = KERNELS.elementwise(f"sqr_{dtype}")
     assert kernel is not None
-    dims, strides = (count, *(0,) * 7), (1, *(0,) * 23)
+    dims, strides = (count, *(0,) * 7), (1, *(0,) * 7, 1, *(0,) * 23)
     KERNELS.map_operands(
         host_arguments.MAP_OPERANDS.pack(
             kernel,
@@ -132,7 +138,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
             0,
             0,
             1,
-            1,
+            2,
             1,
             itemsize,
             itemsize,
@@ -167,3 +173,57 @@ def test_operands_of_any_layout_are_brought_into_spans(shape: tuple[int, ...]) -
     np.testing.assert_array_equal(
         (x.flip([0]) + x[:, :1]).numpy(), (half[::-1].astype(np.float32) + half[:, :1]).astype(np.float16)
     )
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(5, 70, 300), (3, 2000, 2), (40_000, 1, 2)])
+@pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.BF16])
+def test_indexes_choose_elements_of_any_layout(shape: tuple[int, ...], dim: int, dtype: tl.DType) -> None:
+    tl.set_threads(3)
+    generator = np.random.default_rng(0)
+    array, terms = generator.integers(-9, 9, (2, *shape)).astype(np.float32)
+    x, y = (tl.Tensor(each.T.copy()).to_dtype(dtype).permute((2, 1, 0)) for each in (array, terms))
+    mark, size = np.iinfo(np.int32).max, shape[dim]
+    indexes = generator.integers(0, size, shape, np.int32)
+    vector = np.moveaxis(indexes, dim, 0)[:, 0, 0].copy()
+    indexes[generator.random(shape) < 0.1] = mark
+    at, kept = tl.Tensor(indexes), indexes != mark
+    chosen = np.where(kept, indexes, 0)
+    places = tuple(chosen if axis == dim else grid for axis, grid in enumerate(np.indices(shape)))
+
+    def rounded(values: np.ndarray) -> np.ndarray:
+        return values.astype(dtype.numpy).astype(np.float32)
+
+    np.testing.assert_array_equal(x.gather(at, dim).numpy(), np.where(kept, array[places], 0))
+    np.testing.assert_array_equal(x.index_select(tl.Tensor(vector), dim).numpy(), array.take(vector, dim))
+    kept_places = tuple(grid[kept] for grid in places)
+    expected = array.copy()
+    expected[kept_places] = terms[kept]
+    np.testing.assert_array_equal(x.scatter(at, y, dim).numpy(), expected)
+    expected = array.copy()
+    np.add.at(expected, kept_places, terms[kept])
+    np.testing.assert_array_equal(x.scatter_add(at, y, dim).numpy(), rounded(expected))
+    expected = array.copy()
+    np.add.at(np.moveaxis(expected, dim, 0), vector, np.moveaxis(terms, dim, 0))
+    np.testing.assert_array_equal(x.index_add(tl.Tensor(vector), y, dim).numpy(), rounded(expected))
+    # Of several wrong indexes the first one is told.
+    indexes.flat[[indexes.size // 2, indexes.size // 3]] = size + 1, size + 2
+    for call in (lambda at: x.gather(at, dim), lambda at: x.scatter_(at, y, dim)):
+        with pytest.raises(InvalidIndex, match=f"index {size + 2} is"):
+            call(tl.Tensor(indexes))
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_what_is_written_and_read_at_once_is_as_if_copied_first() -> None:
+    array = np.arange(6000, dtype=np.float32).reshape(60, 100)
+    for write in ("copy", "add"):
+        x = tl.Tensor(array)
+        expected = array.copy()
+        if write == "copy":
+            x[1:] = x[:-1]
+            expected[1:] = array[:-1]
+        else:
+            x[:, 1:] += x[:, :-1]
+            expected[:, 1:] += array[:, :-1]
+        np.testing.assert_array_equal(x.numpy(), expected)

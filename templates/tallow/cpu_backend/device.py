@@ -14,7 +14,7 @@ from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
 from .kernels import HostKernels
-from .ops import compiled, elementwise, memory
+from .ops import compiled, compiled_copy, compiled_index, compiled_reduce, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
 
 
@@ -29,7 +29,17 @@ class CpuDevice(BackendDevice):
     planners: ClassVar = {
         elementwise.elementwise: elementwise.plan,
         compiled.elementwise: compiled.plan,
-        compiled.reduce: compiled.plan_reduction,
+        compiled_reduce.reduce: compiled_reduce.plan,
+        compiled_copy.assign: compiled_copy.plan_assign,
+        compiled_copy.binary_assign: compiled_copy.plan_binary_assign,
+        compiled_copy.copy_to: compiled_copy.plan_copy_to,
+        compiled_copy.copy_rows: compiled_copy.plan_copy_rows,
+        compiled_copy.cat: compiled_copy.plan_cat,
+        compiled_index.gather: compiled_index.plan_gather,
+        compiled_index.select: compiled_index.plan_select,
+        compiled_index.scatter_set: compiled_index.plan_scatter_set,
+        compiled_index.scatter_add: compiled_index.plan_scatter_add,
+        compiled_index.index_add: compiled_index.plan_index_add,
     }
 
     @classmethod

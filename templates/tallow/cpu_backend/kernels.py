@@ -17,7 +17,8 @@ Kernel: TypeAlias = Callable[[bytes], None]
 _ELEMENTWISE: Final = "span"
 _REDUCTIONS: Final = "fold"
 _ROWS: Final = "host_rows"
-_FAMILIES: Final = (_ELEMENTWISE, _REDUCTIONS, _ROWS)
+_INDEX: Final = "host_index"
+_FAMILIES: Final = (_ELEMENTWISE, _REDUCTIONS, _ROWS, _INDEX)
 
 
 class HostKernels:
@@ -60,6 +61,10 @@ class HostKernels:
     def rows(self, name: str) -> Kernel | None:
         """A kernel of rows; None where there is none of this name."""
         return self._found(_ROWS, name)
+
+    def index(self, name: str) -> Kernel | None:
+        """A kernel of elements chosen by indexes; None where there is none of this name."""
+        return self._found(_INDEX, name)
 
     def _found(self, family: str, name: str) -> Kernel | None:
         key = family, name

@@ -26,6 +26,12 @@ class Plans:
     def _change_planned(self, key: Key, function: Callable[P, None], *arguments: P.args, **options: P.kwargs) -> None:
         self._plan(key, function, arguments, options)
 
+    def _change_attempted(
+        self, key: Key, function: Callable[P, bool], *arguments: P.args, **options: P.kwargs
+    ) -> bool:
+        """Whether a function of a backend did it."""
+        return self._plan(key, function, arguments, options)
+
     def _plan(
         self, key: Key, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Result:

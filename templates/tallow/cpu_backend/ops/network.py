@@ -66,7 +66,9 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     rows = begins[:, None] + np.arange(tokens)
     before = (len(begins), *(1,) * (wide.ndim - 3)) if wide.ndim > 2 else ()
     cosines, sines = (table.array[rows].reshape(*before, tokens, size // 2) for table in (cos, sin))
-    first, second = (np.s_[..., ::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., : size // 2], np.s_[..., size // 2 :])
+    first, second = (
+        (np.s_[..., ::2], np.s_[..., 1::2]) if interleaved else (np.s_[..., : size // 2], np.s_[..., size // 2 :])
+    )
     result = np.empty(wide.shape)
     with np.errstate(all="ignore"):
         result[first] = wide[first] * cosines - wide[second] * sines

@@ -1,0 +1,190 @@
+"""Elements moved by the kernels for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...dtype import Array, DType
+from ...host_memory import tells_lack_of_memory
+from ...layout import Layout
+from ...op import BinaryOp
+from ...shape import Shape
+from ...threads import get_threads
+from .compiled import PLACES, packed_map
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage
+
+Write = Callable[..., None]
+"""Writes to the first storage what it makes of the others."""
+
+
+@tells_lack_of_memory
+def assign(kernels: HostKernels, target: Operand, source: Operand) -> bool:
+    """As `copy.assign`; False where NumPy does it."""
+    return done(plan_assign((kernels, target, source)), target.storage, source.storage)
+
+
+def plan_assign(arguments: tuple[Any, ...]) -> Write | None:
+    """What does as `assign` with other storages."""
+    kernels, target, source = arguments
+    return _plan(kernels, _copier(kernels, target.dtype), target, source)
+
+
+@tells_lack_of_memory
+def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: Operand) -> bool:
+    """As `elementwise.binary_assign`; False where NumPy does it."""
+    return done(plan_binary_assign((kernels, op, target, source)), target.storage, source.storage)
+
+
+def plan_binary_assign(arguments: tuple[Any, ...]) -> Write | None:
+    """What does as `binary_assign` with other storages."""
+    kernels, op, target, source = arguments
+    return _plan(kernels, kernels.elementwise(f"{op.value}_{target.dtype.value}"), target, source, is_read=True)
+
+
+@tells_lack_of_memory
+def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> bool:
+    """As `copy.copy_to`; False where NumPy does it."""
+    return done(plan_copy_to((kernels, source, target, offset)), source.storage, target)
+
+
+def plan_copy_to(arguments: tuple[Any, ...]) -> Write | None:
+    """What does as `copy_to` with other storages."""
+    kernels, source, target, offset = arguments
+    there = Operand(target, Layout.contiguous(source.layout.shape, offset))
+    return _turned(_plan(kernels, _copier(kernels, source.dtype), there, source))
+
+
+@tells_lack_of_memory
+def copy_rows(
+    kernels: HostKernels,
+    source: CpuStorage,
+    target: CpuStorage,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> bool:
+    """As `copy.copy_rows`; False where NumPy does it."""
+    given = kernels, source, target, rows, columns, source_stride, target_stride, source_offset, target_offset
+    return done(plan_copy_rows(given), source, target)
+
+
+def plan_copy_rows(arguments: tuple[Any, ...]) -> Write | None:
+    """What does as `copy_rows` with other storages."""
+    kernels, source, target, rows, columns, source_stride, target_stride, source_offset, target_offset = arguments
+    shape = Shape((rows, columns))
+    here = Operand(source, Layout(shape, (source_stride, 1), source_offset))
+    there = Operand(target, Layout(shape, (target_stride, 1), target_offset))
+    return _turned(_plan(kernels, _copier(kernels, source.dtype), there, here))
+
+
+@tells_lack_of_memory
+def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> CpuStorage:
+    """As `copy.cat`."""
+    return plan_cat((kernels, first, dim, *others))(first.storage, *(other.storage for other in others))
+
+
+def plan_cat(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage]:
+    """What does as `cat` with other storages."""
+    kernels, first, dim, *others = arguments
+    operands = [first, *others]
+    shape = first.layout.shape
+    sizes = [operand.layout.shape[dim] for operand in operands]
+    whole = Layout.contiguous((*shape[:dim], sum(sizes), *shape[dim + 1 :]))
+    count, dtype, copier = whole.elem_count, first.dtype, _copier(kernels, first.dtype)
+    calls = []
+    for i, operand in enumerate(operands):
+        layout = operand.layout
+        if layout.elem_count:
+            begin = sum(sizes[:i]) * whole.strides[dim] * dtype.itemsize
+            there = Layout(layout.shape, whole.strides, 0)
+            calls.append((i, begin, layout.start_offset * dtype.itemsize, packed_map((there, layout), (dtype, dtype))))
+    map_operands, numpy_type = kernels.map_operands, dtype.numpy
+
+    @tells_lack_of_memory
+    def run(*storages: CpuStorage) -> CpuStorage:
+        made = type(storages[0])(storages[0].device, dtype, np.empty(count, numpy_type))
+        threads = get_threads()
+        for i, begin, offset, rest in calls:
+            places = made.address + begin, storages[i].address + offset
+            map_operands(PLACES.pack(copier, *places, 0, 0, threads) + rest)
+        return made
+
+    return run
+
+
+def dense(kernels: HostKernels, operand: Operand) -> Array:
+    """A flat array of the elements in row-major order."""
+    layout, dtype = operand.layout, operand.dtype
+    held = np.empty(layout.elem_count, dtype.numpy)
+    if layout.elem_count:
+        rest = packed_map((layout.dense, layout), (dtype, dtype))
+        source = operand.storage.address + layout.start_offset * dtype.itemsize
+        places = _copier(kernels, dtype), held.ctypes.data, source, 0, 0, get_threads()
+        kernels.map_operands(PLACES.pack(*places) + rest)
+    return held
+
+
+def _copier(kernels: HostKernels, dtype: DType) -> int | None:
+    return kernels.elementwise(f"copy_b{8 * dtype.itemsize}")
+
+
+def _turned(write: Write | None) -> Write | None:
+    return None if write is None else lambda source, target: write(target, source)
+
+
+def _plan(
+    kernels: HostKernels, kernel: int | None, target: Operand, source: Operand, *, is_read: bool = False
+) -> Write | None:
+    """What writes to the target what a kernel makes of it, if `is_read`, and of the source, as that was before."""
+    layout, from_layout, dtype = target.layout, source.layout, target.dtype
+    if layout.elem_count == 0:
+        return lambda *_: None
+    # In which order elements are written is told to nobody.
+    if kernel is None or layout.overlaps_itself:
+        return None
+    layouts = [layout, *[layout] * is_read, from_layout]
+    rest = packed_map(layouts, [dtype] * len(layouts))
+    begin, end = layout.start_offset * dtype.itemsize, layout.end * dtype.itemsize
+    from_begin, is_same = from_layout.start_offset * dtype.itemsize, layout == from_layout
+    map_operands, without = kernels.map_operands, (0,) * (2 - is_read)
+
+    @tells_lack_of_memory
+    def run(target: CpuStorage, source: CpuStorage) -> None:
+        is_itself = is_same and target.address == source.address
+        if not is_itself and not is_apart(target, begin, end, source, from_layout):
+            source = copied(source, from_layout)
+        operands = (target.address + begin,) * (1 + is_read)
+        map_operands(PLACES.pack(kernel, *operands, source.address + from_begin, *without, get_threads()) + rest)
+
+    return run
+
+
+def done(write: Write | None, *storages: CpuStorage) -> bool:
+    """Whether there was something that writes, which has done so."""
+    if write is not None:
+        write(*storages)
+    return write is not None
+
+
+def is_apart(target: CpuStorage, begin: int, end: int, source: CpuStorage, layout: Layout) -> bool:
+    """Whether none of the bytes from `begin` to `end` of a storage is read with a layout of another one."""
+    size, to, place = source.dtype.itemsize, target.address, source.address
+    return to + end <= place + layout.start_offset * size or place + layout.end * size <= to + begin
+
+
+def copied(storage: CpuStorage, layout: Layout) -> CpuStorage:
+    """A copy of what a layout reaches, seen as a storage in which it is at the same place."""
+    data = storage.data[layout.start_offset : layout.end].copy()
+    made = type(storage)(storage.device, storage.dtype, data)
+    made.address -= layout.start_offset * storage.dtype.itemsize
+    return made

@@ -1,0 +1,87 @@
+"""Reductions by the kernels for the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ...dtype import DType
+from ...host_memory import tells_lack_of_memory
+from ...kernels import host_arguments
+from ...kernels.constants import FOLD_LENGTH
+from ...layout import Layout
+from ...op import ReduceOp
+from ...threads import get_threads
+from .array import contiguous
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage
+
+# Of a state of any reduction.
+_STATE_BYTES: Final = 16
+# Fewer columns are split among parts of so many elements.
+_FEW_COLUMNS: Final = 1 << 13
+_SPLIT_ELEMENTS: Final = 1 << 18
+
+
+@tells_lack_of_memory
+def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> CpuStorage | None:
+    """As `reduce.reduce`; None where NumPy does it."""
+    run = plan((kernels, op, operand, dims))
+    if run is not None:
+        return run(operand.storage)
+    is_there = kernels.reduction(f"{op.value}_{operand.dtype.value}_rows") is not None
+    if operand.layout.elem_count == 0 or not dims or not is_there:
+        return None
+    # The reduced dims come last, and their elements side by side.
+    shape = operand.layout.shape
+    order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
+    held = contiguous(operand.array.reshape(shape).transpose(order))
+    rank = len(shape) - len(dims)
+    turned = Operand(operand.result(held), Layout.contiguous(held.shape))
+    return reduce(kernels, op, turned, tuple(range(rank, len(shape))))
+
+
+def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `reduce` with other storages; None where the elements do not lie as kernels take them."""
+    kernels, op, operand, dims = arguments
+    layout, dtype = operand.layout, operand.dtype
+    shape = layout.shape
+    if layout.elem_count == 0 or not dims or not layout.is_contiguous or max(dims) - min(dims) + 1 != len(dims):
+        return None
+    last = max(dims)
+    inner = math.prod(shape[last + 1 :])
+    length = math.prod(shape[dim] for dim in dims)
+    outputs = layout.elem_count // length
+    # Columns are added one row after the other, for which f64 has no wider type.
+    if inner != 1 and dtype is DType.F64:
+        return None
+    kernel = kernels.reduction(f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
+    if kernel is None:
+        return None
+    if inner == 1:
+        parts, sizes = -(-length // FOLD_LENGTH), [outputs, length]
+        pack = host_arguments.FOLD_ROWS.pack
+    else:
+        split = length if outputs >= _FEW_COLUMNS else max(_SPLIT_ELEMENTS // outputs, 1)
+        parts, sizes = -(-length // split), [outputs, length, inner, split]
+        pack = host_arguments.FOLD_COLUMNS.pack
+    states_bytes = outputs * parts * _STATE_BYTES if parts > 1 else 0
+    target = op.result or dtype
+    offset = layout.start_offset * dtype.itemsize
+    run_parts, numpy_type = kernels.run_parts, target.numpy
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage) -> CpuStorage:
+        made = type(storage)(storage.device, target, np.empty(outputs, numpy_type))
+        states = np.empty(states_bytes, np.uint8) if states_bytes else None
+        place = 0 if states is None else states.ctypes.data
+        kernel(pack(made.address, storage.address + offset, place, run_parts, *sizes, get_threads()))
+        return made
+
+    return run
