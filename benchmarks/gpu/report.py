@@ -50,7 +50,6 @@ What keeps them slow, as far as it is known, and what was tried:
   elements in front of that of many. What is left is the size of that code.
 - gelu, gelu_erf and silu in f32: they are accurate to 4 units in the last place everywhere, which is more arithmetic.
 - index_select and index_add: each index is compared with the size and with the mark, and one out of range is recorded.
-- var: it is composed, and its ops read the elements four times. One reduction by Chan's rule would read them once.
 - sum over all: a second launch adds up what the blocks of the first one have. The last block could do that in one.
 - attention of one token: a third of the time is no reading of keys: the launch, and the join of the splits by the last
   block, which waits for what the others write, for their counter and for its own reads. Halves go from memory straight

@@ -222,7 +222,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
     condition = fields.optional("condition") if is_named else None
     # What is chosen has the dtype that it has.
     result = fields.text_or_none("result") if condition is None else None
-    parameters = {} if kind in ("cmp", "reduce") else _parameters(fields, operands)
+    parameters = {} if kind == "cmp" else _parameters(fields, operands)
     is_method = is_named or bool(parameters) or result == ANY_RESULT
     nothing = Expression("", "", fields.location)
     functor = Functor(
@@ -306,6 +306,12 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     others = ["other" if name == "y" else name for name in functor.operands[1:]]
     layouts = ["layout", *(f"{name}_layout" for name in others)]
     parameters = [Parameter("layout", "Layout")]
+    checks = [Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]]
+    errors = ["ShapeMismatch"] if others else []
+    if functor.reduction is not None:
+        parameters.append(Parameter("dims", "tuple[int, ...]"))
+        errors = ["InvalidArgument"]
+        checks.append(Check(Call("distinct_dims", ("layout", "dims")), functor.location))
     for name, layout in zip(others, layouts[1:], strict=True):
         parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
     front = [Parameter(name, "Self | float") for name in others]
@@ -336,8 +342,8 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         operands=tuple(operands),
         dtypes=None,
         unsupported=functor.unsupported or None,
-        checks=tuple(Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]),
-        errors={"ShapeMismatch": functor.location} if others else {},
+        checks=tuple(checks),
+        errors=dict.fromkeys(errors, functor.location),
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         is_broken=False,
         location=functor.location,
@@ -392,14 +398,25 @@ def _reduction(fields: Fields) -> Monoid | Position:
     is_number = identity is not None and isinstance(identity.content, int | float)
     if identity is not None and not is_number and text not in BOUNDS:
         fields.problem(identity.location, f"'identity' of {fields.what} must be a number, 'highest' or 'lowest'")
-    element, finish = fields.optional("element"), fields.optional("finish")
-    return Monoid(
+    element, finish, state = fields.optional("element"), fields.optional("finish"), fields.optional("state")
+    parts = None if state is None else Fields(state, f"'state' of {fields.what}", fields.problems)
+    if parts is not None and text != "0":
+        fields.problem(
+            fields.place("identity"), f"'identity' of {fields.what} must be 0, as the numbers of a state are"
+        )
+    monoid = Monoid(
         identity=text,
         element=None if element is None else _pair(fields, element, "element"),
         combine=_pair(fields, fields.required("combine"), "combine"),
         accumulate=fields.text_or_none("accumulate"),
         finish=None if finish is None else _pair(fields, finish, "finish"),
+        given=fields.text_or_none("given"),
+        state=None if parts is None else parts.text("struct"),
+        numbers=1 if parts is None else parts.integer("numbers"),
     )
+    if parts is not None:
+        parts.finish()
+    return monoid
 
 
 def _pair(fields: Fields, value: Value | None, key: str) -> tuple[str, str]:

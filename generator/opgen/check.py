@@ -75,7 +75,15 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         if reduction.of not in known:
             message = f"op '{functor.name}' is the position of '{reduction.of}', which finds no element"
             problems.append(Problem(functor.location, message + did_you_mean(reduction.of, known)))
-    elif reduction is not None and reduction.accumulate is not None:
+    elif reduction is not None and reduction.given is not None:
+        known = [other.name for other in kind.functors if isinstance(other.reduction, Monoid) and other is not functor]
+        if reduction.given not in known:
+            message = f"op '{functor.name}' is given the result of unknown reduction '{reduction.given}'"
+            problems.append(Problem(functor.location, message + did_you_mean(reduction.given, known)))
+    if isinstance(reduction, Monoid) and functor.parameters and reduction.identity in BOUNDS:
+        message = f"op '{functor.name}' has parameters, but no result of nothing; make its 'identity' a number"
+        problems.append(Problem(functor.location, message))
+    if isinstance(reduction, Monoid) and reduction.accumulate is not None:
         floats = spec.groups["float"]
         if reduction.accumulate not in floats:
             message = f"op '{functor.name}' accumulates in unknown float dtype '{reduction.accumulate}'"

@@ -99,6 +99,9 @@ class Monoid:
     combine: tuple[str, str]  # a ufunc of NumPy, and an expression of HIP
     accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
     finish: tuple[str, str] | None  # what is made of all contributions, for NumPy and HIP; None for themselves
+    given: str | None  # the reduction whose result, a y, NumPy finds first
+    state: str | None  # the struct of HIP that a contribution is where it is more than a number
+    numbers: int  # of the compute dtype that a state is
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
@@ -152,7 +155,8 @@ class Functor:
             return ()
         if self.reduction is None:
             return self.hip.texts
-        return tuple(pair[1] for pair in self.reduction.pairs)
+        struct = (self.reduction.state,) if self.reduction.state is not None else ()
+        return (*struct, *(pair[1] for pair in self.reduction.pairs))
 
 
 @dataclass(frozen=True)

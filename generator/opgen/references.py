@@ -146,7 +146,7 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
 
 def _operands(functor: Functor) -> tuple[str, ...]:
     """What the expressions of a functor may name besides functions."""
-    combined = ("y", "count") if functor.reduction is not None else ()
+    combined = ("y", "count", "State") if functor.reduction is not None else ()
     return (*functor.operands, *combined, *functor.parameters)
 
 

@@ -79,14 +79,19 @@ def dim_in_range(op: str, layout: Layout, dim: int) -> None:
 
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
-    for dim in dims:
-        dim_in_range(op, layout, dim)
-    if len(set(dims)) != len(dims):
-        raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
+    distinct_dims(op, layout, dims)
     if reduce.needs_elements and 0 in layout.shape:
         kept = (size for dim, size in enumerate(layout.shape) if dim not in dims)
         if math.prod(kept) > 0:
             raise EmptyTensor(reduce.value)
+
+
+def distinct_dims(op: str, layout: Layout, dims: Sequence[int]) -> None:
+    """Check that the dims exist, and that none is named twice."""
+    for dim in dims:
+        dim_in_range(op, layout, dim)
+    if len(set(dims)) != len(dims):
+        raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
 
 
 def several_layouts(op: str, storages: Sequence[Sized], layouts: Sequence[Layout]) -> None:

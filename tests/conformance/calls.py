@@ -81,7 +81,7 @@ def call_storage(cell: SupportCell, make: Make) -> object:
         case functor if functor in {op.value for op in MethodOp}:
             call = getattr(x, functor)
             names = inspect.signature(call).parameters
-            given = {name: vector for name in names if name.endswith("layout")}
+            given = {"dims": (0,), **{name: vector for name in names if name.endswith("layout")}}
             return call(*(given.get(name, y if f"{name}_layout" in names else 1.0) for name in names))
         case "unary_impl":
             return x.unary_impl(UnaryOp(cell.op), vector)

@@ -285,6 +285,8 @@ BASES = {
     "Storage.scatter_set": _SCATTER,
     "Storage.scatter_add": _SCATTER,
     "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
+    "Storage.var": (_COUNT, "at(2, 3); (1,); 1"),
+    "Storage.std": (_COUNT, "at(2, 3); (1,); 1"),
     "Storage.argsort": (_COUNT, "at(2, 3); True"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),

@@ -33,7 +33,7 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
             found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
             found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(3)
     for op in MethodOp:
-        if dtype not in op.dtypes or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND):
+        if dtype not in op.dtypes or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND, MethodOp.VAR, MethodOp.STD):
             continue
         count = len(inspect.signature(getattr(Tensor, op.value)).parameters) - 1
         for first in (0, 1):

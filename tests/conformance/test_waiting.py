@@ -60,6 +60,7 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x.mean()": (1, lambda x: x.mean()),
     "a cast and its mean": (2, lambda x: x.to_dtype("f16").mean(1)),
     "x.norm(1)": (1, lambda x: x.norm(1)),
+    "x.std(1)": (1, lambda x: x.std(1)),
     "x.argsort()": (1, lambda x: x.argsort()),
     "x.cumsum(0)": (1, lambda x: x.cumsum(0)),
     "x.cumsum(1)": (1, lambda x: x.cumsum(1)),

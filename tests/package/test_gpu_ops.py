@@ -241,7 +241,7 @@ def reduced(plan, elements, is_ordered):
 def test_reductions_take_every_element_of_an_output_once(drawn, data, itemsize, is_ordered):
     shape, (strides,) = drawn
     dims = tuple(data.draw(st.lists(st.sampled_from(range(len(shape))), unique=True))) if shape else ()
-    elements = reduce._Elements(itemsize, 8, is_ordered)
+    elements = reduce._Elements(itemsize, 8, is_ordered, 128)
     kept = [dim for dim in range(len(shape)) if dim not in dims]
     found = []
     for plan in reduce._plans(elements, shape, strides, dims, 4):
@@ -274,7 +274,7 @@ def test_more_elements_than_32_bits_number_become_splits_of_several_launches(dev
     assert sum(fields[4] for fields in begins) == LIMIT
     assert begins[1][0] - begins[0][0] == begins[0][5] * 6 * 4
     # What all launches reduced for an output, and in how many splits.
-    _, _, count, _, splits, _ = arguments.REDUCE_FINISH.unpack(device.launches[-1][3])
+    _, _, count, _, splits, _, _ = arguments.REDUCE_FINISH.unpack(device.launches[-1][3])
     assert (count, splits) == (LIMIT, begins[0][5] + begins[1][5])
 
 

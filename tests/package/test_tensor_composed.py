@@ -72,6 +72,12 @@ def test_the_variance_of_halves_is_computed_in_f32(device: Device) -> None:
     assert tensor[:4].var(correction=0).item() == 0.25
 
 
+def test_the_deviation_of_small_halves_keeps_its_digits(device: Device) -> None:
+    """The variance is far below the least number of f16."""
+    x = Tensor([1e-4, 3e-4], DType.F16, device)
+    assert abs(x.std(correction=0).item() / 1e-4 - 1) < 1e-3
+
+
 def test_the_variance_of_too_few_elements_is_nan(device: Device) -> None:
     assert np.isnan(Tensor([2.0], device=device).var().item())
     assert np.isnan(Tensor.zeros(0, device=device).std().item())

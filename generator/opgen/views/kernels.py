@@ -38,6 +38,7 @@ class MonoidRow(NamedTuple):
     name: str
     doc: str
     base: str
+    parameters: tuple[tuple[int, str], ...]
     identity: str | None  # None of a position, whose base has everything
     element: str | None
     combine: str
@@ -100,16 +101,18 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         other = next(item for item in spec.functors["reduce"].functors if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
         base = f"IndexReduction<T, {_cpp_bool(is_lowest)}>"
-        return MonoidRow(_camel(functor.name), functor.doc, base, None, None, "", None)
+        return MonoidRow(_camel(functor.name), functor.doc, base, (), None, None, "", None)
     assert reduction is not None
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
-    bounds = {name: f"{name}<State>()" for name in BOUNDS}
+    joined = [result, *([wide or "void"] if wide or reduction.state else []), *filter(None, [reduction.state])]
+    begin = {name: f"{name}<State>()" for name in BOUNDS}.get(reduction.identity)
     return MonoidRow(
         name=_camel(functor.name),
         doc=functor.doc,
-        base=f"ValueReduction<T, {result}{f', {wide}' if wide else ''}>",
-        identity=bounds.get(reduction.identity, f"static_cast<State>({reduction.identity})"),
+        base=f"ValueReduction<T, {', '.join(joined)}>",
+        parameters=tuple(enumerate(functor.parameters)),
+        identity=begin or ("State{}" if reduction.state else f"static_cast<State>({reduction.identity})"),
         element=reduction.element[1] if reduction.element else None,
         combine=reduction.combine[1],
         finish=reduction.finish[1] if reduction.finish else None,

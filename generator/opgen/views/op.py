@@ -18,6 +18,7 @@ class OpRow(NamedTuple):
     result: str
     needs_elements: bool  # of a reduction of nothing there is no result
     gives_position: bool
+    numbers: int  # of the compute dtype that a partial result of a reduction is
     moves: bool
     unsupported: str
     doc: str
@@ -48,6 +49,7 @@ def _row(functor: Functor) -> OpRow:
         needs_elements=isinstance(functor.reduction, Position)
         or (functor.reduction is not None and functor.reduction.identity in BOUNDS),
         gives_position=isinstance(functor.reduction, Position),
+        numbers=functor.reduction.numbers if isinstance(functor.reduction, Monoid) else 1,
         moves=functor.condition is not None,
         unsupported=functor.unsupported,
         doc=f"{functor.doc}; {functor.edges}",
@@ -150,35 +152,38 @@ def _elementwise(spec: Spec) -> Iterator[tuple[FunctorKind, Functor, str]]:
     for kind in spec.functors.values():
         for functor in kind.functors:
             if functor.reduction is None:
-                enum = METHOD_OP if functor.is_method else class_name(kind.name)
-                yield kind, functor, f"{enum}.{functor.name.upper()}"
+                yield kind, functor, _member(kind, functor)
 
 
 def _reductions(spec: Spec, function: Callable[[Monoid | Position], str]) -> tuple[tuple[str, str], ...]:
-    """The members of the enum, and how their rows are reduced: `function` says what joins or finds elements."""
+    """The members of the enums, and how their rows are reduced: `function` says what joins or finds elements."""
     return tuple(
-        (
-            f"{class_name(kind.name)}.{functor.name.upper()}",
-            _rows(functor.reduction, function(functor.reduction), functor.result),
-        )
+        (_member(kind, functor), _rows(kind, functor, function))
         for kind in spec.functors.values()
         for functor in kind.functors
         if functor.reduction is not None
     )
 
 
-def _rows(reduction: Monoid | Position, function: str, result: str | None) -> str:
+def _member(kind: FunctorKind, functor: Functor) -> str:
+    return f"{METHOD_OP if functor.is_method else class_name(kind.name)}.{functor.name.upper()}"
+
+
+def _rows(kind: FunctorKind, functor: Functor, function: Callable[[Monoid | Position], str]) -> str:
     """The object of rows.py that reduces the last axis."""
+    reduction = functor.reduction
+    assert reduction is not None
     if isinstance(reduction, Position):
-        return f"Position({function})"
+        return f"Position({function(reduction)})"
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
-    element = f"lambda x: {reduction.element[0]}" if reduction.element else "None"
-    accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, result))
+    given = next((_rows(kind, other, function) for other in kind.functors if other.name == reduction.given), None)
+    element = f"lambda {'x, y' if given else 'x'}: {reduction.element[0]}" if reduction.element else "None"
+    accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
     finish = reduction.finish[0] if reduction.finish else None
     if finish is not None:
         count = "count" if re.search(r"\bcount\b", finish) else "_"
-        finish = f"lambda x, {count}: {finish}"
-    return f"Monoid({function}, {identity}, {element}, {accumulate}, {kept}, {finish})"
+        finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {finish}"
+    return f"Monoid({function(reduction)}, {identity}, {element}, {accumulate}, {kept}, {finish}, {given})"
 
 
 def _is_one_step(expression: str) -> bool:

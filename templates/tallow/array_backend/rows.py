@@ -20,13 +20,15 @@ class Monoid(NamedTuple):
     """The word that joins the elements along an axis in a dtype of the library, and keeps the axis."""
     identity: float | None
     """The result of nothing, before `finish`; None where there is none."""
-    element: Callable[[Any], Any] | None
+    element: Callable[..., Any] | None
+    """Makes what an element contributes, which may depend on the result of `given`."""
     accumulate: DType | None
     """The dtype in which floats are joined, where the library has it; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
-    finish: Callable[[Any, int], Any] | None
-    """Makes the result of what so many elements contribute together."""
+    finish: Callable[..., Any] | None
+    """Makes the result of what so many elements contribute together, and of parameters."""
+    given: "Monoid | None"
 
 
 class Position(NamedTuple):

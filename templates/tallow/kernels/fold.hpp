@@ -36,11 +36,32 @@ template <typename Op, typename State> class Tree {
     uint64_t count_ = 0;
 };
 
+// The moments of a span, which the nearest cache holds: it is read for the mean, and again for the distances from it.
+template <typename Number, typename T> Moments<Number> moments_of(const T* source, uint64_t count) {
+    const auto add_up = [=](auto element) {
+        Number sums[fold_lanes] = {};
+        uint64_t i = 0;
+        for (; i + fold_lanes <= count; i += fold_lanes)
+            for (uint32_t lane = 0; lane < fold_lanes; ++lane)
+                sums[lane] += element(static_cast<Number>(source[i + lane]));
+        for (uint32_t lane = 0; i < count; ++i, ++lane)
+            sums[lane] += element(static_cast<Number>(source[i]));
+        for (uint32_t half = fold_lanes / 2; half > 0; half /= 2)
+            for (uint32_t lane = 0; lane < half; ++lane)
+                sums[lane] += sums[lane + half];
+        return sums[0];
+    };
+    const Number mean = add_up([](Number x) { return x; }) / static_cast<Number>(count);
+    return {static_cast<Number>(count), mean, add_up([=](Number x) { return (x - mean) * (x - mean); })};
+}
+
 // One copy for all dtypes that are computed in T.
 template <template <typename> typename Op, typename T> struct Joined {
     using State = typename Op<T>::State;
 
     static __attribute__((noinline)) State of_span(const T* source, uint64_t count, uint32_t index) {
+        if constexpr (has_count<State>)
+            return moments_of<decltype(State::count)>(source, count);
         State states[fold_lanes];
         for (uint32_t lane = 0; lane < fold_lanes; ++lane)
             states[lane] = Op<T>::identity();
@@ -95,8 +116,8 @@ template <template <typename> typename Op, typename T> struct Fold {
             const uint64_t together = fold_length / (arguments.length + 1) + 1;
             run(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
                 for (uint64_t row = part * together; row < (part + 1) * together && row < arguments.outputs; ++row)
-                    result[row] =
-                        Of::result(of_elements(source + row * arguments.length, arguments.length, 0), arguments.length);
+                    result[row] = Of::result(of_elements(source + row * arguments.length, arguments.length, 0),
+                                             arguments.length, arguments);
             });
             return;
         }
@@ -111,7 +132,7 @@ template <template <typename> typename Op, typename T> struct Fold {
             Tree<Of, State> tree;
             for (uint64_t part = 0; part < parts; ++part)
                 tree.add(states[row * parts + part]);
-            result[row] = Of::result(tree.joined(), arguments.length);
+            result[row] = Of::result(tree.joined(), arguments.length, arguments);
         }
     }
 
@@ -148,7 +169,7 @@ template <template <typename> typename Op, typename T> struct Fold {
             const uint64_t place = outer * inner + column;
             if (splits == 1)
                 for (uint64_t c = 0; c < width; ++c)
-                    result[place + c] = Of::result(held[c], arguments.length);
+                    result[place + c] = Of::result(held[c], arguments.length, arguments);
             else
                 for (uint64_t c = 0; c < width; ++c)
                     states[split * arguments.outputs + place + c] = held[c];
@@ -162,7 +183,7 @@ template <template <typename> typename Op, typename T> struct Fold {
                 states[i] = Of::combine(states[i], other[i]);
         }
         for (uint64_t i = 0; i < arguments.outputs; ++i)
-            result[i] = Of::result(states[i], arguments.length);
+            result[i] = Of::result(states[i], arguments.length, arguments);
     }
 
   private:

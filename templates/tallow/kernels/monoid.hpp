@@ -1,7 +1,9 @@
 // What reductions do with partial results.
 #pragma once
 
+#include "access.hpp"
 #include "arithmetic.hpp"
+#include "basic.hpp"
 
 namespace tallow {
 
@@ -32,18 +34,55 @@ template <typename State, typename Value> TALLOW_INLINE State state_of(Value val
     return static_cast<State>(value);
 }
 
-// What the reductions do with partial results: State holds one, `element` begins one, `combine` joins two, and `result`
-// makes the result of all elements.
-template <typename T, typename R, typename Wide = void> struct ValueReduction {
-    using State = typename StateOf<T, R, Wide>::type;
+// A state of one number.
+template <typename Number> using OneNumber = Number;
+
+// What the reductions do with partial results: State holds one, of numbers, `element` begins one, `combine` joins two,
+// and `result` makes the result of all elements.
+template <typename T, typename R, typename Wide = void, template <typename> typename Of = OneNumber>
+struct ValueReduction {
+    using Number = typename StateOf<T, R, Wide>::type;
+    using State = Of<Number>;
     using Result = R;
     static TALLOW_INLINE State element(T value, uint32_t) {
         return to_compute(value);
     }
-    static TALLOW_INLINE Result result(State state, uint64_t) {
-        return convert<R>(state);
+    template <typename Arguments> static TALLOW_INLINE Number parameter(const Arguments& arguments, uint32_t number) {
+        return static_cast<Number>(from_bits<compute_type<T>>(arguments.parameters[number]));
+    }
+    template <typename Arguments> static TALLOW_INLINE Result result(Number number, uint64_t, const Arguments&) {
+        return convert<R>(number);
     }
 };
+
+// What is known of some elements: how many they are, their mean, and the sum of the squares of their distances from it.
+template <typename Number> struct Moments {
+    Number count;
+    Number mean;
+    Number squares;
+
+    // Chan, Golub and LeVeque 1979. In this order none add 0, however far their mean of 0 is.
+    TALLOW_INLINE void add(const Moments& other) {
+        const Number total = count + other.count;
+        const Number share = total > 0 ? other.count / total : Number{0};
+        const Number step = other.mean - mean;
+        squares = fma(step * share * count, step, squares + other.squares);
+        mean = fma(step, share, mean);
+        count = total;
+    }
+    // No number is at a distance from an infinite mean.
+    TALLOW_INLINE Number squared_distances() const {
+        return squares + (mean - mean);
+    }
+};
+template <typename Number> TALLOW_INLINE Moments<Number> joined(Moments<Number> x, const Moments<Number>& y) {
+    x.add(y);
+    return x;
+}
+
+// States that join without a division where it is known how many elements they are of.
+template <typename State> constexpr bool has_count = false;
+template <typename Number> constexpr bool has_count<Moments<Number>> = true;
 
 // Unsigned integers in the order of the numbers. 0.0 and -0.0 are the same.
 TALLOW_INLINE uint32_t rank_of(float x) {
@@ -100,7 +139,7 @@ template <typename T, bool Lowest> struct IndexReduction {
     static TALLOW_INLINE State combine(State x, State y) {
         return is_greater(y, x) ? y : x;
     }
-    static TALLOW_INLINE Result result(State state, uint64_t) {
+    template <typename Arguments> static TALLOW_INLINE Result result(State state, uint64_t, const Arguments&) {
         return place_of(state);
     }
 };

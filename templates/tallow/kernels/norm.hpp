@@ -6,30 +6,13 @@
 
 namespace tallow {
 
-// What is known of some elements: how many they are, their mean, which is left at 0 where rows are not centred, and the
-// sum of the squares of what they differ from it.
-template <typename Value> struct Moments {
-    Value count;
-    Value mean;
-    Value squares;
-
-    // Chan, Golub and LeVeque 1979.
-    TALLOW_INLINE void add(const Moments& other) {
-        const Value total = count + other.count;
-        const Value share = total > 0 ? other.count / total : Value{0};
-        const Value step = other.mean - mean;
-        squares += other.squares + step * step * count * share;
-        mean += step * share;
-        count = total;
-    }
-    // What the threads of a team know together.
-    TALLOW_INLINE Moments of_team(Team& team) const {
-        const Value total = team.sum(count);
-        const Value together = team.sum(mean * count) / total;
-        const Value step = mean - together;
-        return {total, together, team.sum(squares + step * step * count)};
-    }
-};
+// What the threads of a team know together. Where rows are not centred, their mean is left at 0.
+template <typename Value> TALLOW_INLINE Moments<Value> of_team(const Moments<Value>& known, Team& team) {
+    const Value total = team.sum(known.count);
+    const Value together = team.sum(known.mean * known.count) / total;
+    const Value step = known.mean - together;
+    return {total, together, team.sum(known.squares + step * step * known.count)};
+}
 
 // By what centred elements are multiplied, given the sum of their squares.
 template <typename Value, typename Arguments> TALLOW_INLINE Value scale_of(const Arguments& arguments, Value squares) {
@@ -167,7 +150,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_measure(const 
     Team team{block_size};
     visit_parts<T, 2>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&offsets)[2]) {
         const NormRow<T, Arguments> norm(arguments, row, part.number, offsets[1]);
-        const auto known = measure_moments<T>(norm, part, arguments.is_centered != 0).of_team(team);
+        const auto known = of_team(measure_moments<T>(norm, part, arguments.is_centered != 0), team);
         if (thread_index() == 0)
             pointer_to<Moments<compute_type<T>>>(arguments.parts)[part.part] = known;
     });
@@ -185,7 +168,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_long(const Arg
             for (uint32_t i = thread_index(); i < arguments.splits; i += block_size)
                 known.add(parts[i]);
         }
-        known = known.of_team(team);
+        known = of_team(known, team);
         const compute_type<T> scale = scale_of(arguments, known.squares);
         T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
         for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {

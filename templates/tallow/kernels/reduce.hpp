@@ -13,6 +13,9 @@ template <typename State> TALLOW_INLINE State shuffle_state(State state, uint32_
 TALLOW_INLINE Placed shuffle_state(Placed state, uint32_t mask) {
     return {shuffle_xor(state.rank, mask), shuffle_xor(state.index, mask)};
 }
+template <typename Number> TALLOW_INLINE Moments<Number> shuffle_state(const Moments<Number>& state, uint32_t mask) {
+    return {shuffle_xor(state.count, mask), shuffle_xor(state.mean, mask), shuffle_xor(state.squares, mask)};
+}
 
 // Teams are powers of two, so that a thread finds its team and its place there without a division.
 TALLOW_INLINE uint32_t place_in_team(uint32_t team) {
@@ -58,13 +61,15 @@ TALLOW_INLINE typename Op::State reduce_pack(const Pack<T, N>& pack, uint32_t in
 }
 
 // Elements [begin, end) of a dense row, taken by `team` threads, whole accesses but for the two ends. A thread has
-// several packs in flight and a state for each, fewer where states take more registers.
+// several packs in flight and a state for each, fewer where states take more registers. Where packs join more quickly
+// among themselves it has one state, and one pack of bytes, of which AMD's compilers would spill scalar registers.
 template <typename Op, typename T>
 TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint32_t end, uint32_t lane,
                                               uint32_t team) {
     constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr uint32_t parts =
-        sizeof(typename Op::State) < 8 || sizeof(T) < 4 ? reduce_in_flight : reduce_in_flight / 2;
+    constexpr bool is_one = has_count<typename Op::State>;
+    constexpr bool are_many = is_one || sizeof(typename Op::State) < 8 || sizeof(T) < 4;
+    constexpr uint32_t parts = is_one && sizeof(T) == 1 ? 1 : are_many ? reduce_in_flight : reduce_in_flight / 2;
     const uint32_t misaligned = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row + begin) % access_bytes);
     const uint32_t wanted = misaligned == 0 ? 0 : static_cast<uint32_t>((access_bytes - misaligned) / sizeof(T));
     const uint32_t head = wanted < end - begin ? begin + wanted : end;
@@ -81,9 +86,17 @@ TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint
 #pragma unroll
         for (uint32_t p = 0; p < parts; ++p)
             loaded[p] = load_whole<length>(row + head + (pack + p * team) * length);
+        if constexpr (is_one) {
+            auto together = reduce_pack<Op>(loaded[0], head + pack * length);
 #pragma unroll
-        for (uint32_t p = 0; p < parts; ++p)
-            states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+            for (uint32_t p = 1; p < parts; ++p)
+                together = Op::combine(together, reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+            states[0] = Op::combine(states[0], together);
+        } else {
+#pragma unroll
+            for (uint32_t p = 0; p < parts; ++p)
+                states[p] = Op::combine(states[p], reduce_pack<Op>(loaded[p], head + (pack + p * team) * length));
+        }
     }
     for (; pack < packs; pack += team)
         states[0] = Op::combine(states[0],
@@ -91,7 +104,7 @@ TALLOW_INLINE typename Op::State reduce_dense(const T* row, uint32_t begin, uint
     for (uint32_t i = head + packs * length + lane; i < end; i += team)
         states[0] = Op::combine(states[0], Op::element(row[i], i));
 #pragma unroll
-    for (uint32_t half = parts / 2; half > 0; half /= 2)
+    for (uint32_t half = is_one ? 0 : parts / 2; half > 0; half /= 2)
 #pragma unroll
         for (uint32_t p = 0; p < half; ++p)
             states[p] = Op::combine(states[p], states[p + half]);
@@ -115,7 +128,7 @@ TALLOW_INLINE typename Op::State reduce_scattered(const Arguments& arguments, co
 template <typename Op, typename Arguments>
 TALLOW_INLINE void store_state(const Arguments& arguments, uint32_t place, typename Op::State state) {
     if (arguments.splits == 1)
-        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state, arguments.count);
+        pointer_to<typename Op::Result>(arguments.result)[place] = Op::result(state, arguments.count, arguments);
     else
         pointer_to<typename Op::State>(arguments.result)[place] = state;
 }
@@ -265,7 +278,7 @@ template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(cons
                 state = Op::combine(state, states[split * arguments.outputs + output]);
         state = reduce_team<Op>(state, team);
         if (lane == 0 && output < arguments.outputs)
-            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state, arguments.count);
+            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state, arguments.count, arguments);
     }
 }
 

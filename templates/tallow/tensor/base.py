@@ -14,7 +14,7 @@ from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, TallowError, shown
 from ..layout import Layout
-from ..op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+from ..op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ..shape import Shape
 from ..storage import Storage
 from .number import as_number
@@ -150,7 +150,12 @@ class TensorBase:
         return self if target is self.dtype else self._like(self._storage.to_dtype(self._layout, target))
 
     def _reduce(
-        self, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
+        self,
+        op: ReduceOp | MethodOp,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        unknown: Mapping[str, Never],
+        *parameters: float,
     ) -> Self:
         if unknown:
             refuse_keywords(op.value, unknown)
@@ -163,6 +168,8 @@ class TensorBase:
                 dim = (argument.integer(op.value, "dim", dim),)
             dim = argument.integers(op.value, "dim", dim)
         dims, layout = _reduction(op.value, self._layout.shape, dim, keepdim)
+        if isinstance(op, MethodOp):
+            return self._new(getattr(self._storage, op.value)(self._layout, dims, *parameters), layout)
         return self._new(self._storage.reduce_op(op, self._layout, dims), layout)
 
     def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:

@@ -13,8 +13,9 @@ from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..layout import Layout
+from ..op import MethodOp
 from ..shape import Shape
-from .base import device_of, named, refuse_keywords
+from .base import device_of, named
 from .create import _shape
 from .indexing import IndexMethods
 from .joining import cat
@@ -44,8 +45,7 @@ class ComposedMethods(IndexMethods):
         The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
         elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
         """
-        refuse_keywords("var", unknown)
-        return self._variance(dim, keepdim, correction).to_dtype(self.dtype)
+        return self._reduce(MethodOp.VAR, dim, keepdim, unknown, correction)
 
     @named
     def std(
@@ -56,17 +56,7 @@ class ComposedMethods(IndexMethods):
         **unknown: Never,
     ) -> Self:
         """Standard deviation along some dims: the square root of `var`."""
-        refuse_keywords("std", unknown)
-        return self._variance(dim, keepdim, correction).sqrt().to_dtype(self.dtype)
-
-    def _variance(self, dim: int | Sequence[int] | None, keepdim: bool, correction: float) -> Self:
-        correction = argument.real("var", "correction", correction)
-        wide = self.to_dtype(self.dtype.compute)
-        mean = wide.mean(dim, keepdim=True)
-        # The norm squares as it reads.
-        total = (wide - mean).norm(dim, keepdim).sqr()
-        count = self.elem_count / max(mean.elem_count, 1)
-        return total / max(count - correction, 0.0)
+        return self._reduce(MethodOp.STD, dim, keepdim, unknown, correction)
 
     @named
     def tril(self, diagonal: int = 0) -> Self:

@@ -148,6 +148,43 @@ def check_reduction(bench: Bench, operand: Operand, dims: tuple[int, ...], where
     check_sums(bench.name, got, total, magnitude, count, where)
 
 
+def variance(bench: Bench) -> None:
+    for number, (shape, dims, placement) in enumerate(REDUCTIONS):
+        where = bench.where(f"shape {shape}, dims {dims}, {placement}")
+        operand = bench.place(values.modest(bench.generator, bench.name, shape), placement)
+        check_variances(bench, operand, dims, (1, 0, 0.5)[number % 3], where)
+    for shape, dims in EMPTY_REDUCTIONS:
+        operand = bench.place(np.zeros(shape, NUMPY[bench.name]))
+        check_variances(bench, operand, dims, 0, bench.where(f"shape {shape}, dims {dims}"))
+    # One element and two, of which nothing is left with a correction of more.
+    for correction in (0, 1, 2, 2.5):
+        for count in (1, 2):
+            operand = bench.place(encode(bench.name, np.arange(3 * count, dtype=EXTENDED).reshape(3, count)))
+            check_variances(bench, operand, (1,), correction, bench.where(f"{count} elements less {correction}"))
+    # Far from 0 a sum of squares would have no digits left, and those of large numbers are none.
+    rows = 200 + bench.generator.normal(0, 4, (7, 4100)).astype(EXTENDED)
+    rows[1] = 3
+    rows[2, 3], rows[3, 5], rows[4, 4099] = np.nan, np.inf, -np.inf
+    rows[5] = 0 if bench.name in ("f16", "f8e4m3") else EXTENDED("1e25")
+    for placement in ("contiguous", "transposed"):
+        where = bench.where(f"far from 0, {placement}")
+        check_variances(bench, bench.place(encode(bench.name, rows), placement), (1,), 1, where)
+
+
+def check_variances(bench: Bench, operand: Operand, dims: tuple[int, ...], correction: float, where: str) -> None:
+    """The variance, or its square root."""
+    result = getattr(operand.storage, bench.cell.method)(operand.layout, dims, correction)
+    shape = tuple(1 if dim in dims else size for dim, size in enumerate(operand.values.shape))
+    expected, slack = oracle.variance(bench.name, operand.values, dims, correction)
+    if bench.cell.method == "std":
+        with np.errstate(invalid="ignore"):
+            lowest, highest = (np.sqrt(np.maximum(expected + off, 0)) for off in (-slack, slack))
+            expected = np.sqrt(expected)
+            slack = np.nan_to_num(np.maximum(expected - lowest, highest - expected))
+    ulps = ROUNDED if bench.name in HALVES else 4
+    assert_close(bench.name, bench.read(result, bench.name, shape, where), expected, ulps, where, slack=slack)
+
+
 def check_products(name: str, got: Array, total: Array, count: int, where: str) -> None:
     """Integers exactly; each multiplication of floats rounds once."""
     if name in INTEGERS:
@@ -325,4 +362,11 @@ def check_linear(bench: Bench, operands: list[Operand], where: str) -> None:
     check_sums(bench.name, got, total[0], magnitude[0], k + 1, where)
 
 
-HANDLERS = {"linear": linear, "reduce_op": reduce_op, "cumsum": cumsum, "matmul": matmul}
+HANDLERS = {
+    "linear": linear,
+    "reduce_op": reduce_op,
+    "var": variance,
+    "std": variance,
+    "cumsum": cumsum,
+    "matmul": matmul,
+}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .formats import EXTENDED, INTEGERS, Array, decode, encode, wrap
+from .formats import EXTENDED, FLOATS, INTEGERS, Array, compute_name, decode, encode, wrap
 
 # The reductions that are sums: what each element adds, as an integer or extended.
 TERMS: dict[str, Callable[[Array], Array]] = {
@@ -42,6 +42,23 @@ def norm_exact(name: str, values: Array, dims: Sequence[int]) -> Array:
     with np.errstate(all="ignore"):
         squares = np.square(decode(name, values))
         return np.sqrt(np.asarray(squares.sum(axis=tuple(dims), keepdims=True, dtype=EXTENDED)))
+
+
+def variance(name: str, values: Array, dims: Sequence[int], correction: float) -> tuple[Array, Array]:
+    """The variance over `dims`, kept with size 1, extended, and what sums in the compute dtype may be off; not the
+    rounding of the result. NaN of too few elements.
+    """
+    extended, axes = decode(name, values), tuple(dims)
+    count = EXTENDED(math.prod(values.shape[dim] for dim in dims))
+    off = EXTENDED(2) ** -FLOATS[compute_name(name)].precision * (np.log2(max(count, 1)) + 8)
+    with np.errstate(all="ignore"):
+        magnitude = np.abs(extended).sum(axis=axes, keepdims=True) / count
+        distances = extended - extended.sum(axis=axes, keepdims=True) / count
+        squares = np.asarray(np.square(distances).sum(axis=axes, keepdims=True))
+        mean = squares / count
+        slack = off * (mean + np.sqrt(mean) * magnitude) + np.square(off * magnitude)
+        left = max(count - EXTENDED(correction), EXTENDED(0))
+        return squares / left, np.nan_to_num(slack * count / left, posinf=0)
 
 
 def running_sums(name: str, values: Array, dim: int) -> tuple[Array, Array]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...dtype import DType
-from ...op import ReduceOp
+from ...op import MethodOp, ReduceOp
 from ..errors import tells_errors
 from ..functors import functors
 from ..rows import Monoid, Position
@@ -19,17 +19,17 @@ _BLOCK: Final = 1 << 7
 
 
 @tells_errors
-def reduce(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Any:
-    """`op` over `dims`, in row-major order of them, in the dtype of the op's result."""
-    return _prepared(op, operand, dims)(operand.storage)
+def reduce(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float) -> Any:
+    """`op` over `dims`, in row-major order of them, in the dtype of the op's result; the numbers are its parameters."""
+    return _prepared(op, operand, dims)(operand.storage, *parameters)
 
 
 def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """What does as `reduce` with another storage, and finds out nothing anew."""
-    return tells_errors(_prepared(*arguments))
+    """What does as `reduce` with another storage and other numbers, and finds out nothing anew."""
+    return tells_errors(_prepared(*arguments[:3]))
 
 
-def _prepared(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Callable[[Any], Any]:
+def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) -> Callable[..., Any]:
     """The function that reduces what the operand's layout reaches in a storage."""
     library, dtype, device, layout = operand.library, operand.dtype, operand.device.handle, operand.layout
     shape = tuple(layout.shape) or (1,)
@@ -44,7 +44,7 @@ def _prepared(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Callable
     of = functors(library).reductions[reduction.of] if isinstance(reduction, Position) else reduction
     assert isinstance(of, Monoid)
 
-    def run(storage: Any) -> Any:
+    def run(storage: Any, *parameters: float) -> Any:
         if count == 0:
             return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
         x = storage.data if is_whole else storage.view(layout)
@@ -53,19 +53,21 @@ def _prepared(op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> Callable
             x = library.reshape(x, (count, columns))
         if isinstance(reduction, Position):
             return storage.result(_first(library, x, of.combine, device), target)
-        found = _joined(library, of, x, device)
+        numbers = [cast.scalar(library, number, dtype.compute, device) for number in parameters]
+        found = _joined(library, of, x, device, numbers)
         found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
         return storage.result(found, target)
 
     return run
 
 
-def _joined(library: Any, monoid: Monoid, x: Any, device: Any) -> Any:
+def _joined(library: Any, monoid: Monoid, x: Any, device: Any, parameters: Sequence[Any] = ()) -> Any:
     """What the elements of each row make, as an array of one column."""
     axis = len(x.shape) - 1
     columns = x.shape[axis]
     if monoid.element is not None:
-        x = monoid.element(x)
+        given = () if monoid.given is None else (_joined(library, monoid.given, x, device),)
+        x = monoid.element(x, *given)
     if monoid.result is not None:
         x = library.astype(x, library.DTYPES[monoid.result.compute])
     if columns == 0:
@@ -75,7 +77,7 @@ def _joined(library: Any, monoid: Monoid, x: Any, device: Any) -> Any:
         joined = accumulated(library, monoid.combine, x, monoid.identity)
     else:
         joined = monoid.combine(x, axis, x.dtype)
-    return joined if monoid.finish is None else monoid.finish(joined, columns)
+    return joined if monoid.finish is None else monoid.finish(joined, columns, *parameters)
 
 
 def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:

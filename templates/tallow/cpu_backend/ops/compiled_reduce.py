@@ -13,9 +13,10 @@ from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...kernels.constants import FOLD_LENGTH
 from ...layout import Layout
-from ...op import ReduceOp
+from ...op import MethodOp, ReduceOp
 from ...threads import get_threads
 from .array import contiguous
+from .compiled import bits_of, filled
 from .operand import Operand
 
 if TYPE_CHECKING:
@@ -23,18 +24,20 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 # Of a state of any reduction.
-_STATE_BYTES: Final = 16
+_STATE_BYTES: Final = 24
 # Fewer columns are split among parts of so many elements.
 _FEW_COLUMNS: Final = 1 << 13
 _SPLIT_ELEMENTS: Final = 1 << 18
 
 
 @tells_lack_of_memory
-def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int, ...]) -> CpuStorage | None:
+def reduce(
+    kernels: HostKernels, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
+) -> CpuStorage | None:
     """As `reduce.reduce`; None where NumPy does it."""
     run = plan((kernels, op, operand, dims))
     if run is not None:
-        return run(operand.storage)
+        return run(operand.storage, *parameters)
     is_there = kernels.reduction(f"{op.value}_{operand.dtype.value}_rows") is not None
     if operand.layout.elem_count == 0 or not dims or not is_there:
         return None
@@ -44,12 +47,12 @@ def reduce(kernels: HostKernels, op: ReduceOp, operand: Operand, dims: tuple[int
     held = contiguous(operand.array.reshape(shape).transpose(order))
     rank = len(shape) - len(dims)
     turned = Operand(operand.result(held), Layout.contiguous(held.shape))
-    return reduce(kernels, op, turned, tuple(range(rank, len(shape))))
+    return reduce(kernels, op, turned, tuple(range(rank, len(shape))), *parameters)
 
 
 def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `reduce` with other storages; None where the elements do not lie as kernels take them."""
-    kernels, op, operand, dims = arguments
+    """What does as `reduce` with other storages and numbers; None where elements do not lie as kernels take them."""
+    kernels, op, operand, dims = arguments[:4]
     layout, dtype = operand.layout, operand.dtype
     shape = layout.shape
     if layout.elem_count == 0 or not dims or not layout.is_contiguous or max(dims) - min(dims) + 1 != len(dims):
@@ -74,14 +77,15 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     states_bytes = outputs * parts * _STATE_BYTES if parts > 1 else 0
     target = op.result or dtype
     offset = layout.start_offset * dtype.itemsize
-    run_parts, numpy_type = kernels.run_parts, target.numpy
+    run_parts, numpy_type, room = kernels.run_parts, target.numpy, host_arguments.PARAMETERS["reduce"]
 
     @tells_lack_of_memory
-    def run(storage: CpuStorage) -> CpuStorage:
+    def run(storage: CpuStorage, *parameters: float) -> CpuStorage:
         made = type(storage)(storage.device, target, np.empty(outputs, numpy_type))
+        numbers = filled([bits_of(number, dtype.compute) for number in parameters], room)
         states = np.empty(states_bytes, np.uint8) if states_bytes else None
         place = 0 if states is None else states.ctypes.data
-        kernel(pack(made.address, storage.address + offset, place, run_parts, *sizes, get_threads()))
+        kernel(pack(made.address, storage.address + offset, place, run_parts, *sizes, get_threads(), *numbers))
         return made
 
     return run

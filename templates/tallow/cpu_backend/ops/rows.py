@@ -17,22 +17,24 @@ class Monoid(NamedTuple):
 
     combine: np.ufunc
     identity: float | None
-    element: Callable[[Array], Array] | None
+    element: Callable[..., Array] | None
+    """Makes what an element contributes, which may depend on the result of `given`."""
     accumulate: DType | None
     """The dtype in which floats are joined; None for their own."""
     result: DType | None
     """The dtype of the result, where it is not that of the elements."""
-    finish: Callable[[Array, int], Array] | None
-    """Makes the result of what so many elements contribute together."""
+    finish: Callable[..., Array] | None
+    """Makes the result of what so many elements contribute together, and of parameters."""
+    given: "Monoid | None"
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array, *parameters: Array) -> Array:
         """The result of each row."""
         joined = self._joined(x)
-        return joined if self.finish is None else self.finish(joined, x.shape[1])
+        return joined if self.finish is None else self.finish(joined, x.shape[1], *parameters)
 
     def _joined(self, x: Array) -> Array:
         if self.element is not None:
-            x = self.element(x)
+            x = self.element(x) if self.given is None else self.element(x, self.given(x)[:, None])
             x = x.view(np.uint8) if x.dtype == np.bool_ else x
         if self.result is not None:
             x = x.astype(self.result.compute.numpy, copy=False)

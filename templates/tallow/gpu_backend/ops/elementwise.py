@@ -14,13 +14,11 @@ from ..utils import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
 from .operand import Operand, dense
-from .scalar import element_bits
+from .scalar import parameter_bits
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..storage import GpuStorage
-
-_NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(arguments.PARAMETERS.values())))
 
 
 class Map(NamedTuple):
@@ -29,13 +27,11 @@ class Map(NamedTuple):
     family: str
     contiguous: struct.Struct
     strided: struct.Struct
-    parameters: int
-    """How many numbers its structs have room for."""
     of_number: Map | None = None
     """The same with a number in the place of one of the last two operands, which follows the other fields."""
 
 
-_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED, arguments.PARAMETERS["unary"])
+_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED)
 
 
 def _with_number(
@@ -45,8 +41,7 @@ def _with_number(
     number_contiguous: struct.Struct,
     number_strided: struct.Struct,
 ) -> Map:
-    parameters = arguments.PARAMETERS[family]
-    return Map(family, contiguous, strided, parameters, Map(family, number_contiguous, number_strided, parameters))
+    return Map(family, contiguous, strided, Map(family, number_contiguous, number_strided))
 
 
 _BINARY: Final = _with_number(
@@ -75,7 +70,7 @@ _TERNARY: Final = _with_number(
 def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None) -> GpuStorage:
     """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
     name = op.value if result is None else f"{op.value}_{result.value}"
-    bits = _bits(_UNARY, parameters, x.dtype)
+    bits = parameter_bits("unary", parameters, x.dtype)
     return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result or x.dtype, bits)
 
 
@@ -86,13 +81,13 @@ def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
 
 def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
     """`op` of every pair of elements as u8, 0 or 1."""
-    return _map(_COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result or x.dtype, _bits(_COMPARE, (), x.dtype))
+    return _map(_COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result or x.dtype, parameter_bits("cmp", (), x.dtype))
 
 
 def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
     """`op` of every pair of elements; the numbers are its parameters."""
     name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
-    bits = _bits(_BINARY, parameters, x.dtype)
+    bits = parameter_bits("binary", parameters, x.dtype)
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
     is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
     if is_tiled and x.storage.number is None and y.storage.number is None:
@@ -115,15 +110,7 @@ def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
     if source.storage.number is None and source != target:
         source = copy.apart(target, source)
     name = f"{op.value}_{target.dtype.value}"
-    _map(_BINARY, name, (target, source), target.dtype, _bits(_BINARY, (), target.dtype), target)
-
-
-def _bits(kernels: Map, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
-    """The parameters as the structs of the kernels hold them: their bits in the compute dtype."""
-    if not parameters:
-        return _NO_PARAMETERS[kernels.parameters]
-    bits = [element_bits(number, dtype.compute) for number in parameters]
-    return (*bits, *_NO_PARAMETERS[kernels.parameters - len(bits)])
+    _map(_BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
 
 
 @lru_cache(maxsize=4096)
@@ -154,7 +141,7 @@ def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float
     """`op` of every three elements; the numbers are its parameters."""
     # By a condition elements are only moved, so that no more than their widths count.
     name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
-    return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, _bits(_TERNARY, parameters, z.dtype))
+    return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, parameter_bits("ternary", parameters, z.dtype))
 
 
 def _map(

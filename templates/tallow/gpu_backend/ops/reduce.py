@@ -10,11 +10,12 @@ from ...dtype import DType
 from ...error import InvalidArgument
 from ...kernels import arguments
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
-from ...op import ReduceOp
+from ...op import MethodOp, ReduceOp
 from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
 from .operand import Operand, dense
+from .scalar import parameter_bits
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -26,8 +27,10 @@ _MOST_SPLITS: Final = 1024
 # rounding errors of sums do.
 _LEAST_ACCESSES: Final = 4
 _MOST_ACCESSES: Final = 1024
-# A whole block takes a row of more than so many accesses.
+# A whole block takes a row of more than so many accesses, or of so many where states are several numbers: those of many
+# threads take long to join.
 _WAVE_ACCESSES: Final = 128
+_WAVE_ACCESSES_OF_SEVERAL: Final = 2048
 # So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
 _LEAST_TEAM: Final = 4
 _MOST_IN_ONE_PASS: Final = 1024
@@ -43,6 +46,8 @@ class _Elements(NamedTuple):
     """Of a partial result."""
     is_ordered: bool
     """Whether the result says where something was found."""
+    most_of_wave: int
+    """A whole block takes a row of more accesses."""
 
 
 class _Axes(NamedTuple):
@@ -84,8 +89,8 @@ class _Plan(NamedTuple):
     splits: int
 
 
-def reduce(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> GpuStorage:
-    """`op` over `dims`, of all outputs in row-major order."""
+def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *parameters: float) -> GpuStorage:
+    """`op` over `dims`, of all outputs in row-major order; the numbers are its parameters."""
     layout, dtype, device = source.layout, source.dtype, source.device
     shape = layout.shape
     outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
@@ -96,18 +101,20 @@ def reduce(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> GpuStorage:
     if elements.is_ordered and layout.elem_count // outputs >= LIMIT:
         source, dims = _innermost(op, source, dims)
     plans = _plans(elements, source.shape, source.strides, dims, device.driver.multiprocessors)
+    bits = parameter_bits("reduce", parameters, dtype)
     for plan in plans:
-        _run(op, elements, source, result, plan)
+        _run(op, elements, source, result, plan, bits)
     return result
 
 
-def _elements(op: ReduceOp, dtype: DType) -> _Elements:
+def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     compute = dtype.compute.itemsize
-    state = max(2 * compute, 8) if op.gives_position else (op.result or dtype).compute.itemsize
-    return _Elements(dtype.itemsize, state, op.gives_position)
+    state = max(2 * compute, 8) if op.gives_position else op.numbers * (op.result or dtype).compute.itemsize
+    most = _WAVE_ACCESSES if op.numbers == 1 else _WAVE_ACCESSES_OF_SEVERAL
+    return _Elements(dtype.itemsize, state, op.gives_position, most)
 
 
-def _innermost(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
+def _innermost(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
     """The reduced dims as dense last ones, of which more elements can be numbered than of strided ones."""
     order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
     moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
@@ -117,7 +124,9 @@ def _innermost(op: ReduceOp, source: Operand, dims: tuple[int, ...]) -> tuple[Op
     return copy.contiguous(moved), last
 
 
-def _run(op: ReduceOp, elements: _Elements, source: Operand, result: GpuStorage, plan: _Plan) -> None:
+def _run(
+    op: ReduceOp | MethodOp, elements: _Elements, source: Operand, result: GpuStorage, plan: _Plan, bits: Dims
+) -> None:
     device = source.device
     name = f"{op.value}_{source.dtype.value}"
     output = to = result.memory.address + plan.first * result.dtype.itemsize
@@ -126,12 +135,13 @@ def _run(op: ReduceOp, elements: _Elements, source: Operand, result: GpuStorage,
         to = states.address
     for kernel, blocks, offset, splits, fields in plan.passes:
         packer = arguments.REDUCE_ROWS if kernel == "rows" else arguments.REDUCE_COLUMNS
-        packed = packer.pack(to, source.address + offset * elements.itemsize, plan.length, *fields)
+        packed = packer.pack(to, source.address + offset * elements.itemsize, plan.length, *fields, *bits)
         device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
-        team = _team(plan.splits)
-        packed = arguments.REDUCE_FINISH.pack(output, states.address, plan.length, plan.outputs, plan.splits, team)
+        team = _team(plan.splits, elements.most_of_wave)
+        counts = plan.length, plan.outputs, plan.splits, team
+        packed = arguments.REDUCE_FINISH.pack(output, states.address, *counts, *bits)
         device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
 
 
@@ -167,15 +177,15 @@ def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted
         is_column = outputs.strides[-1:] == (1,) and axes.strides[-1:] not in ((), (1,))
         first = _columns if is_column else _rows
         offset = piece.offsets[0] + launch.offsets[0]
-        passes.append(first(elements.itemsize, axes, outputs, offset, wanted, least))
+        passes.append(first(elements, axes, outputs, offset, wanted, least))
     return _Plan(piece.first, outputs.size, reduced.size, tuple(passes), sum(first.splits for first in passes))
 
 
-def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for each output and split."""
     outputs, length = kept.size, reduced.size
-    unit = ACCESS_BYTES // itemsize if reduced.is_dense else 1
-    team = _team(ceil_divide(length, unit))
+    unit = ACCESS_BYTES // elements.itemsize if reduced.is_dense else 1
+    team = _team(ceil_divide(length, unit), elements.most_of_wave)
     blocks = ceil_divide(outputs * team, BLOCK_SIZE)
     splits, chunk = _splits(length, wanted // blocks, team * unit, least)
     sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
@@ -184,10 +194,10 @@ def _rows(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, 
     return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, fields)
 
 
-def _columns(itemsize: int, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
     """A team of threads for outputs side by side; the other threads of the block share out the rows."""
     length, inner = reduced.size, kept.dims[-1]
-    pack = COLUMN_ELEMENTS[itemsize]
+    pack = COLUMN_ELEMENTS[elements.itemsize]
     per_row = ceil_divide(inner, pack)
     packs = kept.size // inner * per_row
     team = min(ROW_TEAM, power_of_two(packs))
@@ -209,12 +219,10 @@ def _rows_at_once(team: int) -> int:
     return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
 
 
-def _team(accesses: int) -> int:
-    return (
-        BLOCK_SIZE
-        if accesses > _WAVE_ACCESSES
-        else min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
-    )
+def _team(accesses: int, most_of_wave: int) -> int:
+    if accesses > most_of_wave:
+        return BLOCK_SIZE
+    return min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
 
 
 def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:

@@ -2,10 +2,14 @@
 
 import math
 from functools import lru_cache
+from typing import Final
 
 from ...cpu_backend.ops import cast
 from ...dtype import DType
+from ...kernels.arguments import PARAMETERS
 from ..variable import Parameter
+
+_NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
 
 
 def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
@@ -18,6 +22,14 @@ def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
     else:
         bits = _bits(value, dtype)
     return repeated_bits(bits, dtype.itemsize, times)
+
+
+def parameter_bits(family: str, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
+    """The parameters of a functor as the structs of its kernels hold them: their bits in the compute dtype."""
+    if not parameters:
+        return _NO_PARAMETERS[PARAMETERS[family]]
+    bits = [element_bits(number, dtype.compute) for number in parameters]
+    return (*bits, *_NO_PARAMETERS[PARAMETERS[family] - len(bits)])
 
 
 def repeated_bits(bits: int, itemsize: int, times: int) -> int:
