@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,12 +51,16 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "copy": lambda: y.t().contiguous(),
         "gather": lambda: x.gather(rows, 0),
         "index_add": lambda: x.index_add(rows[0], y.t(), 1),
+        "max_pool2d": lambda: x.reshape((9, 57, 7, 100)).max_pool2d(2),
+        "bilinear": lambda: x.reshape((9, 57, 7, 100)).upsample_bilinear2d(20, 130, False),
+        "randn": lambda: tl.Tensor.randn((300, 400)),
         "scatter_add": lambda: y[:, :1].contiguous().to_dtype(tl.DType.BF16).scatter_add(*column, 0),
     }
     for name, call in calls.items():
         results = []
         for count in (1, 2, 5):
             tl.set_threads(count)
+            tl.Device.cpu().set_seed(1)
             results.append(call().to_dtype(tl.DType.F32).numpy().tobytes())
         assert len(set(results)) == 1, name
 
@@ -151,7 +158,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
             0,
         )
     )
-    reduction = KERNELS.reduction(f"max_{dtype}_rows")
+    reduction = KERNELS.kernel("fold", f"max_{dtype}_rows")
     assert reduction is not None
     reduction(
         host_arguments.FOLD_ROWS.pack(
@@ -227,3 +234,85 @@ def test_what_is_written_and_read_at_once_is_as_if_copied_first() -> None:
             x[:, 1:] += x[:, :-1]
             expected[:, 1:] += array[:, :-1]
         np.testing.assert_array_equal(x.numpy(), expected)
+
+
+# Calls of kernels that find their places themselves, of operands that end where memory does if `tensor` has them so.
+CALLS = """
+def call_all(tensor):
+    kinds = (np.uint8, np.uint8), (np.float16, np.int16), (np.float32, np.uint32), (np.float64, np.int64)
+    for dtype, index_dtype in kinds:
+        x = lambda *shape: tensor(np.arange(np.prod(shape)).reshape(shape).astype(dtype))
+        index = lambda *shape: tensor((np.arange(np.prod(shape)).reshape(shape) % 3).astype(index_dtype))
+        for i in (1, 7, 40):
+            x(3, i, 11).index_select(index(5), 0)
+            x(5, i, 3).index_select(index(700), 2)
+            x(3, i, 9).gather(index(2, i, 9), 0)
+            x(i, 3).gather(index(i, 1300), 1)
+            x(i, 3).scatter_(index(i, 900), x(i, 900), 1)
+            x(3, i).scatter_add_(index(70, i), x(70, i), 0)
+            x(3, i, 2).index_add(index(9), x(9, i, 2), 0)
+            x(i, 13, 9).permute((2, 1, 0)).contiguous()
+            x(i, 300)[:, ::3].contiguous()
+            x(i, 1).broadcast_as(i, 70).contiguous()
+            tl.cat([x(i, 5), x(i, 6)], 1)
+            x(i, 20)[:, 3:9].copy_(x(6, i).t())
+            x(i, 20)[:, ::2].add_(x(i, 10))
+            image = x(2, 3, i + 3, 2 * i + 2)
+            image.max_pool2d((2, 3), (1, 2))
+            image[:, :, :, 1:].max_pool2d(2)
+            image.upsample_nearest2d(i, 5 * i)
+            if dtype != np.uint8:
+                image.avg_pool2d(2)
+                image.upsample_bilinear2d(2 * i, 3 * i, False)
+                image.permute((1, 0, 3, 2)).upsample_bilinear2d(9, 4, True)
+"""
+
+
+@pytest.mark.usefixtures("threads")
+def test_kernels_that_find_their_places_stay_inside_their_operands() -> None:
+    tl.set_threads(1)
+    kept = []
+
+    def tensor(array: np.ndarray) -> tl.Tensor:
+        memory = Guarded(array.nbytes)
+        kept.append(memory)
+        guarded = np.frombuffer((ctypes.c_char * array.nbytes).from_address(memory.address), array.dtype)
+        guarded[:] = array.reshape(-1)
+        storage = tl.Device.cpu().storage_owned(guarded)
+        assert storage.inner.address == memory.address
+        return tl.Tensor.from_storage(storage, array.shape)
+
+    scope: dict[str, object] = {"np": np, "tl": tl}
+    exec(CALLS, scope)
+    scope["call_all"](tensor)  # type: ignore[operator]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ has the sanitizers")
+def test_kernels_under_sanitizers(tmp_path: Path) -> None:
+    sources = Path(tl.__file__).parent / "kernels"
+    # One of each function is enough; NumPy does what the others would do.
+    some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
+    some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16"
+    flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
+    families = "span", "host_index", "host_window"
+    for family in families:
+        lines = (sources / f"{family}.cpp").read_text().splitlines()
+        kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
+        source = tmp_path / f"{family}.cpp"
+        source.write_text("\n".join(kept))
+        command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", str(source)]
+        subprocess.run([*command, "-o", str(tmp_path / f"{family}.so")], check=True)
+    program = f"""
+import ctypes, numpy as np, tallow as tl
+from tallow.cpu_backend.kernels import HostKernels
+kernels = HostKernels({{name: ctypes.CDLL(f"{tmp_path}/{{name}}.so") for name in {families}}})
+HostKernels.open = classmethod(lambda cls: kernels)
+{CALLS}
+call_all(tl.Tensor)
+"""
+    found = [
+        subprocess.check_output(["g++", f"-print-file-name=lib{name}.so"], text=True) for name in ("asan", "ubsan")
+    ]
+    options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "TALLOW_THREADS": "2"}
+    result = run(program, LD_PRELOAD=":".join(map(str.strip, found)), **options)
+    assert result.returncode == 0, result.stderr

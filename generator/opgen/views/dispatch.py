@@ -28,6 +28,7 @@ class Attempt(NamedTuple):
     condition: str | None  # on dtypes and ops; None where it holds for all
     library: str | None  # the call is made where this library is there, and may give None
     call: str
+    device: str = ""  # what has the library
 
 
 class Branch(NamedTuple):
@@ -440,13 +441,16 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         counts[text] = counts.get(text, 0) + len(cases)
     final = max(counts, key=counts.__getitem__, default=None)
     attempts = []
+    is_device = suffix == "Device"
+    holder = "inner" if is_device else "inner.device"
     for lowering, cases in done.items():
         last = _last(method, backend, lowering)
         for where in condition.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
                 asked = [where] if where else []
                 asked += ["not is_deterministic()"] if call.any_order else []
-                attempts.append(Attempt(" and ".join(asked) or None, call.library, _expression(method, backend, call)))
+                made = _expression(method, backend, call)
+                attempts.append(Attempt(" and ".join(asked) or None, call.library, made, holder))
             if last != final:
                 attempts.append(Attempt(where, None, last))
     guards = [
@@ -455,7 +459,6 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         for where in condition.of(cases, is_all=not done and len(guarded) == 1)
     ]
     uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
-    is_device = suffix == "Device"
     names = {n: f"{backend.class_prefix}Device" if is_device else storage_class(method, backend, n) for n in stored}
     classes = {n: f"({name}() | None)" if _is_optional(method, n) else f"{name}()" for n, name in names.items()}
     patterns = [f"{made} as {_inner(operand)}" if uses_inner else made for operand, made in classes.items()]

@@ -212,6 +212,7 @@ class ArgumentsView(NamedTuple):
     packers: tuple[PackerRow, ...]
     parameters: Mapping[str, int]  # by kind of functor, how many of them a struct has room for
     targets: tuple[str, ...]  # what backends have them compiled for
+    families: tuple[str, ...]
 
 
 def arguments(spec: Spec, _: str | None) -> ArgumentsView:
@@ -234,6 +235,7 @@ def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
         ),
+        tuple(family.name for family in spec.kernels if family.host == host),
     )
 
 

@@ -8,17 +8,14 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from .. import code_object
-from ..kernels.host_arguments import TARGETS
+from ..kernels.host_arguments import FAMILIES, TARGETS
 from ..threads import get_threads
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """What calls a kernel with the packed bytes of its struct."""
 
+# The family whose library has the threads too.
 _ELEMENTWISE: Final = "span"
-_REDUCTIONS: Final = "fold"
-_ROWS: Final = "host_rows"
-_INDEX: Final = "host_index"
-_FAMILIES: Final = (_ELEMENTWISE, _REDUCTIONS, _ROWS, _INDEX)
 
 
 class HostKernels:
@@ -37,7 +34,7 @@ class HostKernels:
         if get_threads() == 0:
             return None
         for target in TARGETS:
-            paths = {family: code_object.path_of(target, family) for family in _FAMILIES}
+            paths = {family: code_object.path_of(target, family) for family in FAMILIES}
             if any(code_object.current(path) is None for path in paths.values()):
                 continue
             try:
@@ -54,19 +51,8 @@ class HostKernels:
         """The address of an elementwise kernel; None where there is none of this name."""
         return self._address(_ELEMENTWISE, name)
 
-    def reduction(self, name: str) -> Kernel | None:
-        """A kernel of reductions; None where there is none of this name."""
-        return self._found(_REDUCTIONS, name)
-
-    def rows(self, name: str) -> Kernel | None:
-        """A kernel of rows; None where there is none of this name."""
-        return self._found(_ROWS, name)
-
-    def index(self, name: str) -> Kernel | None:
-        """A kernel of elements chosen by indexes; None where there is none of this name."""
-        return self._found(_INDEX, name)
-
-    def _found(self, family: str, name: str) -> Kernel | None:
+    def kernel(self, family: str, name: str) -> Kernel | None:
+        """A kernel of another family; None where there is none of this name."""
         key = family, name
         if key not in self._kernels:
             is_there = hasattr(self._libraries[family], name)

@@ -20,13 +20,6 @@ constexpr uint64_t few_columns = 32;
 constexpr uint64_t least_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
 
-template <typename Arguments, typename Function>
-TALLOW_INLINE void run_index_parts(const Arguments& arguments, uint64_t parts, const Function& function) {
-    reinterpret_cast<RunParts*>(arguments.run_parts)(
-        [](const void* context, uint64_t part) { (*static_cast<const Function*>(context))(part); }, &function, parts,
-        arguments.threads);
-}
-
 // The indexes of a call as positions. An index that is out of range is the call's error: of several the first one.
 template <typename Arguments> class Positions {
   public:
@@ -131,7 +124,7 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
             }
         });
     };
-    run_index_parts(arguments, (arguments.count + index_length - 1) / index_length, take_part);
+    do_parts(arguments, (arguments.count + index_length - 1) / index_length, take_part);
     indexes.tell([&](uint64_t number) { return dims.place(2, number); });
 }
 
@@ -190,7 +183,7 @@ template <typename T, typename Arguments> class Scatter {
                 number += length;
             }
         };
-        run_index_parts(arguments_, (count + index_length - 1) / index_length, check_part);
+        do_parts(arguments_, (count + index_length - 1) / index_length, check_part);
         return !positions_.tell([&](uint64_t number) { return dims.place(1, number); });
     }
 
@@ -202,7 +195,7 @@ template <typename T, typename Arguments> class Scatter {
                                 static_cast<int64_t>(arguments_.size * (range + 1) / ranges_)};
             (block(part / ranges_, rows, applies), ...);
         };
-        run_index_parts(arguments_, blocks_ * ranges_, do_part);
+        do_parts(arguments_, blocks_ * ranges_, do_part);
     }
 
   private:

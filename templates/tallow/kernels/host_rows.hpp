@@ -20,9 +20,7 @@ TALLOW_INLINE void run_rows(const Arguments& arguments, const Function& function
         for (uint64_t row = number * together; row < (number + 1) * together && row < arguments.rows; ++row)
             function(row);
     };
-    reinterpret_cast<RunParts*>(arguments.run_parts)(
-        [](const void* context, uint64_t number) { (*static_cast<const decltype(part)*>(context))(number); }, &part,
-        (arguments.rows + together - 1) / together, arguments.threads);
+    do_parts(arguments, (arguments.rows + together - 1) / together, part);
 }
 
 // Elements of a row as floats: those themselves, or a part of them converted.

@@ -9,4 +9,12 @@ namespace tallow {
 using Part = void (*)(const void* context, uint64_t part);
 using RunParts = void(Part part, const void* context, uint64_t parts, uint32_t threads);
 
+// Calls function(part) for so many parts, with the threads of a call.
+template <typename Arguments, typename Function>
+TALLOW_INLINE void do_parts(const Arguments& arguments, uint64_t parts, const Function& function) {
+    reinterpret_cast<RunParts*>(arguments.run_parts)(
+        [](const void* context, uint64_t part) { (*static_cast<const Function*>(context))(part); }, &function, parts,
+        arguments.threads);
+}
+
 } // namespace tallow

@@ -1,41 +1,10 @@
 // Pooling and resampling of (b, c, h, w).
 #pragma once
 
-#include "math.hpp"
+#include "pool.hpp"
 #include "produce.hpp"
 
 namespace tallow {
-
-// What pools do with the elements of a window: `begin` is joined with each of them, and `result` ends it.
-template <typename T> struct Average {
-    using State = compute_type<T>;
-    static TALLOW_INLINE State begin() {
-        return State{0};
-    }
-    static TALLOW_INLINE State join(State sum, State element) {
-        return sum + element;
-    }
-    static TALLOW_INLINE T result(State sum, uint32_t height, uint32_t width) {
-        return convert<T>(sum / (static_cast<State>(height) * static_cast<State>(width)));
-    }
-};
-template <typename T> struct Maximum {
-    using State = compute_type<T>;
-    static TALLOW_INLINE State begin() {
-        return lowest<State>();
-    }
-    static TALLOW_INLINE State join(State highest, State element) {
-        const State joined = maximum(highest, element);
-        // Comparisons for sixteen windows at once would take more scalar registers than AMD hardware has.
-        if constexpr (is_same<T, f8e4m3>)
-            return bit_cast<State>(opaque(bit_cast<uint32_t>(joined)));
-        else
-            return joined;
-    }
-    static TALLOW_INLINE T result(State highest, uint32_t, uint32_t) {
-        return convert<T>(highest);
-    }
-};
 
 // N windows side by side: operand 0 is the source at the first element of each. All of them take one element before any
 // takes the next, so that the loads are under way together.

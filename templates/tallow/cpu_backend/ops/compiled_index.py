@@ -152,7 +152,7 @@ def _plan_gather(
     op: str, kernels: HostKernels, x: Operand, indexes: Operand, layout: Layout, dim: int
 ) -> Callable[..., CpuStorage] | None:
     """What chooses elements by indexes of the layout, which has the shape of the result."""
-    kernel = kernels.index("gather")
+    kernel = kernels.kernel("host_index", "gather")
     shape, dtype, source = layout.shape, x.dtype, x.layout
     require_room(shape, dtype)
     count, size, offset = layout.elem_count, source.shape[dim], source.start_offset * dtype.itemsize
@@ -186,7 +186,7 @@ def _plan_scatter(
     """What brings a source to a storage: the layouts are those of the storage, the source and the indexes."""
     target, source, indexes = layouts
     dtype, shape, size = x.dtype, indexes.shape, x.layout.shape[dim]
-    kernel = kernels.index(name)
+    kernel = kernels.kernel("host_index", name)
     # NumPy looks at indexes of no elements.
     if kernel is None or indexes.elem_count == 0:
         return None

@@ -38,7 +38,7 @@ def reduce(
     run = plan((kernels, op, operand, dims))
     if run is not None:
         return run(operand.storage, *parameters)
-    is_there = kernels.reduction(f"{op.value}_{operand.dtype.value}_rows") is not None
+    is_there = kernels.kernel("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
     if operand.layout.elem_count == 0 or not dims or not is_there:
         return None
     # The reduced dims come last, and their elements side by side.
@@ -64,7 +64,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     # Columns are added one row after the other, for which f64 has no wider type.
     if inner != 1 and dtype is DType.F64:
         return None
-    kernel = kernels.reduction(f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
+    kernel = kernels.kernel("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
     if inner == 1:

@@ -34,7 +34,7 @@ def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None
 
 def _softmax(kernels: HostKernels, name: str, x: Operand, dim: int) -> CpuStorage | None:
     shape = x.layout.shape
-    kernel = kernels.rows(f"{name}_{x.dtype.value}")
+    kernel = kernels.kernel("host_rows", f"{name}_{x.dtype.value}")
     if kernel is None or x.layout.elem_count == 0 or dim != len(shape) - 1:
         return None
     source = _Dense(x)
@@ -79,7 +79,7 @@ def _norm(
     eps: float,
 ) -> tuple[CpuStorage, ...] | None:
     shape, count = x.layout.shape, x.layout.elem_count
-    kernel = kernels.rows(f"{name}_{x.dtype.value}")
+    kernel = kernels.kernel("host_rows", f"{name}_{x.dtype.value}")
     if kernel is None or count == 0:
         return None
     given = [None if operand is None else _Dense(operand) for operand in (x, weight, bias, residual)]

@@ -1,0 +1,169 @@
+"""Pooling and resampling by the kernels for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from ...dtype import Array
+from ...host_memory import require_room, tells_lack_of_memory
+from ...kernels import host_arguments
+from ...threads import get_threads
+from .operand import Operand
+from .upsample import neighbours
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage
+
+# What the arguments begin with: what each call has of its own.
+_PLACES: Final = Struct("=3QI")
+_FIRST: Final = (0,) * 4
+
+Axis: TypeAlias = tuple[Array, Array | None, Array | None]
+"""The places of a dim of the result in the source, and of an interpolated one the next places and their shares."""
+
+
+@tells_lack_of_memory
+def avg_pool2d(
+    kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
+) -> CpuStorage | None:
+    """As `pool.avg_pool2d`; None where NumPy does it."""
+    return _done(_plan_pool("avg_pool2d", kernels, x, kernel_size, stride), x)
+
+
+@tells_lack_of_memory
+def max_pool2d(
+    kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
+) -> CpuStorage | None:
+    """As `pool.max_pool2d`; None where NumPy does it."""
+    return _done(_plan_pool("max_pool2d", kernels, x, kernel_size, stride), x)
+
+
+def plan_avg_pool2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `avg_pool2d` with other storages."""
+    return _plan_pool("avg_pool2d", *arguments)
+
+
+def plan_max_pool2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `max_pool2d` with other storages."""
+    return _plan_pool("max_pool2d", *arguments)
+
+
+@tells_lack_of_memory
+def nearest1d(kernels: HostKernels, x: Operand, size: int) -> CpuStorage | None:
+    """As `upsample.nearest1d`; None where NumPy does it."""
+    return _done(plan_nearest1d((kernels, x, size)), x)
+
+
+def plan_nearest1d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `nearest1d` with other storages."""
+    kernels, x, size = arguments
+    return _plan_nearest(kernels, x, (size,))
+
+
+@tells_lack_of_memory
+def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> CpuStorage | None:
+    """As `upsample.nearest2d`; None where NumPy does it."""
+    return _done(plan_nearest2d((kernels, x, height, width)), x)
+
+
+def plan_nearest2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `nearest2d` with other storages."""
+    kernels, x, *sizes = arguments
+    return _plan_nearest(kernels, x, tuple(sizes))
+
+
+@tells_lack_of_memory
+def bilinear2d(
+    kernels: HostKernels,
+    x: Operand,
+    height: int,
+    width: int,
+    align_corners: bool,
+    scale_h: float | None,
+    scale_w: float | None,
+) -> CpuStorage | None:
+    """As `upsample.bilinear2d`; None where NumPy does it."""
+    return _done(plan_bilinear2d((kernels, x, height, width, align_corners, scale_h, scale_w)), x)
+
+
+def plan_bilinear2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `bilinear2d` with other storages."""
+    kernels, x, height, width, align_corners, *factors = arguments
+    sizes = height, width
+    maps: list[Axis] = []
+    for old, new, stride, factor in zip(x.layout.shape[2:], sizes, x.layout.strides[2:], factors, strict=True):
+        if old == new or 0 in (old, new):
+            places = np.arange(new) * stride
+            maps.append((places, places, None))
+        else:
+            with np.errstate(all="ignore"):
+                before, after, shares = neighbours(old, new, align_corners, factor)
+            maps.append((before * stride, after * stride, np.ascontiguousarray(shares, np.float64)))
+    return _plan_resampling(kernels, f"upsample_bilinear2d_{x.dtype.value}", x, sizes, maps)
+
+
+def _done(run: Callable[..., CpuStorage] | None, x: Operand) -> CpuStorage | None:
+    return None if run is None else run(x.storage)
+
+
+def _plan_nearest(kernels: HostKernels, x: Operand, sizes: tuple[int, ...]) -> Callable[..., CpuStorage] | None:
+    shape, strides = x.layout.shape, x.layout.strides
+    maps: list[Axis] = [(np.zeros(1, np.int64), None, None)] * (2 - len(sizes))
+    for axis, size in enumerate(sizes, 2):
+        maps.append((np.arange(size) * shape[axis] // max(size, 1) * strides[axis], None, None))
+    whole = (1,) * (2 - len(sizes)) + sizes
+    return _plan_resampling(kernels, f"upsample_nearest_b{8 * x.dtype.itemsize}", x, whole, maps)
+
+
+def _plan_resampling(
+    kernels: HostKernels,
+    name: str,
+    x: Operand,
+    sizes: tuple[int, ...],
+    maps: list[Axis],
+) -> Callable[..., CpuStorage] | None:
+    """What makes images of other sizes: each dim's places, the next ones, and their shares."""
+    layout = x.layout
+    (rows, next_rows, row_shares), (columns, next_columns, column_shares) = maps
+    arrays = rows, columns, next_rows, next_columns, row_shares, column_shares
+    places = [0 if array is None else array.ctypes.data for array in arrays]
+    batch, channels = layout.shape[:2]
+    fields = channels, batch * channels, *sizes, *layout.strides[:2], *places
+    rest = host_arguments.RESAMPLE_ROWS.pack(*_FIRST, *fields)[_PLACES.size :]
+    # The arrays live as long as what reads them.
+    return _plan(kernels, name, x, (batch, channels, *sizes), rest, arrays)
+
+
+def _plan_pool(
+    name: str, kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
+) -> Callable[..., CpuStorage] | None:
+    batch, channels, *sizes = x.layout.shape
+    height, width = ((size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True))
+    fields = channels, batch * channels, height, width, *x.layout.strides, *kernel_size, *stride
+    rest = host_arguments.POOL_ROWS.pack(*_FIRST, *fields)[_PLACES.size :]
+    return _plan(kernels, f"{name}_{x.dtype.value}", x, (batch, channels, height, width), rest)
+
+
+def _plan(
+    kernels: HostKernels, name: str, x: Operand, shape: tuple[int, ...], rest: bytes, kept: object = None
+) -> Callable[..., CpuStorage] | None:
+    """What makes images by a kernel; None where there are no elements, or no kernel."""
+    kernel, dtype = kernels.kernel("host_window", name), x.dtype
+    require_room(shape, dtype)
+    count = int(np.prod(shape))
+    if kernel is None or count == 0 or x.layout.elem_count == 0:
+        return None
+    offset, run_parts, numpy_type = x.layout.start_offset * dtype.itemsize, kernels.run_parts, dtype.numpy
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage, _kept: object = kept) -> CpuStorage:
+        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        kernel(_PLACES.pack(made.address, storage.address + offset, run_parts, get_threads()) + rest)
+        return made
+
+    return run

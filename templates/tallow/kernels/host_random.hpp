@@ -1,0 +1,44 @@
+// Random numbers on the host.
+#pragma once
+
+#include "access.hpp"
+#include "parts.hpp"
+#include "philox.hpp"
+
+namespace tallow {
+
+// A part has so many elements. So many blocks of words are drawn at once.
+constexpr uint64_t random_length = 1 << 15;
+constexpr uint64_t random_blocks = 128;
+
+template <typename T, typename Function, typename Arguments> TALLOW_INLINE void draw(const Arguments& arguments) {
+    constexpr uint32_t each = elements_per_block<T>;
+    constexpr uint64_t together = random_blocks * each;
+    const Function function(arguments);
+    const auto draw_part = [&](uint64_t part) {
+        const uint64_t first = part * random_length;
+        const uint64_t end = first + random_length < arguments.count ? first + random_length : arguments.count;
+        for (uint64_t begin = first; begin < end; begin += together) {
+            compute_type<T> units[together];
+            for (uint64_t block = 0; block < random_blocks; ++block) {
+                compute_type<T> drawn[each];
+                Function::draw(philox(arguments.seed, arguments.block + begin / each + block), drawn);
+                for (uint32_t i = 0; i < each; ++i)
+                    units[block * each + i] = drawn[i];
+            }
+            const uint64_t count = end - begin < together ? end - begin : together;
+            T* const result = pointer_to<T>(arguments.result) + begin;
+            for (uint64_t i = 0; i < count; ++i)
+                result[i] = function(units[i]);
+        }
+    };
+    do_parts(arguments, (arguments.count + random_length - 1) / random_length, draw_part);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void random_uniform(const Arguments& arguments) {
+    draw<T, UniformFunction<T>>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void random_normal(const Arguments& arguments) {
+    draw<T, NormalFunction<T>>(arguments);
+}
+
+} // namespace tallow

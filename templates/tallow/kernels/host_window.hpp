@@ -1,0 +1,150 @@
+// Pooling and resampling of (b, c, h, w) on the host.
+#pragma once
+
+#include "access.hpp"
+#include "parts.hpp"
+#include "pool.hpp"
+#include "words.hpp"
+
+namespace tallow {
+
+// So many columns of the result are made at once, which stay in the nearest cache. A part takes rows with about so many
+// elements.
+constexpr uint64_t window_columns = 256;
+constexpr uint64_t window_length = 1 << 14;
+
+// Calls make(part of the planes' rows, its first and its last row, the planes' places) for all rows of the result.
+template <typename T, typename Arguments, typename Make>
+TALLOW_INLINE void make_rows(const Arguments& arguments, uint64_t cost, const Make& make) {
+    const uint64_t rows = arguments.planes * arguments.height;
+    const uint64_t together = window_length / (arguments.width * cost + 1) + 1;
+    const auto make_part = [&](uint64_t part) {
+        const uint64_t end = (part + 1) * together < rows ? (part + 1) * together : rows;
+        for (uint64_t row = part * together; row < end;) {
+            const uint64_t plane = row / arguments.height;
+            const uint64_t first = row % arguments.height;
+            const uint64_t left = arguments.height - first;
+            const uint64_t count = left < end - row ? left : end - row;
+            const T* const source = pointer_to<const T>(arguments.source) +
+                                    plane / arguments.channels * arguments.stride_b +
+                                    plane % arguments.channels * arguments.stride_c;
+            make(source, pointer_to<T>(arguments.result) + row * arguments.width, first, count);
+            row += count;
+        }
+    };
+    do_parts(arguments, (rows + together - 1) / together, make_part);
+}
+
+template <uint64_t Step, typename Op, typename T, typename State>
+TALLOW_INLINE void join_windows(State* states, const T* source, uint64_t step, uint64_t count) {
+    const uint64_t distance = Step == 0 ? step : Step;
+    for (uint64_t i = 0; i < count; ++i)
+        states[i] = Op::join(states[i], to_compute(source[i * distance]));
+}
+
+template <typename Op, typename T, typename Arguments> TALLOW_INLINE void pool_rows(const Arguments& arguments) {
+    make_rows<T>(arguments, arguments.window_h * arguments.window_w,
+                 [&](const T* source, T* result, uint64_t first, uint64_t rows) {
+                     const uint64_t step = arguments.step_w * arguments.stride_w;
+                     typename Op::State states[window_columns];
+                     for (uint64_t y = first; y < first + rows; ++y, result += arguments.width)
+                         for (uint64_t x = 0; x < arguments.width; x += window_columns) {
+                             const uint64_t left = arguments.width - x;
+                             const uint64_t count = left < window_columns ? left : window_columns;
+                             for (uint64_t i = 0; i < count; ++i)
+                                 states[i] = Op::begin();
+                             for (uint64_t h = 0; h < arguments.window_h; ++h)
+                                 for (uint64_t w = 0; w < arguments.window_w; ++w) {
+                                     const T* const place = source + (y * arguments.step_h + h) * arguments.stride_h +
+                                                            x * step + w * arguments.stride_w;
+                                     if (step == 1)
+                                         join_windows<1, Op>(states, place, step, count);
+                                     else if (step == 2)
+                                         join_windows<2, Op>(states, place, step, count);
+                                     else
+                                         join_windows<0, Op>(states, place, step, count);
+                                 }
+                             for (uint64_t i = 0; i < count; ++i)
+                                 result[x + i] = Op::result(states[i], static_cast<uint32_t>(arguments.window_h),
+                                                            static_cast<uint32_t>(arguments.window_w));
+                         }
+                 });
+}
+template <typename T, typename Arguments> TALLOW_INLINE void average_pool(const Arguments& arguments) {
+    pool_rows<Average<T>, T>(arguments);
+}
+template <typename T, typename Arguments> TALLOW_INLINE void maximum_pool(const Arguments& arguments) {
+    pool_rows<Maximum<T>, T>(arguments);
+}
+
+// The host gives the place of each row and column of the result in a plane of the source.
+template <typename Word, typename Arguments> TALLOW_INLINE void upsample_nearest(const Arguments& arguments) {
+    const auto columns = pointer_to<const int64_t>(arguments.columns);
+    const auto places = pointer_to<const int64_t>(arguments.rows);
+    make_rows<Word>(arguments, 1, [&](const Word* source, Word* result, uint64_t first, uint64_t rows) {
+        for (uint64_t y = first; y < first + rows; ++y, result += arguments.width) {
+            if (y > first && places[y] == places[y - 1]) {
+                __builtin_memcpy(result, result - arguments.width, arguments.width * sizeof(Word));
+                continue;
+            }
+            const Word* const row = source + places[y];
+            for (uint64_t x = 0; x < arguments.width; ++x)
+                result[x] = row[columns[x]];
+        }
+    });
+}
+
+// Of each row and column of the result the host gives the places of its two neighbours in a plane of the source, and
+// the share of the second. A dim without shares keeps its size and is copied: a share of 0 would make NaN of an
+// infinity.
+template <typename T, typename Arguments> TALLOW_INLINE void upsample_bilinear(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    const auto left = pointer_to<const int64_t>(arguments.columns);
+    const auto right = pointer_to<const int64_t>(arguments.next_columns);
+    const auto column_shares = pointer_to<const double>(arguments.column_shares);
+    const auto upper = pointer_to<const int64_t>(arguments.rows);
+    const auto lower = pointer_to<const int64_t>(arguments.next_rows);
+    const auto row_shares = pointer_to<const double>(arguments.row_shares);
+    make_rows<T>(arguments, 4, [&](const T* source, T* result, uint64_t first, uint64_t rows) {
+        // What is interpolated along two rows of the source is kept for the next row of the result.
+        struct Held {
+            const T* row;
+            Value values[window_columns];
+        } held[2];
+        for (uint64_t x = 0; x < arguments.width; x += window_columns) {
+            const uint64_t count = arguments.width - x < window_columns ? arguments.width - x : window_columns;
+            held[0].row = held[1].row = nullptr;
+            const auto interpolated = [&](const T* row) -> const Value* {
+                if (row == held[0].row || row == held[1].row)
+                    return held[row == held[0].row ? 0 : 1].values;
+                // The first one is the older one.
+                Held& made = held[held[0].row == nullptr || held[0].row < held[1].row ? 0 : 1];
+                made.row = row;
+                if (column_shares == nullptr)
+                    for (uint64_t i = 0; i < count; ++i)
+                        made.values[i] = to_compute(row[left[x + i]]);
+                else
+                    for (uint64_t i = 0; i < count; ++i)
+                        made.values[i] = static_cast<Value>(1.0 - column_shares[x + i]) * to_compute(row[left[x + i]]) +
+                                         static_cast<Value>(column_shares[x + i]) * to_compute(row[right[x + i]]);
+                return made.values;
+            };
+            for (uint64_t y = first; y < first + rows; ++y) {
+                T* const target = result + (y - first) * arguments.width + x;
+                const Value* const above = interpolated(source + upper[y]);
+                if (row_shares == nullptr) {
+                    for (uint64_t i = 0; i < count; ++i)
+                        target[i] = convert<T>(above[i]);
+                    continue;
+                }
+                const Value* const below = interpolated(source + lower[y]);
+                const auto share = static_cast<Value>(row_shares[y]);
+                const auto rest = static_cast<Value>(1.0 - row_shares[y]);
+                for (uint64_t i = 0; i < count; ++i)
+                    target[i] = convert<T>(rest * above[i] + share * below[i]);
+            }
+        }
+    });
+}
+
+} // namespace tallow
