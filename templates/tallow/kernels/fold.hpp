@@ -10,6 +10,8 @@ namespace tallow {
 
 // So many states are filled side by side: enough for the vector instructions that are under way at once.
 constexpr uint32_t fold_lanes = 32;
+// So many elements are joined before the lanes are.
+constexpr uint64_t fold_piece = 2048;
 // Columns are taken so many at once.
 constexpr uint64_t fold_columns = 256;
 
@@ -92,10 +94,11 @@ template <template <typename> typename Op, typename T> struct Fold {
     using Lanes = Joined<Op, widened<T>>;
 
     static __attribute__((noinline)) State of_elements(const T* source, uint64_t count, uint64_t index) {
+        constexpr uint64_t piece = is_small_float<T> ? span_part : fold_piece;
         Tree<Of, State> tree;
         [[maybe_unused]] float held[is_small_float<T> ? span_part : 1];
-        for (uint64_t first = 0; first < count; first += span_part) {
-            const uint64_t length = count - first < span_part ? count - first : span_part;
+        for (uint64_t first = 0; first < count; first += piece) {
+            const uint64_t length = count - first < piece ? count - first : piece;
             const auto place = static_cast<uint32_t>(index + first);
             if constexpr (is_small_float<T>) {
                 convert_span(length, held, source + first);
@@ -114,7 +117,7 @@ template <template <typename> typename Op, typename T> struct Fold {
         const uint64_t parts = (arguments.length + fold_length - 1) / fold_length;
         if (parts <= 1) {
             const uint64_t together = fold_length / (arguments.length + 1) + 1;
-            run(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
+            do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
                 for (uint64_t row = part * together; row < (part + 1) * together && row < arguments.outputs; ++row)
                     result[row] = Of::result(of_elements(source + row * arguments.length, arguments.length, 0),
                                              arguments.length, arguments);
@@ -122,7 +125,7 @@ template <template <typename> typename Op, typename T> struct Fold {
             return;
         }
         const auto states = pointer_to<State>(arguments.states);
-        run(arguments, arguments.outputs * parts, [=, &arguments](uint64_t part) {
+        do_parts(arguments, arguments.outputs * parts, [=, &arguments](uint64_t part) {
             const uint64_t first = part % parts * fold_length;
             const uint64_t left = arguments.length - first;
             states[part] = of_elements(source + part / parts * arguments.length + first,
@@ -146,7 +149,7 @@ template <template <typename> typename Op, typename T> struct Fold {
         const uint64_t height = arguments.split;
         const uint64_t splits = (arguments.length + height - 1) / height;
         const auto states = pointer_to<State>(arguments.states);
-        run(arguments, arguments.outputs / inner * pieces * splits, [=, &arguments](uint64_t part) {
+        do_parts(arguments, arguments.outputs / inner * pieces * splits, [=, &arguments](uint64_t part) {
             const uint64_t split = part % splits;
             const uint64_t column = part / splits % pieces * fold_columns;
             const uint64_t outer = part / splits / pieces;
@@ -184,14 +187,6 @@ template <template <typename> typename Op, typename T> struct Fold {
         }
         for (uint64_t i = 0; i < arguments.outputs; ++i)
             result[i] = Of::result(states[i], arguments.length, arguments);
-    }
-
-  private:
-    template <typename Arguments, typename Function>
-    static void run(const Arguments& arguments, uint64_t parts, const Function& function) {
-        reinterpret_cast<RunParts*>(arguments.run_parts)(
-            [](const void* context, uint64_t part) { (*static_cast<const Function*>(context))(part); }, &function,
-            parts, arguments.threads);
     }
 };
 
