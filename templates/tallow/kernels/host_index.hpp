@@ -19,6 +19,7 @@ constexpr uint64_t most_columns = 256;
 constexpr uint64_t few_columns = 32;
 constexpr uint64_t least_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
+constexpr uint64_t shared_length = 1 << 19;
 
 // The indexes of a call as positions. An index that is out of range is the call's error: of several the first one.
 template <typename Arguments> class Positions {
@@ -142,10 +143,14 @@ template <typename T, typename Arguments> class Scatter {
         lines_count_ = 1;
         for (uint32_t d = 0; d < lines_.rank(); ++d)
             lines_count_ *= lines_.size(d);
+        // Threads that share lines read the same indexes.
+        const bool is_shared = lines_count_ * length_ >= shared_length;
         if (lines_.size(0) >= least_columns && lines_.stride(1, 0) < source_step_) {
-            columns_ = most_columns;
-            while (columns_ > few_columns &&
-                   (columns_ * arguments.size > cached_elements || lines_count_ / columns_ < arguments.threads))
+            const auto is_wide = [&] {
+                return columns_ * arguments.size > cached_elements ||
+                       (is_shared && lines_count_ / columns_ < arguments.threads);
+            };
+            for (columns_ = most_columns; columns_ > few_columns && is_wide();)
                 columns_ /= 2;
             row_pieces_ = (lines_.size(0) + columns_ - 1) / columns_;
             blocks_ = lines_count_ / lines_.size(0) * row_pieces_;
@@ -153,8 +158,7 @@ template <typename T, typename Arguments> class Scatter {
             together_ = index_length / (length_ + 1) + 1;
             blocks_ = (lines_count_ + together_ - 1) / together_;
         }
-        const bool is_long = lines_count_ * length_ >= 2 * index_length;
-        ranges_ = is_long && blocks_ < arguments.threads ? arguments.threads : 1;
+        ranges_ = is_shared && blocks_ < arguments.threads ? arguments.threads : 1;
     }
 
     // Whether all indexes name rows, or are marks.

@@ -18,11 +18,6 @@ template <typename Word, typename Arguments> TALLOW_INLINE void copy_span(const 
     __builtin_memcpy(pointer_to<Word>(arguments.result), pointer_to<const Word>(arguments.sources[0]),
                      arguments.count * sizeof(Word));
 }
-template <typename Word, typename Arguments> TALLOW_INLINE void fill_span(const Arguments& arguments) {
-    const auto word = static_cast<Word>(arguments.parameters[0]);
-    for (uint64_t i = 0; i < arguments.count; ++i)
-        pointer_to<Word>(arguments.result)[i] = word;
-}
 
 // Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
 // one function of floats serves all.

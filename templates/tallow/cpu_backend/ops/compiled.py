@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# NumPy is called sooner than a kernel, and has done so few elements by then.
 _FEW: Final = 1 << 11
 MOST_OPERANDS: Final = 4
 # What MAP_OPERANDS begins with: what each call has of its own.
@@ -59,13 +58,15 @@ def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..
     first, source = operands[0], operands[-1].dtype
     target = result or op.result or source
     count = first.layout.elem_count
-    if count == 0 or (count <= _FEW and ELEMENTWISE[op].is_one_step and source.compute is source):
+    # NumPy is called sooner than a kernel, and has done so few elements by then, where it takes them as they are.
+    is_plain = all(layout.dense is layout or layout.repeated is layout for _, layout in operands)
+    if count == 0 or (count <= _FEW and is_plain and ELEMENTWISE[op].is_one_step and source.compute is source):
         return None
     if op.moves:
         name = f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}"
+    elif op is MethodOp.TO_DTYPE and target is source:
+        name = f"copy_b{8 * source.itemsize}"
     elif op is MethodOp.TO_DTYPE:
-        if target is source:
-            return None
         name = f"{op.value}_{target.value}_{source.value}"
     else:
         name = f"{op.value}_{source.value}"

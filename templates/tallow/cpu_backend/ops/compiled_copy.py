@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...dtype import Array, DType
+from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
 from ...op import BinaryOp
@@ -122,16 +122,19 @@ def plan_cat(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage]:
     return run
 
 
-def dense(kernels: HostKernels, operand: Operand) -> Array:
-    """A flat array of the elements in row-major order."""
-    layout, dtype = operand.layout, operand.dtype
-    held = np.empty(layout.elem_count, dtype.numpy)
-    if layout.elem_count:
-        rest = packed_map((layout.dense, layout), (dtype, dtype))
-        source = operand.storage.address + layout.start_offset * dtype.itemsize
-        places = _copier(kernels, dtype), held.ctypes.data, source, 0, 0, get_threads()
-        kernels.map_operands(PLACES.pack(*places) + rest)
-    return held
+def plan_dense(kernels: HostKernels, layout: Layout, dtype: DType) -> Callable[[CpuStorage], CpuStorage]:
+    """What makes a storage of the elements that a layout reaches, in row-major order."""
+    count, copier, offset = layout.elem_count, _copier(kernels, dtype), layout.start_offset * dtype.itemsize
+    rest = packed_map((layout.dense, layout), (dtype, dtype))
+    map_operands, numpy_type = kernels.map_operands, dtype.numpy
+
+    def run(storage: CpuStorage) -> CpuStorage:
+        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        if count:
+            map_operands(PLACES.pack(copier, made.address, storage.address + offset, 0, 0, get_threads()) + rest)
+        return made
+
+    return run
 
 
 def _copier(kernels: HostKernels, dtype: DType) -> int | None:

@@ -18,7 +18,7 @@ from ...layout import Layout
 from ...limits import MAX_RANK
 from ...threads import get_threads
 from .compiled import filled
-from .compiled_copy import Write, copied, dense, done, is_apart
+from .compiled_copy import Write, copied, done, is_apart, plan_dense
 from .operand import Operand
 
 if TYPE_CHECKING:
@@ -112,10 +112,11 @@ def plan_index_add(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | No
     scatter = _plan_scatter("index_add", kernels, name, Operand(x.storage, layout.dense), indexes.dtype, layouts, dim)
     if scatter is None:
         return None
+    copy = plan_dense(kernels, layout, dtype)
 
     @tells_lack_of_memory
     def run(storage: CpuStorage, indexes: CpuStorage, terms: CpuStorage) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, dense(kernels, Operand(storage, layout)))
+        made = copy(storage)
         scatter(made, indexes, terms)
         return made
 
