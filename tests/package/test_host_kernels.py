@@ -162,7 +162,7 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     assert reduction is not None
     reduction(
         host_arguments.FOLD_ROWS.pack(
-            largest.address, source.address, states.ctypes.data, KERNELS.run_parts, 1, count, 1
+            largest.address, source.address, states.ctypes.data, KERNELS.run_parts, 1, count, 1, 0
         )
     )
 
