@@ -1,4 +1,4 @@
-"""What is committed in generated/ is what the spec says, and it and its generator are formatted, linted and typed."""
+"""What is committed in generated/ is what the spec says, and it and its generator are formatted and linted."""
 
 import os
 import shutil
@@ -49,11 +49,6 @@ def test_formatted(folder: str) -> None:
 @pytest.mark.parametrize("folder", ["generator", "generated", "tests"])
 def test_linted(folder: str) -> None:
     succeed("ruff", "check", folder)
-
-
-def test_typed() -> None:
-    """mypy, strict, over generator/ and generated/ as pyproject.toml says."""
-    succeed("mypy")
 
 
 @pytest.mark.parametrize("file", EMITTED, ids=lambda path: path.relative_to(REPOSITORY / "generated").as_posix())

@@ -69,7 +69,7 @@ def run_python() -> Callable[..., str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings
         command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert not done.stderr, done.stderr
+        assert not done.stderr, done.stdout + done.stderr
         assert done.returncode == 0
         return done.stdout
 
