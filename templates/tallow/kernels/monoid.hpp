@@ -64,7 +64,7 @@ template <typename Number> struct Moments {
     // Chan, Golub and LeVeque 1979. In this order none add 0, however far their mean of 0 is.
     TALLOW_INLINE void add(const Moments& other) {
         const Number total = count + other.count;
-        const Number share = total > 0 ? other.count / total : Number{0};
+        const Number share = other.count / (total > 0 ? total : Number{1});
         const Number step = other.mean - mean;
         squares = fma(step * share * count, step, squares + other.squares);
         mean = fma(step, share, mean);

@@ -177,6 +177,15 @@ TALLOW_INLINE Pack<T, column_pack<T>> load_row_of_columns(const Arguments& argum
         return load_some<column_pack<T>>(source + offsets[0], 1, left);
 }
 
+// The states of outputs side by side are of as many elements each: compilers that see it divide once for all of them.
+template <typename State, uint32_t N> TALLOW_INLINE void share_count(State (&states)[N]) {
+    if constexpr (has_count<State>) {
+#pragma unroll
+        for (uint32_t i = 1; i < N; ++i)
+            states[i].count = states[0].count;
+    }
+}
+
 // Rows begin, begin + step, .. below end, added to the states of a pack of outputs.
 template <bool Whole, typename Op, typename T, typename Arguments>
 TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* source, uint32_t begin, uint32_t end,
@@ -188,6 +197,7 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
 #pragma unroll
         for (uint32_t r = 0; r < reduce_in_flight; ++r)
             loaded[r] = load_row_of_columns<Whole>(arguments, source, row + r * step, left);
+        share_count(states);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i) {
             typename Op::State together = Op::element(loaded[0].values[i], row);
@@ -199,6 +209,7 @@ TALLOW_INLINE void reduce_column_pack(const Arguments& arguments, const T* sourc
     }
     for (; row < end; row += step) {
         const Pack<T, length> loaded = load_row_of_columns<Whole>(arguments, source, row, left);
+        share_count(states);
 #pragma unroll
         for (uint32_t i = 0; i < length; ++i)
             states[i] = Op::combine(states[i], Op::element(loaded.values[i], row));
