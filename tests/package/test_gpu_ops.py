@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tallow import Storage
 from tallow.backend import BackendDevice
@@ -152,6 +152,7 @@ def test_a_part_begins_where_whole_accesses_fit():
     assert sum(math.prod(piece.dims) for piece in pieces) == 2 * LIMIT + 5
 
 
+@settings(max_examples=30)
 @given(strided(operands=1), st.sampled_from((1, 2, 4, 8)), st.integers(16, 70), st.integers(16, 70))
 def test_tiles_turn_every_element_once(drawn, itemsize, lines, columns):
     outer, (steps,) = drawn
@@ -618,14 +619,16 @@ ORDERS = {
 
 @pytest.mark.parametrize("way", ["sorted", "threads", "waves", "near"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, np.int64, np.uint8])
-def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype):
+def test_every_way_adds_in_the_order_of_positions(gpu, way, dtype, request):
     generator, add = np.random.default_rng(7), ADDERS[way]
+    # Which positions come when is the same for all dtypes.
+    orders = list(ORDERS.items())[: None if dtype is np.float32 or request.config.getoption("--full") else 2]
 
     def numbers(shape):
         drawn = generator.standard_normal(shape) * 30
         return drawn.astype(dtype if np.dtype(dtype).kind == "f" else np.int8).astype(dtype)
 
-    for (shape, index_shape, dim), (order, draw) in product(LINES, ORDERS.items()):
+    for (shape, index_shape, dim), (order, draw) in product(LINES, orders):
         x, source = numbers(shape), numbers(index_shape)
         indexes = draw(generator, index_shape, dim, shape[dim]).astype(np.int64)
         indexes[generator.random(index_shape) < 0.05] = np.iinfo(np.int64).max
