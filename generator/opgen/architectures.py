@@ -109,7 +109,7 @@ def _is_plain(value: ast.expr) -> bool:
     return False
 
 
-def calls(value: ast.expr) -> Iterator[tuple[str, int]]:
+def calls(value: ast.AST) -> Iterator[tuple[str, int]]:
     """The functions that a value of a step calls, and with how many arguments."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -1,6 +1,7 @@
 """How a weight is decoded: an expression of a block's fields and of a place in it, written once for NumPy and C++."""
 
 import ast
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -199,12 +200,17 @@ def _range(node: ast.expr, operator: ast.operator, left: _Part, right: _Part) ->
 
 
 class Quads(NamedTuple):
-    """Four quants that follow each other, in C++: bytes of a word, and what is added to each."""
+    """Four quants that follow each other, in C++: bytes of a word, and what is added to each.
 
-    cpp: str  # of the first of their places, a multiple of 4
+    The quants that are `apart` from each other stand in the same bytes, which are loaded once.
+    """
+
+    loads: int
+    loaded: str  # a list of the words of each load, for N of them that follow each other from `first` on
+    cpp: str  # of word `quad` of all loads, and of i, the place of the first of the four
     bias: int
-    runs: int  # how many quants the same bytes of the longest field hold
-    apart: int  # how far these are from each other
+    runs: int  # how many quants the same bytes hold
+    apart: int
 
 
 def quads_of(
@@ -226,7 +232,7 @@ def quads_of(
         return None
     if made.is_signed:
         cpp, bias = f"{cpp} ^ 0x80808080u", bias - 128
-    return Quads(_bare(cpp), bias, len(made.places), made.places[1] if len(made.places) > 1 else count)
+    return Quads(len(made.loads), f"{{{{{', '.join(made.loads)}}}}}", _bare(cpp), bias, *made.runs)
 
 
 class _ApartError(Exception):
@@ -239,18 +245,25 @@ class _Quads:
         self._offsets = offsets
         self._count = count
         self.is_signed = False
-        # Those whose quants stand in the first byte of the field that is read most.
-        self.places = tuple(range(count))
+        self.loads: list[str] = []
+        # Those whose quants stand in the first byte of each field.
+        self._places = set(range(count))
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """How many quants the same bytes hold, and how far these are from each other."""
+        places = sorted(self._places)
+        return len(places), places[1] if len(places) > 1 else self._count
 
     def word(self, node: ast.expr) -> str:
         """A word of four bytes, each of which is the value of `node` at one of four places."""
         match node:
             case ast.Subscript(value=ast.Name(id=name), slice=index) if self._steps(index) == {1}:
                 places = self._values(index)
-                same = tuple(place for place in range(self._count) if places[place] == places[0])
-                self.places = min(self.places, same, key=len)
+                self._places &= {place for place in range(self._count) if places[place] == places[0]}
                 self.is_signed |= FIELD_TYPES[self._fields[name][0]].low < 0
-                return f"load_quad<{self._offsets[name]}>({name} + {self._cpp(index)})"
+                self.loads.append(f"load_words<{self._offsets[name]}, N>({name} + {self._cpp(index, 'first')})")
+                return f"loaded.words[{len(self.loads) - 1}].values[quad]"
             case ast.BinOp(left=ast.BinOp(left=left, op=ast.RShift(), right=shift), op=ast.BitAnd(), right=mask):
                 steps = self._steps(shift)
                 if steps == {0}:
@@ -283,8 +296,20 @@ class _Quads:
             raise _ApartError
         return f"0x{node.value * 0x01010101:08x}u"
 
-    def _cpp(self, node: ast.expr) -> str:
-        return _Translator({}, "i", self._count).part(node).cpp
+    def _cpp(self, node: ast.expr, place: str = "i") -> str:
+        named = _Renamed("i", place).visit(copy.deepcopy(node))
+        return _Translator({}, place, self._count).part(named).cpp
+
+
+class _Renamed(ast.NodeTransformer):
+    """A name in the place of another."""
+
+    def __init__(self, name: str, other: str) -> None:
+        self._name = name
+        self._other = other
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._other) if node.id == self._name else node
 
 
 def _text(node: ast.expr) -> str:

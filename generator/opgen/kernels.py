@@ -90,6 +90,7 @@ class KernelFamily:
     name: str
     doc: str
     host: bool  # they work on spans of elements on the host, others on GPUs
+    early: bool  # they wait themselves for the kernel in front of them
     headers: Mapping[str, Location]
     functors: Mapping[str, Location]
     structs: tuple[Struct, ...]
@@ -119,6 +120,7 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
         name=document.stem,
         doc=fields.text("doc"),
         host=fields.flag("host"),
+        early=fields.flag("early"),
         headers=dict(fields.texts("headers")),
         functors=dict(fields.texts("functors")),
         structs=tuple(structs),

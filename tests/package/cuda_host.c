@@ -34,13 +34,20 @@ typedef struct {
     Object object;
     char name[128];
 } Function;
-// Of what a stream was given while it was captured, one fill of bytes.
+// Of what a stream was given while it was captured, one fill of bytes, and the kernels, which are not run; each follows
+// the one before it. A fill has no function.
+enum { MOST_NODES = 8 };
 typedef struct {
     Object object;
     uint64_t target;
     unsigned value;
     size_t size;
+    int nodes;
+    Function* functions[MOST_NODES];
 } Graph;
+typedef struct {
+    unsigned char from_port, to_port, type, reserved[5];
+} Edge;
 typedef struct {
     Object object;
     Graph* captured;
@@ -286,7 +293,8 @@ EXPORT int cuCtxEnablePeerAccess(Object* peer, unsigned flags) {
         NEED_STREAM(stream);                                                                                           \
         Graph* captured = (uintptr_t)stream > 2 ? ((Stream*)stream)->captured : NULL;                                  \
         if (captured) {                                                                                                \
-            *captured = (Graph){captured->object, target, value, size * sizeof value};                                 \
+            captured->target = target, captured->value = value, captured->size = size * sizeof value;                 \
+            captured->functions[captured->nodes++] = NULL;                                                             \
             return OK;                                                                                                 \
         }                                                                                                              \
         for (size_t index = 0; index < size; index++)                                                                  \
@@ -326,6 +334,33 @@ EXPORT int cuGraphLaunch(Graph* executable, void* stream) {
     BEGIN("%p", stream);
     NEED_STREAM(stream);
     memset((void*)executable->target, (int)executable->value, executable->size);
+    return OK;
+}
+EXPORT int cuGraphGetEdges_v2(Graph* graph, Function*** from, Function*** to, Edge* edges, size_t* count) {
+    BEGIN(" ");
+    *count = graph->nodes > 1 ? graph->nodes - 1 : 0;
+    for (size_t index = 0; from && index < *count; index++) {
+        from[index] = &graph->functions[index], to[index] = &graph->functions[index + 1];
+        edges[index] = (Edge){0};
+    }
+    return OK;
+}
+EXPORT int cuGraphNodeGetType(Function** node, int* type) {
+    BEGIN(" ");
+    *type = *node ? 0 : 2;
+    return OK;
+}
+EXPORT int cuGraphKernelNodeGetParams_v2(Function** node, Function** parameters) {
+    BEGIN(" ");
+    *parameters = *node;
+    return OK;
+}
+EXPORT int cuGraphRemoveDependencies_v2(Graph* graph, Function*** from, Function*** to, const Edge* edges, size_t count) {
+    BEGIN("%td %td %d %zu", *from - graph->functions, *to - graph->functions, edges->type, count);
+    return OK;
+}
+EXPORT int cuGraphAddDependencies_v2(Graph* graph, Function*** from, Function*** to, const Edge* edges, size_t count) {
+    BEGIN("%td %td %d %d %zu", *from - graph->functions, *to - graph->functions, edges->from_port, edges->type, count);
     return OK;
 }
 static int destroy(Graph* graph) {
@@ -479,6 +514,11 @@ EXPORT int cuLaunchKernel(Function* function, unsigned x, unsigned y, unsigned z
     NEED_STREAM(stream);
     if (extra || !parameters)
         return INVALID_VALUE;
+    Graph* captured = (uintptr_t)stream > 2 ? ((Stream*)stream)->captured : NULL;
+    if (captured) {
+        captured->functions[captured->nodes++] = function;
+        return OK;
+    }
     struct {
         uint64_t address;
         int64_t count;

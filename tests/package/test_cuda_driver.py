@@ -299,6 +299,31 @@ assert library.cuda_host_live(8) == 0
     )
 
 
+def test_kernels_of_a_graph_begin_while_those_in_front_of_them_end(on_cuda):
+    on_cuda("""
+pytest.importorskip("cuda.bindings.nvrtc")
+from tallow.gpu_backend.graph import GpuGraph
+from tallow.kernels.arguments import FILL_CONTIGUOUS
+device = CudaDevice(0)
+try:
+    device.driver.compiler_version
+except BackendUnavailable:
+    raise SystemExit
+assert fill(device) == [9] * 5
+graph = GpuGraph(device)
+launch = "fill", "fill_b32_contiguous", 1, FILL_CONTIGUOUS.pack(device.empty(DType.U32, 1).memory.address, 1, 9)
+calls()
+with graph.capture():
+    device.kernels.launch(*launch)
+    device.kernels.launch(*launch)
+    device.driver.zero(device.empty(DType.U32, 1).memory.address, 4)
+    device.kernels.launch(*launch)
+# Only where both are kernels: the other edges stay, since what copies or fills neither waits nor lets begin.
+edges = [call for call in calls() if "Dependencies" in call[0]]
+assert edges == [("cuGraphRemoveDependencies_v2", "0 1 0 1"), ("cuGraphAddDependencies_v2", "0 1 1 1 1")]
+""")
+
+
 def test_a_capture_that_fails_leaves_the_device_usable(on_cuda):
     on_cuda(
         GRAPHS

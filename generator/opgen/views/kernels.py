@@ -70,7 +70,9 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return FamilyView(
         doc=family.doc,
-        includes="\n".join(f'#include "{header}"' for header in family.headers),
+        includes="\n".join(
+            [*(["#define TALLOW_EARLY 1"] if family.early else []), *(f'#include "{it}"' for it in family.headers)]
+        ),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_char_p
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from ..error import InvalidArgument
 from ..gpu_backend import attention
@@ -15,9 +16,15 @@ from ..gpu_backend.resource import Resource
 from .context import Context
 from .error import CudaError
 from .result import check, cuda
-from .stream import CudaStream
+
+if TYPE_CHECKING:
+    from .stream import CudaStream
 
 _launch: Final[Any] = cuda.cuLaunchKernel
+
+
+waiting_kernels: Final[WeakValueDictionary[int, CudaKernel]] = WeakValueDictionary()
+"""By the address of its function each kernel that waits for the one in front of it: see kernels/platform.hpp."""
 
 
 class CudaModule(Resource):
@@ -53,11 +60,12 @@ class CudaModule(Resource):
 class CudaKernel:
     """A kernel that is launched in one dim, in one stream, in blocks of one size."""
 
-    __slots__ = ("_argument_size", "_block", "_function", "_name", "_queue", "_stream", "module")
+    __slots__ = ("__weakref__", "_argument_size", "_block", "_function", "_name", "_queue", "_stream", "module")
 
     def __init__(self, module: CudaModule, name: str, queue: CudaStream, block: int, argument_size: int) -> None:
         self.module = module
         self._function = module.function(name)
+        waiting_kernels[int(self._function)] = self
         self._name = name
         self._queue = queue
         self._stream = queue.own_handle

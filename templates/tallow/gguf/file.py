@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..backend import Part
@@ -68,22 +68,39 @@ class GgufTensor:
 
     def blocks(self) -> QTensor:
         """Read the tensor to the device as blocks; a float is a block of one. ShapeMismatch for rank 0."""
-        device = self._device.inner
-        return QTensor(QStorage(device.blocks_in(self._read(DType.U8).inner, self.dtype)), self.shape)
+        return joined_blocks([self])
 
     def _read(self, dtype: DType) -> Storage:
         self._content.require_open()
-        entry, content = self._entry, self._content
-        part = Part(
-            dtype,
-            entry.nbytes // dtype.itemsize,
-            lambda target, offset: content.read_into(target, entry.begin + offset),
-        )
+        part = Part(dtype, self.nbytes // dtype.itemsize, self._read_into)
         (storage,) = self._device.inner.load([part])
         return Storage(storage)
 
+    def _read_into(self, target: memoryview, begin: int) -> None:
+        self._content.read_into(target, self._entry.begin + begin)
+
     def __repr__(self) -> str:
         return f"<GgufTensor of shape {tuple(self.shape)}, {self.dtype.value}>"
+
+
+def joined_blocks(tensors: Sequence[GgufTensor]) -> QTensor:
+    """Read tensors of one format to the device as blocks, one behind the other: the first dim has those of all.
+
+    Their other dims are the same. ShapeMismatch for rank 0.
+    """
+    first = tensors[0]
+
+    def read_into(target: memoryview, begin: int) -> None:
+        for tensor in tensors:
+            piece = target[: max(tensor.nbytes - begin, 0)]
+            if piece:
+                tensor._read_into(piece, begin)
+            target, begin = target[len(piece) :], max(begin - tensor.nbytes, 0)
+
+    first._content.require_open()
+    (bytes_of_all,) = first._device.inner.load([Part(DType.U8, sum(it.nbytes for it in tensors), read_into)])
+    shape = (sum(it.shape[0] for it in tensors), *first.shape[1:]) if first.shape else ()
+    return QTensor(QStorage(first._device.inner.blocks_in(bytes_of_all, first.dtype)), shape)
 
 
 class GgufFile(TensorFile[GgufTensor]):

@@ -25,6 +25,10 @@ TALLOW_INLINE void copy_async(void* target, const void* source, uint32_t bytes) 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
                  : "memory");
 }
+// The same of whole ones, to such an address.
+TALLOW_INLINE void copy_async(uint32_t target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+}
 // Ends a group of these copies.
 TALLOW_INLINE void commit_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -11,17 +11,24 @@
 
 namespace tallow {
 
-// The 32 weights of a lane: runs whose quants share bytes.
+// The 32 weights of a lane: runs whose quants share bytes. Where lanes share a block, none is shorter than a group, so
+// that few scales are decoded.
 constexpr uint32_t lane_weights = 32;
-template <typename Block> constexpr uint32_t run_length = lane_weights / Block::runs;
+template <typename Block>
+constexpr uint32_t most_runs = Block::elements == lane_weights ? lane_weights
+                               : Block::group < lane_weights   ? lane_weights / Block::group
+                                                               : 1;
+template <typename Block> constexpr uint32_t runs = Block::runs < most_runs<Block> ? Block::runs : most_runs<Block>;
+template <typename Block> constexpr uint32_t apart = runs<Block> == 1 ? Block::elements : Block::apart;
+template <typename Block> constexpr uint32_t run_length = lane_weights / runs<Block>;
 
 template <typename Block> constexpr uint32_t lanes_of_block = Block::elements / lane_weights;
-template <typename Block> constexpr uint32_t runs_side_by_side = Block::apart / run_length<Block>;
+template <typename Block> constexpr uint32_t runs_side_by_side = apart<Block> / run_length<Block>;
 
 // Where those of a lane begin in their block.
 template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
     const uint32_t place = lane % lanes_of_block<Block>;
-    return Block::runs * Block::apart * (place / runs_side_by_side<Block>)+run_length<Block> *
+    return runs<Block> * apart<Block> * (place / runs_side_by_side<Block>)+run_length<Block> *
            (place % runs_side_by_side<Block>);
 }
 
@@ -31,10 +38,10 @@ struct LanePlace {
     uint32_t number;
 };
 template <typename Block> TALLOW_INLINE LanePlace place_of(uint32_t element) {
-    constexpr uint32_t together = Block::runs * Block::apart;
+    constexpr uint32_t together = runs<Block> * apart<Block>;
     const uint32_t i = element % together;
-    const uint32_t lane = element / together * runs_side_by_side<Block> + i % Block::apart / run_length<Block>;
-    return {lane, i / Block::apart * run_length<Block> + i % run_length<Block>};
+    const uint32_t lane = element / together * runs_side_by_side<Block> + i % apart<Block> / run_length<Block>;
+    return {lane, i / apart<Block> * run_length<Block> + i % run_length<Block>};
 }
 
 // Where the bytes of x that a lane multiplies with 32 weights are, which are accesses of all lanes of a wave in turn:
@@ -52,71 +59,121 @@ template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden)
     return (hidden + part - 1) / part * part * Bytes;
 }
 
-// 16 bytes to shared memory, or the first so many of them.
-TALLOW_INLINE void bring(bits128* target, const uint8_t* source, uint32_t bytes) {
+// A place in shared memory, as what copies to it takes it.
 #if defined(TALLOW_ASYNC_COPIES)
-    copy_async(target, source, bytes);
-#else
-    if (bytes == access_bytes) {
-        store_registers(target, load_registers<access_bytes>(source));
-    } else {
-        for (uint32_t i = 0; i < bytes; i += 2)
-            store_registers(reinterpret_cast<uint8_t*>(target) + i, load_registers<2>(source + i));
-    }
-#endif
+using SharedPlace = uint32_t;
+TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
+    return shared_address(pointer);
 }
+TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source) {
+    copy_async(target, source);
+}
+#else
+using SharedPlace = uint8_t*;
+TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
+    return reinterpret_cast<uint8_t*>(pointer);
+}
+TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source) {
+    store_registers(target, load_registers<access_bytes>(source));
+}
+#endif
 
 // The parts of a wave's rows in shared memory. Where copies do not wait, those of the next parts are under way.
-template <typename Block, uint32_t Rows, uint32_t Slots> struct Parts {
-    static constexpr uint32_t rows = Rows;
+template <typename Block, uint32_t Rows> struct Parts {
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
-    // Blocks begin at multiples of 2, accesses at multiples of 16.
-    static constexpr uint32_t accesses = (bytes + 2 * access_bytes - 3) / access_bytes;
+    // The first block of all begins at a multiple of 16, each at one of 2, and so do words, which are cut from whole ones.
+    static constexpr bool is_aligned = sizeof(Block) % access_bytes == 0;
+    static constexpr uint32_t accesses = (bytes + (is_aligned ? 0 : 2 * access_bytes - 1)) / access_bytes;
+    // What is quickest was measured on an H200.
 #if defined(TALLOW_ASYNC_COPIES)
-    static constexpr uint32_t slots = Slots;
+    static constexpr uint32_t slots = Rows == 1 ? 3 : 2;
 #else
     static constexpr uint32_t slots = 1;
 #endif
-    bits128 memory[slots][rows][accesses];
+    bits128 memory[slots][Rows][accesses];
 
-    // Brings the part that begins with block `first` of each row of `length` blocks.
-    TALLOW_INLINE void fetch(uint32_t slot, const Block* const (&begins)[rows], uint32_t first, uint32_t length) {
-        const uint32_t left = first < length ? length - first : 0;
-        const uint32_t wanted = (left < blocks ? left : blocks) * sizeof(Block);
-        static_assert(rows <= 2, "the second row is the other one");
+    // The block of a lane of the part of row `row` that begins with `begin`.
+    TALLOW_INLINE const Block& block(uint32_t slot, uint32_t row, const Block* begin) const {
+        const uint8_t* const first = reinterpret_cast<const uint8_t*>(memory[slot][row]) + skew_of(begin);
+        return reinterpret_cast<const Block*>(first)[lane_index() / lanes_of_block<Block>];
+    }
+
+    // How many bytes of its first access are in front of a part.
+    static TALLOW_INLINE uint32_t skew_of(const void* begin) {
+        return is_aligned ? 0 : static_cast<uint32_t>(reinterpret_cast<uint64_t>(begin)) % access_bytes;
+    }
+};
+
+// What a lane copies of the parts of rows, which follow each other: accesses of all rows in turn.
+template <typename Block, uint32_t Rows> struct Copies {
+    using Wave = Parts<Block, Rows>;
+    static constexpr uint32_t rounds = (Rows * Wave::accesses + wave_size - 1) / wave_size;
+    static_assert(Rows <= 2, "the second row is the other one");
+
+    Wave& parts;
+    SharedPlace target;
+    // Where the next part would have the lane's bytes if it began with an access.
+    const uint8_t* sources[rounds];
+    // The lowest bits of the last address at which an access may begin. What a row's last access has of the next row
+    // does no harm; behind all rows nothing is read.
+    uint32_t limits[rounds];
+
+    TALLOW_INLINE Copies(Wave& wave, const Block* const (&begins)[Rows], uint32_t length, const Block* end)
+        : parts(wave), target(place_of_shared(&wave.memory[0][0][0]) + lane_index() * access_bytes) {
 #pragma unroll
-        for (uint32_t i = 0; i < rows * accesses; i += wave_size) {
-            const uint32_t access = i + lane_index();
-            const bool is_other = access >= accesses;
-            const Block* const begin = (is_other ? begins[rows - 1] : begins[0]) + first;
-            const uint32_t skew = skew_of(begin);
-            const uint32_t place = (is_other ? access - accesses : access) * access_bytes;
-            if (access < rows * accesses && place < skew + wanted && wanted > 0) {
-                const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place;
-                const uint32_t rest = skew + wanted - place;
-                bring(&memory[slot][0][0] + access, source, rest < access_bytes ? rest : access_bytes);
-            }
+        for (uint32_t i = 0; i < rounds; ++i) {
+            const uint32_t access = i * wave_size + lane_index();
+            const Block* const begin = row_of(access) == 0 ? begins[0] : begins[Rows - 1];
+            const Block* const row_end = begin + length;
+            sources[i] = reinterpret_cast<const uint8_t*>(begin) + place_of(access);
+            limits[i] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row_end)) - (row_end == end ? access_bytes : 1);
+        }
+    }
+
+    static TALLOW_INLINE uint32_t row_of(uint32_t access) {
+        return Rows == 1 || access < Wave::accesses ? 0 : Rows - 1;
+    }
+    static TALLOW_INLINE uint32_t place_of(uint32_t access) {
+        return (access - row_of(access) * Wave::accesses) * access_bytes;
+    }
+
+    // Copies the next part; behind the last one there is nothing to copy.
+    TALLOW_INLINE void next(uint32_t slot) {
+#pragma unroll
+        for (uint32_t i = 0; i < rounds; ++i) {
+            const uint32_t access = i * wave_size + lane_index();
+            const uint32_t skew = Wave::skew_of(sources[i]);
+            const uint8_t* const source = sources[i] - skew;
+            const int left = static_cast<int>(limits[i] - static_cast<uint32_t>(reinterpret_cast<uint64_t>(source)));
+            if (access < Rows * Wave::accesses && place_of(access) < skew + Wave::bytes && left >= 0)
+                bring(target + (slot * Rows * Wave::accesses + i * wave_size) * access_bytes, source);
+            sources[i] += Wave::bytes;
         }
 #if defined(TALLOW_ASYNC_COPIES)
         commit_copies();
 #endif
     }
 
-    // The block of a lane of a part that was brought.
-    TALLOW_INLINE const Block& block(uint32_t slot, uint32_t row, const Block* begin) const {
-        const uint8_t* const first = reinterpret_cast<const uint8_t*>(memory[slot][row]) + skew_of(begin);
-        return reinterpret_cast<const Block*>(first)[lane_index() / lanes_of_block<Block>];
+    // Copies what the last access of all rows has, where that is not whole, of a part that begins with `begin`.
+    TALLOW_INLINE void finish(uint32_t slot, uint32_t row, const Block* begin, const Block* end) {
+        const uint8_t* const last = reinterpret_cast<const uint8_t*>(end) - skew_of_access(end);
+        const uint8_t* const first = reinterpret_cast<const uint8_t*>(begin) - skew_of_access(begin);
+        const uint32_t place = lane_index() * 2;
+        if (place < skew_of_access(end))
+            store_registers(reinterpret_cast<uint8_t*>(parts.memory[slot][row]) + (last - first) + place,
+                            load_registers<2>(last + place));
     }
-
-    static TALLOW_INLINE uint32_t skew_of(const Block* begin) {
-        return static_cast<uint32_t>(reinterpret_cast<uint64_t>(begin) % access_bytes);
+    static TALLOW_INLINE uint32_t skew_of_access(const Block* pointer) {
+        return static_cast<uint32_t>(reinterpret_cast<uint64_t>(pointer)) % access_bytes;
     }
 };
 
 // x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
 // of part `part` of a row.
 template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
+    static constexpr bool is_rounded = false;
+
     const float* x;
     uint32_t stride;
     uint32_t count;
@@ -132,11 +189,16 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
         constexpr uint32_t quads_of_run = run_length<Block> / 4;
         // Many rows of x need the registers.
         constexpr uint32_t unrolled = Held == 1 ? lane_weights : 1;
-        constexpr uint32_t unrolled_runs = Held == 1 ? Block::runs : 2;
+        constexpr uint32_t unrolled_runs = Held == 1 ? runs<Block> : 2;
         const uint32_t first = (part * (lane_weights / 4) * wave_size + lane_index()) * 4;
+        constexpr uint32_t at_once = Held == 1 ? quads_of_run : 1;
+        typename Block::template Loaded<at_once> loaded[Rows];
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r)
+            loaded[r] = blocks[r]->template load<at_once>(i);
 #pragma unroll unrolled_runs
-        for (uint32_t run = 0; run < Block::runs; ++run) {
-            const uint32_t place = i + run * Block::apart;
+        for (uint32_t run = 0; run < runs<Block>; ++run) {
+            const uint32_t place = i + run * apart<Block>;
             float products[Rows][Held] = {};
             float totals[Held] = {};
 #pragma unroll unrolled
@@ -144,7 +206,9 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
                 float quants[Rows][4];
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r) {
-                    const uint32_t quads = blocks[r]->quads(place + 4 * quad);
+                    if (at_once == 1)
+                        loaded[r] = blocks[r]->template load<at_once>(i + 4 * quad);
+                    const uint32_t quads = blocks[r]->quads(loaded[r], quad % at_once, place + 4 * quad);
 #pragma unroll
                     for (uint32_t k = 0; k < 4; ++k)
                         quants[r][k] = quant_of<Block::bias>(quads, k);
@@ -182,6 +246,7 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
 
 // Arranges rows of x in f32 for the lanes that multiply them.
 template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const Arguments& arguments) {
+    await_previous_kernel();
     const uint32_t fours = arguments.hidden / 4;
     const uint32_t count = fours * arguments.x_rows;
     for (uint32_t four = block_index() * block_size + thread_index(); four < count;
@@ -194,10 +259,14 @@ template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const 
                                 arranged_place<4>(place_of<Block>(element));
         store_registers(target, load_registers<access_bytes>(source));
     }
+    // Not before: what products fetch of their weights would hold up what is read of x.
+    let_next_kernel_begin();
 }
 
 // x as round_x leaves it: the quants of all rows for the lanes, then for each 32 elements their scale and their sum.
 template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
+    static constexpr bool is_rounded = true;
+
     const uint8_t* quants;
     const uint64_t* scales;
     uint32_t stride;
@@ -225,20 +294,24 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
                            float (&sums)[Rows][Held]) const {
         constexpr uint32_t length = run_length<Block>;
         constexpr uint32_t bytes = length < access_bytes ? length : access_bytes;
-        constexpr uint32_t unrolled = Held == 1 ? Block::runs : 1;
+        constexpr uint32_t unrolled = Held == 1 ? runs<Block> : 1;
         const uint32_t first = (part * (lane_weights / access_bytes) * wave_size + lane_index()) * access_bytes;
         const uint32_t begin =
             (part * wave_size + lane_index() / lanes_of_block<Block> * lanes_of_block<Block>)*lane_weights + i;
         // Quants of 8 bits are signed as they stand.
         constexpr bool is_signed = Block::bias == -128;
         constexpr int bias = is_signed ? 0 : Block::bias;
-        // Blocks of 32 weights meet one of x each, of which the sum is known: what all weights have in common is
-        // multiplied with that.
-        constexpr bool has_sums = Block::elements == lane_weights;
+        // A lane whose weights share their scale meets one block of x, of which the sum is known: what the weights have
+        // in common is multiplied with that.
+        constexpr bool has_sums = Block::elements == lane_weights || runs<Block> == 1;
         int totals[Rows][Held] = {};
+        typename Block::template Loaded<length / 4> loaded[Rows];
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r)
+            loaded[r] = blocks[r]->template load<length / 4>(i);
 #pragma unroll unrolled
-        for (uint32_t run = 0; run < Block::runs; ++run) {
-            const uint32_t place = run * Block::apart;
+        for (uint32_t run = 0; run < runs<Block>; ++run) {
+            const uint32_t place = run * apart<Block>;
             const uint32_t group = (i + place) / Block::group;
             uint32_t quads[Rows][length / 4];
             float scale[Rows];
@@ -247,7 +320,8 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
             for (uint32_t r = 0; r < Rows; ++r) {
 #pragma unroll
                 for (uint32_t quad = 0; quad < length / 4; ++quad)
-                    quads[r][quad] = blocks[r]->quads(i + place + 4 * quad) ^ (is_signed ? 0x80808080u : 0u);
+                    quads[r][quad] =
+                        blocks[r]->quads(loaded[r], quad, i + place + 4 * quad) ^ (is_signed ? 0x80808080u : 0u);
                 scale[r] = blocks[r]->scale(group);
                 if constexpr (Block::has_offset)
                     offset[r] = blocks[r]->offset(group);
@@ -271,9 +345,9 @@ template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
                     for (uint32_t r = 0; r < Rows; ++r)
                         totals[r][h] = dot_of_bytes(quads[r][quad], four, totals[r][h]);
                 }
-                if (has_sums && run + 1 < Block::runs)
+                if (has_sums && run + 1 < runs<Block>)
                     continue;
-                const uint64_t pair = scales[held * blocks_of_row + (begin + run * Block::apart) / lane_weights];
+                const uint64_t pair = scales[held * blocks_of_row + (begin + run * apart<Block>) / lane_weights];
                 const float step = bit_cast<float>(static_cast<uint32_t>(pair));
                 const float sum =
                     has_sums ? bit_cast<float>(static_cast<uint32_t>(pair >> 32)) : step * static_cast<float>(total);
@@ -314,15 +388,17 @@ TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const fl
 // X is ExactRows or RoundedRows.
 template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
-    // Rows of weights share what is read of x. What of these is quickest was measured on an H200.
-    constexpr bool is_small = Held == 1 && Block::elements == lane_weights;
-    constexpr uint32_t count = is_small && sizeof(Block) > narrow_bytes ? 1 : product_rows;
-    using Wave = Parts<Block, count, (is_small ? 4 : 2)>;
+    let_next_kernel_begin();
+    // Rows of weights share what is read of x, which is most where it is not rounded.
+    constexpr uint32_t count = X<Block, 1, Held>::is_rounded && Held == 1 ? 1 : product_rows;
+    using Wave = Parts<Block, count>;
     __shared__ Wave shared[waves_per_block];
     Wave& parts = shared[wave_index()];
     const X<Block, count, Held> x(arguments);
     const uint32_t length = arguments.hidden / Block::elements;
     const uint32_t groups = (arguments.rows + count - 1) / count;
+    const Block* const end = pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(arguments.rows) * length;
+    const bool is_cut = reinterpret_cast<uint64_t>(end) % access_bytes != 0;
     for (uint32_t group = block_index() * waves_per_block + wave_index(); group < groups;
          group += grid_blocks() * waves_per_block) {
         const Block* rows[count];
@@ -333,20 +409,29 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
             rows[r] = pointer_to<const Block>(arguments.blocks) +
                       static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * length;
         }
+        Copies<Block, count> copies(parts, rows, length, end);
         float sums[count][Held] = {};
         // Unrolled, it takes registers that compilers then spill.
 #pragma unroll 1
         for (uint32_t ahead = 0; ahead + 1 < Wave::slots; ++ahead)
-            parts.fetch(ahead, rows, ahead * Wave::blocks, length);
+            copies.next(ahead);
+        await_previous_kernel();
         uint32_t slot = 0;
 #pragma unroll 1
         for (uint32_t part = 0; part * Wave::blocks < length; ++part) {
-            parts.fetch((slot + Wave::slots - 1) % Wave::slots, rows, (part + Wave::slots - 1) * Wave::blocks, length);
+            copies.next(slot == 0 ? Wave::slots - 1 : slot - 1);
+            const uint32_t first = part * Wave::blocks;
+            if (is_cut && first + Wave::blocks >= length) {
+#pragma unroll
+                for (uint32_t r = 0; r < count; ++r) {
+                    if (rows[r] + length == end)
+                        copies.finish(slot, r, rows[r] + first, end);
+                }
+            }
 #if defined(TALLOW_ASYNC_COPIES)
             await_copies<Wave::slots - 1>();
 #endif
             synchronize_wave();
-            const uint32_t first = part * Wave::blocks;
             if (first + lane_index() / lanes_of_block<Block> < length) {
                 const Block* blocks[count];
 #pragma unroll
@@ -355,7 +440,7 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
                 x.add(blocks, part, first_weight<Block>(lane_index()), sums);
             }
             synchronize_wave();
-            slot = (slot + 1) % Wave::slots;
+            slot = slot + 1 == Wave::slots ? 0 : slot + 1;
         }
         write_sums(arguments, group * count, sums);
     }
@@ -365,6 +450,8 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
 template <typename Block, uint32_t Held, typename Arguments>
 TALLOW_INLINE void float_product(const Arguments& arguments) {
     constexpr uint32_t run = 8;
+    let_next_kernel_begin();
+    await_previous_kernel();
     const float* const x = pointer_to<const float>(arguments.x);
     const uint32_t waves = grid_blocks() * waves_per_block;
     for (uint32_t row = block_index() * waves_per_block + wave_index(); row < arguments.rows; row += waves) {
@@ -389,8 +476,11 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
 }
 
 // Rounds rows of x to signed bytes, 32 of which share a scale, as Q8_1 has them; 8 lanes take 32 elements. Behind the
-// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32.
+// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32: of x where a block of weights
+// has as many, else of what it was rounded to, as Candle and llama.cpp have it.
 template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
+    let_next_kernel_begin();
+    await_previous_kernel();
     constexpr uint32_t run = 4;
     const uint32_t runs = arguments.hidden / run;
     const uint32_t count = runs * arguments.x_rows;
@@ -410,10 +500,8 @@ template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const A
             largest = maximum(largest, fabs(values[k]));
         float sum = (values[0] + values[1]) + (values[2] + values[3]);
 #pragma unroll
-        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2) {
+        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2)
             largest = maximum(largest, shuffle_xor(largest, mask));
-            sum += shuffle_xor(sum, mask);
-        }
         const float scale = largest / 127.0f;
         const float kept = to_float(round_from<f16>(scale));
         uint32_t quads = 0;
@@ -425,6 +513,14 @@ template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const A
             const int rounded = size <= 128.0f ? static_cast<int>(whole) + (size - whole >= 0.5f) : 0;
             quads |= (static_cast<uint32_t>(values[k] < 0.0f ? -rounded : rounded) & 255u) << 8 * k;
         }
+        constexpr bool is_of_quants = Block::elements != lane_weights;
+        if constexpr (is_of_quants)
+            sum = static_cast<float>(dot_of_bytes(0x01010101u, quads, 0));
+#pragma unroll
+        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2)
+            sum += shuffle_xor(sum, mask);
+        if constexpr (is_of_quants)
+            sum *= kept;
         if (number < count) {
             store_registers<run>(pointer_to<uint8_t>(arguments.result) + row * stride +
                                      arranged_place<1>(place_of<Block>(element)),

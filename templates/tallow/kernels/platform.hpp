@@ -45,6 +45,7 @@
 #else
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
     extern "C" __global__ void __launch_bounds__(tallow::block_size) name(Arguments arguments) {                       \
+        tallow::begin_kernel();                                                                                        \
         __VA_ARGS__(arguments);                                                                                        \
     }
 #endif
@@ -176,6 +177,26 @@ TALLOW_INLINE uint32_t multiply_high(uint32_t x, uint32_t y) {
 #endif
 
 #if !defined(TALLOW_VECTOR)
+// In a graph a kernel may begin before the one in front of it ends, and waits here: all that was written is there then.
+TALLOW_INLINE void await_previous_kernel() {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Lets the next kernel begin as soon as all blocks of this one are here, or have ended.
+TALLOW_INLINE void let_next_kernel_begin() {
+#if defined(TALLOW_NVIDIA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Those of early families do both themselves.
+TALLOW_INLINE void begin_kernel() {
+#if !defined(TALLOW_EARLY)
+    let_next_kernel_begin();
+    await_previous_kernel();
+#endif
+}
+
 // Whether this block is the last of so many that count themselves: it then reads what any of them wrote before. The
 // counter is 0 before the first one, and after the last. Every thread must take part; `shared` is free meanwhile.
 TALLOW_INLINE bool is_last_block(uint32_t* counter, uint32_t blocks, uint32_t* shared) {

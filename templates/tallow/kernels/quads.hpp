@@ -17,13 +17,43 @@ template <typename T> TALLOW_INLINE T either(bool is_first, T first, T second) {
     return is_first ? first : second;
 }
 
-// Four bytes, of which the first stands at a multiple of so many.
-template <uint32_t Alignment> TALLOW_INLINE uint32_t load_quad(const void* pointer) {
+// The 32 bits of a pair of words that begin at bit `shift` below 32.
+TALLOW_INLINE uint32_t shift_pair(uint32_t low, uint32_t high, uint32_t shift) {
+#if defined(TALLOW_NVIDIA)
+    return __funnelshift_r(low, high, shift);
+#elif defined(TALLOW_AMD)
+    return __builtin_amdgcn_alignbit(high, low, shift);
+#else
+    return static_cast<uint32_t>((uint64_t{high} << 32 | low) >> shift);
+#endif
+}
+
+// Words that follow each other, of which the first stands at a multiple of so many bytes. Some begin in the middle of a
+// word of memory: many of those, which are in shared memory, are cut from whole ones, of which the ends reach outside.
+template <uint32_t N> struct Words {
+    uint32_t values[N];
+};
+template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* pointer) {
     static_assert(Alignment == 2 || Alignment == 4, "blocks begin at multiples of 2");
-    if constexpr (Alignment == 4)
-        return load_registers<4>(pointer).values[0];
-    const uint32_t low = load_registers<2>(pointer).values[0];
-    return low | load_registers<2>(static_cast<const uint8_t*>(pointer) + 2).values[0] << 16;
+    const uint8_t* const bytes = static_cast<const uint8_t*>(pointer);
+    Words<N> words;
+    if constexpr (Alignment == 4) {
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k)
+            words.values[k] = load_registers<4>(bytes + 4 * k).values[0];
+    } else if constexpr (N == 1) {
+        words.values[0] = load_registers<2>(bytes).values[0] | load_registers<2>(bytes + 2).values[0] << 16;
+    } else {
+        const uint32_t odd = static_cast<uint32_t>(reinterpret_cast<uint64_t>(bytes)) & 2;
+        uint32_t low = load_registers<4>(bytes - odd).values[0];
+#pragma unroll
+        for (uint32_t k = 0; k < N; ++k) {
+            const uint32_t high = load_registers<4>(bytes - odd + 4 * (k + 1)).values[0];
+            words.values[k] = shift_pair(low, high, 8 * odd);
+            low = high;
+        }
+    }
+    return words;
 }
 
 // The lowest four bits, one in each byte.

@@ -14,7 +14,7 @@ template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& blo
         offset = block.offset(i / Block::group);
 #pragma unroll
     for (uint32_t quad = 0; quad < N; quad += 4) {
-        const uint32_t quads = block.quads(i + quad);
+        const uint32_t quads = block.quads(block.template load<1>(i + quad), 0, i + quad);
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
             weights[quad + k] = quant_of<Block::bias>(quads, k) * scale;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, Self
 
@@ -15,13 +15,14 @@ from ..dtype import DType
 from ..error import InvalidArgument
 from ..ggml_dtype import GgmlDType
 from ..gguf import GgufFile, GgufTensor
+from ..gguf.file import joined_blocks
 from ..quantized import QMatMul, QTensor
 from ..tensor import Tensor
 from ..tensor.base import device_of
 from .decoders import MODULES
 from .cache import KVCache
 from .config import ModelConfig
-from .steps import Place, Weight, linear
+from .steps import Joined, Place, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
 _LAYER: Final = "blk.{}.{}"
@@ -63,7 +64,7 @@ class ExecutionPlan:
         )
         self._save_memory = save_memory
         self._activations = activations
-        self._layers: list[Mapping[str, Weight | None] | None] = [None] * config.layers
+        self._layers: list[Mapping[Any, Weight | Joined | None] | None] = [None] * config.layers
         self._around: dict[str, Weight] = {}
         self._norm: Tensor | None = None
         self._stats = LoadingStats(0, 0, 0.0)
@@ -143,13 +144,26 @@ class ExecutionPlan:
             self._norm = self._vector(self._names["norm"])
         return linear(None, x.rms_norm(self._norm, self.config.epsilon), self._tensor("head"))
 
-    def _weights(self, layer: int) -> Mapping[str, Weight | None]:
+    def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
         found = self._layers[layer]
         if found is None:
             names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
-            found = {name: self._load(tensor) if tensor in self._tensors else None for name, tensor in names.items()}
-            self._layers[layer] = found
+            joined = {group: self._joined([names.pop(name) for name in group]) for group in self._architecture.JOINED}
+            single = {name: self._load(tensor) if tensor in self._tensors else None for name, tensor in names.items()}
+            found = self._layers[layer] = {**joined, **single}
         return found
+
+    def _joined(self, names: Sequence[str]) -> Joined:
+        """Weights by which the same is multiplied, in one matrix where the file has them in blocks of one format."""
+        tensors = [self._tensors[name] for name in names]
+        rows = tuple(tensor.shape[0] for tensor in tensors)
+        blocks = [it for it in tensors if isinstance(it, GgufTensor) and it.dtype.block_size > 1 and len(it.shape) == 2]
+        if len(blocks) < len(tensors) or len({(it.dtype, it.shape[1]) for it in blocks}) > 1:
+            return Joined(tuple(self._load(name) for name in names), rows)
+        begin = perf_counter()
+        matrix = self._matrix(joined_blocks(blocks))
+        self._note(len(blocks), sum(it.nbytes for it in blocks), begin)
+        return Joined((matrix,), rows)
 
     def _tensor(self, name: str) -> Weight:
         found = self._around.get(name)
@@ -170,17 +184,23 @@ class ExecutionPlan:
         if isinstance(tensor, GgufTensor):
             is_matrix = len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
             loaded = tensor.blocks() if is_matrix else tensor.load()
-            tensors, nbytes, seconds = self._stats
-            self._stats = LoadingStats(tensors + 1, nbytes + tensor.nbytes, seconds + perf_counter() - begin)
+            self._note(1, tensor.nbytes, begin)
         else:
             loaded = tensor
         if isinstance(loaded, Tensor):
             return loaded.to_dtype(_COMPUTE)
         if loaded.rank != 2:
             return loaded.dequantize()
+        return self._matrix(loaded)
+
+    def _matrix(self, blocks: QTensor) -> QMatMul:
         # Floats have no quants.
-        activations = self._activations if loaded.dtype.block_size > 1 else None
-        return QMatMul(loaded, save_memory=self._save_memory, activations=activations)
+        activations = self._activations if blocks.dtype.block_size > 1 else None
+        return QMatMul(blocks, save_memory=self._save_memory, activations=activations)
+
+    def _note(self, count: int, nbytes: int, begin: float) -> None:
+        tensors, before, seconds = self._stats
+        self._stats = LoadingStats(tensors + count, before + nbytes, seconds + perf_counter() - begin)
 
     def _require(self, name: str) -> None:
         if name not in self._tensors:

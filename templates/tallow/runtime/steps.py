@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias
 
 from ..quantized import QMatMul
@@ -43,6 +44,29 @@ def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = N
         return x.linear(weight, bias)
     product = weight.forward(x)
     return product if bias is None else product + bias
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Weights by which the same is multiplied: one matrix of the rows of all, or each by itself."""
+
+    matrices: tuple[Weight, ...]
+    rows: tuple[int, ...]
+    """Of each weight."""
+
+
+def linears(at: Place, x: Tensor, weights: Joined) -> tuple[Tensor, ...]:
+    """(n, k) by each weight (m, k): one (n, m) each."""
+    if len(weights.matrices) > 1:
+        return tuple(linear(at, x, weight) for weight in weights.matrices)
+    products = linear(at, x, weights.matrices[0])
+    ends = accumulate(weights.rows)
+    return tuple(products.narrow(1, end - rows, rows) for rows, end in zip(weights.rows, ends, strict=True))
+
+
+def plus(_at: Place, x: Tensor, bias: Tensor | None) -> Tensor:
+    """A bias added, where there is one."""
+    return x if bias is None else x + bias
 
 
 def heads(at: Place, x: Tensor) -> Tensor:

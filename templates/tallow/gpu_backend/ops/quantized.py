@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,7 +11,7 @@ from ...cpu_backend.ops.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, NARROW_BYTES, PRODUCT_ROWS
+from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, PRODUCT_ROWS
 from ...layout import Layout
 from ...op import MethodOp
 from ..utils import ceil_divide
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # The kernel multiplies so many rows at most without decoding the weights to memory.
 _MOST_ROWS: Final = 8
+# Others decode so many weights at a time at most, so that they need little memory.
+_MOST_DECODED: Final = 1 << 25
 # A lane takes so many weights of a row at a time that are floats.
 _LANE_FLOATS: Final = 8
 # A block has so many waves, or half of them.
@@ -91,7 +94,7 @@ def forward_by_library(
     """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
     if _is_few(blocks, x, rows):
         return None
-    return linear.by_library(library, x, _weights(blocks, x.dtype, rows, hidden), None)
+    return _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_library(library, x, weights, None))
 
 
 def forward(
@@ -99,7 +102,9 @@ def forward(
 ) -> GpuStorage:
     """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
     if not _is_few(blocks, x, rows):
-        return linear.by_kernel(x, _weights(blocks, x.dtype, rows, hidden), None)
+        made = _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_kernel(x, weights, None))
+        assert made is not None
+        return made
     device, held, dtype = blocks.device, x.shape[0], x.dtype
     x = _aligned(x)
     result = device.empty(DType.F32, held * rows)
@@ -110,10 +115,9 @@ def forward(
         *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    is_small = held == 1 and blocks.block_size == _ROUNDED
-    is_alone = blocks.block_size == 1 or (is_small and blocks.dtype.type_size > NARROW_BYTES)
+    is_alone = blocks.block_size == 1 or (held == 1 and activations is not None)
     at_once = 1 if is_alone else PRODUCT_ROWS
-    device.kernels.launch("quantized", name, ceil_divide(rows, _WAVES * at_once), packed)
+    device.kernels.launch("block_product", name, ceil_divide(rows, _WAVES * at_once), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
@@ -132,12 +136,31 @@ def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Opera
     arranged = x.device.empty(dtype, held * length)
     packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
     needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
-    x.device.kernels.launch("quantized", f"{name}_{blocks.dtype.value}", needed, packed)
+    x.device.kernels.launch("block_product", f"{name}_{blocks.dtype.value}", needed, packed)
     return dense(arranged, (held, length))
 
 
-def _weights(blocks: QGpuStorage, dtype: DType, rows: int, hidden: int) -> Operand:
-    return dense(_decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, dtype), (rows, hidden))
+def _decoded_product(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, product: Callable[[Operand], GpuStorage | None]
+) -> GpuStorage | None:
+    """The products with rows of decoded weights, as many of them at a time as `_MOST_DECODED` says."""
+    most = max(_MOST_DECODED // max(hidden, 1), 1)
+    if rows <= most:
+        return product(_weights(blocks, x.dtype, 0, rows, hidden))
+    held = x.shape[0]
+    whole = dense(blocks.device.empty(x.dtype, held * rows), (held, rows))
+    for begin in range(0, rows, most):
+        count = min(most, rows - begin)
+        part = product(_weights(blocks, x.dtype, begin, count, hidden))
+        if part is None:
+            return None
+        copy.copy(dense(part, (held, count)), Operand(whole.storage, whole.layout.narrow(1, begin, count, 1)))
+    return whole.storage
+
+
+def _weights(blocks: QGpuStorage, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
+    address = blocks.memory.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
+    return dense(_decoded(blocks.device, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
 
 
 def _aligned(x: Operand) -> Operand:
