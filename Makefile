@@ -75,6 +75,8 @@ bench-gpu: $(GPU_NEEDS)  ## every op on a GPU beside PyTorch and CuPy, onto the 
 bench-model: $(GPU_NEEDS)  ## a decoder of GPT-2's size beside PyTorch, onto its page in docs/; DEVICE and GPU_PYTHON as above
 	@$(ON_GPU) -m benchmarks.model run --device $(DEVICE) --output build/benchmarks
 	@$(ON_GPU) -m benchmarks.model render build/benchmarks/model.json docs
+	@$(ON_GPU) -m benchmarks.quantized run --device $(DEVICE) --output build/benchmarks
+	@$(ON_GPU) -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -59,13 +59,14 @@ template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden)
     return (hidden + part - 1) / part * part * Bytes;
 }
 
-// A place in shared memory, as what copies to it takes it.
+// A place in shared memory, as what copies to it takes it; where copies do not wait, accesses that are not whole are left
+// out.
 #if defined(TALLOW_ASYNC_COPIES)
 using SharedPlace = uint32_t;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
     return shared_address(pointer);
 }
-TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source) {
+TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source, int) {
     copy_async(target, source);
 }
 #else
@@ -73,8 +74,13 @@ using SharedPlace = uint8_t*;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
     return reinterpret_cast<uint8_t*>(pointer);
 }
-TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source) {
-    store_registers(target, load_registers<access_bytes>(source));
+TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source, int left) {
+    if (left >= 0) {
+        store_registers(target, load_registers<access_bytes>(source));
+    } else {
+        for (int i = 0; i < left + static_cast<int>(access_bytes); i += 2)
+            store_registers(target + i, load_registers<2>(source + i));
+    }
 }
 #endif
 
@@ -118,6 +124,11 @@ template <typename Block, uint32_t Rows> struct Copies {
     // The lowest bits of the last address at which an access may begin. What a row's last access has of the next row
     // does no harm; behind all rows nothing is read.
     uint32_t limits[rounds];
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr int least_left = 0;
+#else
+    static constexpr int least_left = 1 - static_cast<int>(access_bytes);
+#endif
 
     TALLOW_INLINE Copies(Wave& wave, const Block* const (&begins)[Rows], uint32_t length, const Block* end)
         : parts(wave), target(place_of_shared(&wave.memory[0][0][0]) + lane_index() * access_bytes) {
@@ -146,8 +157,8 @@ template <typename Block, uint32_t Rows> struct Copies {
             const uint32_t skew = Wave::skew_of(sources[i]);
             const uint8_t* const source = sources[i] - skew;
             const int left = static_cast<int>(limits[i] - static_cast<uint32_t>(reinterpret_cast<uint64_t>(source)));
-            if (access < Rows * Wave::accesses && place_of(access) < skew + Wave::bytes && left >= 0)
-                bring(target + (slot * Rows * Wave::accesses + i * wave_size) * access_bytes, source);
+            if (access < Rows * Wave::accesses && place_of(access) < skew + Wave::bytes && left >= least_left)
+                bring(target + (slot * Rows * Wave::accesses + i * wave_size) * access_bytes, source, left);
             sources[i] += Wave::bytes;
         }
 #if defined(TALLOW_ASYNC_COPIES)
@@ -155,6 +166,7 @@ template <typename Block, uint32_t Rows> struct Copies {
 #endif
     }
 
+#if defined(TALLOW_ASYNC_COPIES)
     // Copies what the last access of all rows has, where that is not whole, of a part that begins with `begin`.
     TALLOW_INLINE void finish(uint32_t slot, uint32_t row, const Block* begin, const Block* end) {
         const uint8_t* const last = reinterpret_cast<const uint8_t*>(end) - skew_of_access(end);
@@ -167,6 +179,7 @@ template <typename Block, uint32_t Rows> struct Copies {
     static TALLOW_INLINE uint32_t skew_of_access(const Block* pointer) {
         return static_cast<uint32_t>(reinterpret_cast<uint64_t>(pointer)) % access_bytes;
     }
+#endif
 };
 
 // x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
@@ -398,7 +411,6 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
     const uint32_t length = arguments.hidden / Block::elements;
     const uint32_t groups = (arguments.rows + count - 1) / count;
     const Block* const end = pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(arguments.rows) * length;
-    const bool is_cut = reinterpret_cast<uint64_t>(end) % access_bytes != 0;
     for (uint32_t group = block_index() * waves_per_block + wave_index(); group < groups;
          group += grid_blocks() * waves_per_block) {
         const Block* rows[count];
@@ -421,14 +433,14 @@ TALLOW_INLINE void block_product(const Arguments& arguments) {
         for (uint32_t part = 0; part * Wave::blocks < length; ++part) {
             copies.next(slot == 0 ? Wave::slots - 1 : slot - 1);
             const uint32_t first = part * Wave::blocks;
-            if (is_cut && first + Wave::blocks >= length) {
+#if defined(TALLOW_ASYNC_COPIES)
+            if (first + Wave::blocks >= length) {
 #pragma unroll
                 for (uint32_t r = 0; r < count; ++r) {
                     if (rows[r] + length == end)
                         copies.finish(slot, r, rows[r] + first, end);
                 }
             }
-#if defined(TALLOW_ASYNC_COPIES)
             await_copies<Wave::slots - 1>();
 #endif
             synchronize_wave();

@@ -1,0 +1,278 @@
+"""How long products with weights in blocks take on a GPU, and how many tokens a second a model of 8B makes of them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import click
+import numpy as np
+import tallow as tl
+from tallow.gguf import open_gguf, save_gguf
+from tallow.runtime import ExecutionPlan, ModelRuntime
+
+FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2K", "Q3K", "Q4K", "Q5K", "Q6K")
+SHAPES = ((14336, 4096), (4096, 14336))
+# More than any cache holds: so weights come from memory.
+LEAST_BYTES = 200 << 20
+ROUNDS, REPLAYS = 5, 20
+LAYERS, WIDTH, HIDDEN, KEYS, VOCABULARY, CONTEXT = 32, 4096, 14336, 1024, 128256, 2048
+PROMPT, STEPS = 16, 64
+
+HEAD = """# Weights in blocks
+
+What products with weights in blocks take on a GPU, in microseconds: calls with different weights, so that these come
+from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
+weights, "q8_1" rounds x to integers first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16, which are
+3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. No figure in this page is written
+by hand: they show what the command below measured, and
+
+    python -m benchmarks.quantized render build/benchmarks/quantized.json docs
+
+makes the page of them. The model has the sizes of LLaMA 3 8B and random weights in Q4K; it reads a prompt of 16 tokens,
+then one token a step. "of the read speed" is what a step reads, the weights and the cache, as a share of what the GPU
+could read meanwhile at 4.4 TB/s, which a sum of floats reaches on an H200."""
+READ_SPEED = 4.4e12
+
+
+def driver_of(device: tl.Device) -> Any:
+    """The driver of a GPU; ClickException where the device is none."""
+    if not hasattr(device.inner, "driver"):
+        raise click.ClickException(f"{device.label} is no GPU; name one with --device")
+    return device.inner.driver
+
+
+def blocks_of(name: str, rows: int, hidden: int) -> np.ndarray:
+    """The bytes of random blocks, of which the scales are small."""
+    generator, dtype = np.random.default_rng(0), tl.GgmlDType(name)
+    blocks = generator.integers(0, 256, rows * hidden // dtype.block_size * dtype.type_size, np.uint8).view(dtype.numpy)
+    for field in {"d", "dmin", "m", "s"} & set(blocks.dtype.names or ()):
+        blocks[field] = generator.normal(0, 0.01, blocks.shape).astype(blocks.dtype[field])
+    return blocks.view(np.uint8)
+
+
+def timed(device: tl.Device, calls: Sequence[Callable[[], object]]) -> float:
+    """The time of a call in microseconds, of those that a graph makes one after the other."""
+    for call in (*calls[:2], *calls[:2]):
+        call()
+    graph = tl.Graph(device)
+    with graph.capture():
+        for call in calls:
+            call()
+    graph.replay()
+    device.synchronize()
+
+    def replays() -> float:
+        begin = perf_counter()
+        for _ in range(REPLAYS):
+            graph.replay()
+        device.synchronize()
+        return perf_counter() - begin
+
+    return min(replays() for _ in range(ROUNDS)) / REPLAYS / len(calls) * 1e6
+
+
+def products(device: tl.Device) -> Iterator[dict[str, Any]]:
+    """A row of times for each format and shape, once results are compared with those of the CPU."""
+    for name in FORMATS:
+        for rows, hidden in SHAPES:
+            data = blocks_of(name, rows, hidden)
+            copies = LEAST_BYTES // data.size + 2
+            weights = [tl.QTensor(tl.QStorage.from_data(data, device, name), (rows, hidden)) for _ in range(copies)]
+            inputs = {
+                count: np.random.default_rng(1).standard_normal((count, hidden), np.float32) for count in (1, 8, 512)
+            }
+            row: dict[str, Any] = {"format": name, "weights": f"{rows} x {hidden}", "bytes": data.size}
+            for way, activations in (("exact", None), ("q8_1", "q8_1")):
+                ops = [tl.QMatMul(each, activations=activations) for each in weights]
+                check(ops[0], data, inputs[8], activations)
+                for count in (1, 8):
+                    x = tl.Tensor(inputs[count], device=device)
+                    row[f"{way}, {count}"] = timed(device, [partial(op.forward, x) for op in ops])
+            row["decoded to f16"] = timed(device, [each.dequantize_f16 for each in weights])
+            x = tl.Tensor(inputs[512].astype(np.float16), device=device)
+            row["512 rows"] = timed(device, [partial(op.forward, x) for op in ops])
+            yield row
+
+
+def check(op: tl.QMatMul, data: np.ndarray, x: np.ndarray, activations: str | None) -> None:
+    """Refuse to time what is wrong: the CPU multiplies the first rows as well."""
+    hidden, device = x.shape[1], op.qtensor.device
+    few = 64 * data.size // op.qtensor.shape[0]
+    on_cpu = tl.QTensor(tl.QStorage.from_data(data[:few], tl.Device.cpu(), op.qtensor.dtype), (64, hidden))
+    expected = tl.QMatMul(on_cpu, activations=activations).forward(tl.Tensor(x)).numpy()
+    got = op.forward(tl.Tensor(x, device=device)).numpy()[:, :64]
+    if not np.abs(got - expected).max() <= 3e-5 * expected.std():
+        raise click.ClickException(f"products of {op.qtensor.dtype} are wrong; run make test-gpu")
+
+
+def peers() -> Iterator[dict[str, Any]]:
+    """The same products by PyTorch in f16, where it is installed."""
+    try:
+        import torch
+    except ImportError:
+        return
+    for rows, hidden in SHAPES:
+        row: dict[str, Any] = {"format": "PyTorch, f16", "weights": f"{rows} x {hidden}", "bytes": rows * hidden * 2}
+        weights = [torch.randn(rows, hidden, device="cuda", dtype=torch.float16) for _ in range(4)]
+        for count, column in ((1, "exact, 1"), (8, "exact, 8"), (512, "512 rows")):
+            x = torch.randn(count, hidden, device="cuda", dtype=torch.float16)
+            graph = torch.cuda.CUDAGraph()
+            _ = x @ weights[0].T
+            with torch.cuda.graph(graph):
+                for weight in weights:
+                    _ = x @ weight.T
+            times = []
+            for _ in range(ROUNDS):
+                torch.cuda.synchronize()
+                begin = perf_counter()
+                for _ in range(REPLAYS):
+                    graph.replay()
+                torch.cuda.synchronize()
+                times.append(perf_counter() - begin)
+            row[column] = min(times) / REPLAYS / len(weights) * 1e6
+        yield row
+
+
+def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
+    """Tokens a second of a model of 8B, and the memory that the process then has on the device."""
+    made: dict[tuple[int, int], tl.QTensor] = {}
+
+    def matrix(rows: int, hidden: int) -> tl.QTensor:
+        if (rows, hidden) not in made:
+            generator, count = np.random.default_rng(0), rows * hidden // 256
+            blocks = generator.integers(0, 256, count * 144, np.uint8).view(tl.GgmlDType.Q4K.numpy)
+            blocks["d"], blocks["dmin"] = 2e-4 * generator.random(count), 1.6e-3 * generator.random(count)
+            storage = tl.QStorage.from_data(blocks.view(np.uint8), tl.Device.cpu(), "Q4K")
+            made[rows, hidden] = tl.QTensor(storage, (rows, hidden))
+        return made[rows, hidden]
+
+    ones = tl.Tensor(np.ones(WIDTH, np.float32))
+    tensors: dict[str, tl.Tensor | tl.QTensor] = {
+        "token_embd.weight": matrix(VOCABULARY, WIDTH),
+        "output.weight": matrix(VOCABULARY, WIDTH),
+        "output_norm.weight": ones,
+    }
+    sizes = {"attn_q": (WIDTH, WIDTH), "attn_k": (KEYS, WIDTH), "attn_v": (KEYS, WIDTH), "attn_output": (WIDTH, WIDTH)}
+    sizes |= {"ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH), "ffn_down": (WIDTH, HIDDEN)}
+    for layer in range(LAYERS):
+        tensors |= {f"blk.{layer}.{name}.weight": matrix(*size) for name, size in sizes.items()}
+        tensors |= {f"blk.{layer}.{name}.weight": ones for name in ("attn_norm", "ffn_norm")}
+    keys = {"block_count": LAYERS, "context_length": 8192, "embedding_length": WIDTH, "feed_forward_length": HIDDEN}
+    keys |= {"attention.head_count": 32, "attention.head_count_kv": 8, "vocab_size": VOCABULARY}
+    metadata: dict[str, Any] = {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 1e-5}
+    metadata |= {"llama.rope.freq_base": 5e5} | {f"llama.{key}": value for key, value in keys.items()}
+    path = folder / "8b.gguf"
+    save_gguf(tensors, path, metadata)
+    cache = 2 * LAYERS * KEYS * CONTEXT * 4
+    for way, activations in (("exact", None), ("q8_1", "q8_1")):
+        with open_gguf(path, device) as file:
+            plan = ExecutionPlan.from_gguf(file, activations=activations)
+            plan.preload_all()
+        runtime = ModelRuntime(plan, CONTEXT)
+        runtime.prefill(list(range(PROMPT)))
+        for token in range(4):
+            logits = runtime.decode_step([token])
+        logits.numpy()
+        begin = perf_counter()
+        for token in range(STEPS):
+            logits = runtime.decode_step([token])
+        logits.numpy()
+        step = (perf_counter() - begin) / STEPS
+        read = path.stat().st_size - matrix(VOCABULARY, WIDTH).storage_size_in_bytes + cache * PROMPT // CONTEXT
+        free, total = driver_of(device).memory_info()
+        yield {
+            "way": way,
+            "tokens a second": 1 / step,
+            "of the read speed": read / step / READ_SPEED,
+            "file and cache, MiB": (path.stat().st_size + cache) / 2**20,
+            "on the device, MiB": (total - free) / 2**20,
+        }
+        del runtime, plan
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Time weights in blocks on a GPU.
+
+    \b
+    python -m benchmarks.quantized run --device cuda:0 --output build/benchmarks
+    python -m benchmarks.quantized render build/benchmarks/quantized.json docs
+    """  # noqa: D301 -- \b is the character that click reads
+
+
+@main.command()
+@click.option("--device", "label", default="cuda:0", show_default=True, help="The device, as tallow labels it.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder for quantized.json; else the tables are only printed.",
+)
+def run(label: str, output: Path | None) -> None:
+    """Compare products with the CPU's, then time them, and a model of 8B.
+
+    \b
+    python -m benchmarks.quantized run --device cuda:0 --output build/benchmarks
+    """  # noqa: D301
+    device = tl.Device.parse(label)
+    with tempfile.TemporaryDirectory() as folder:
+        models = list(model(device, Path(folder)))
+    results = {
+        "command": " ".join(["python -m benchmarks.quantized", *sys.argv[1:]]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "device": driver_of(device).name,
+        "Python": platform.python_version(),
+        "tallow": tl.__version__,
+        "products": [*products(device), *peers()],
+        "models": models,
+    }
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "quantized.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    click.echo("\n".join(tables(results)))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("output", type=click.Path(file_okay=False, path_type=Path))
+def render(file: Path, output: Path) -> None:
+    """Write the page of a run.
+
+    \b
+    python -m benchmarks.quantized render build/benchmarks/quantized.json docs
+    """  # noqa: D301
+    results = json.loads(file.read_text(encoding="utf-8"))
+    facts = [f"| {key} | {value} |" for key, value in results.items() if key not in ("products", "models")]
+    page = [HEAD, "", "|  |  |", "| --- | --- |", *facts, "", *tables(results)]
+    (output / "quantized.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+def tables(results: dict[str, Any]) -> list[str]:
+    """The lines of both tables."""
+    return [*table(results["products"]), "", "## A model of 8B in Q4K", "", *table(results["models"])]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The lines of a table of rows; one that lacks a value has a dash there."""
+    columns = list(rows[0])
+    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join('---' for _ in columns)} |"]
+    return lines + [f"| {' | '.join(shown(row.get(column)) for column in columns)} |" for row in rows]
+
+
+def shown(value: object) -> str:
+    """A value as a table has it."""
+    if isinstance(value, float):
+        return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+    return "-" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    main()
