@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import click
@@ -20,8 +20,9 @@ import numpy as np
 import tallow as tl
 from rich.progress import track
 
-_SECONDS = 0.3
-_LEAST_CALLS = 3
+_TURNS = 4
+_TURN = 0.025
+_PAUSE = 0.01
 _FILE, _PAGE = "cpu.json", "cpu.md"
 Call = Callable[[], Any]
 
@@ -79,10 +80,26 @@ def cases(exponent: int, dtype: str) -> Iterator[Case]:
     yield case("layer_norm", lambda: x.layer_norm(ones, ones), lambda: nn.layer_norm(u, (side,), uones, uones))
     yield case("index_select", lambda: x.index_select(at, 0), lambda: u[ut], lambda: a[rows])
     yield case("index_add", lambda: x.index_add(at, y, 0), lambda: u.index_add(0, ut, v))
+    places = generator.integers(0, side, (side, side))
+    among, uamong = tl.Tensor(places), torch.from_numpy(places) if torch else None
+    yield case(
+        "gather", lambda: x.gather(among, 1), lambda: u.gather(1, uamong), lambda: np.take_along_axis(a, places, 1)
+    )
+    yield case("scatter_add", lambda: x.scatter_add(among, y, 1), lambda: u.scatter_add(1, uamong, v))
+    yield case("copy of a transposed", lambda: x.t().contiguous(), lambda: u.t().contiguous(), lambda: a.T.copy())
+    yield case("cat", lambda: tl.cat([x, y], 1), lambda: torch.cat([u, v], 1), lambda: np.concatenate([a, b], 1))
     if exponent >= 16:
         image = (side // 64, 16, 64, side // 16)
         p, q = x.reshape(image), u.reshape(image) if torch else None
         yield case("max_pool2d", lambda: p.max_pool2d(2), lambda: nn.max_pool2d(q, 2))
+        yield case("avg_pool2d", lambda: p.avg_pool2d(2), lambda: nn.avg_pool2d(q, 2))
+        wide = 128, side // 8
+        yield case("upsample_nearest2d", lambda: p.upsample_nearest2d(*wide), lambda: nn.interpolate(q, wide))
+        yield case(
+            "upsample_bilinear2d",
+            lambda: p.upsample_bilinear2d(*wide, False),
+            lambda: nn.interpolate(q, wide, mode="bilinear"),
+        )
         kernel = generator.standard_normal((16, 16, 3, 3), np.float32) / 12
         k = tl.Tensor(kernel).to_dtype(tl.DType(dtype))
         w = torch.from_numpy(kernel).to(kind) if torch else None
@@ -96,18 +113,28 @@ def cases(exponent: int, dtype: str) -> Iterator[Case]:
             lambda: torch.rand(side, side),
             lambda: generator.random((side, side), np.float32),
         )
+        yield case(
+            "randn",
+            lambda: tl.Tensor.randn((side, side)),
+            lambda: torch.randn(side, side),
+            lambda: generator.standard_normal((side, side), np.float32),
+        )
 
 
 def time_in_turns(calls: Sequence[Call | None]) -> list[float | None]:
-    """The median time of each call in seconds; they take turns, so that a busy machine slows all."""
+    """The median time of each call in seconds; they take turns of several calls, so that a busy machine slows all.
+
+    In the pause before a turn the threads of another library, which wait for more work for a while, fall asleep.
+    """
     times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        if call is not None:
-            call()
-    end = perf_counter() + _SECONDS
-    while perf_counter() < end or len(times[0]) < _LEAST_CALLS:
+    for _ in range(_TURNS):
         for taken, call in zip(times, calls, strict=True):
-            if call is not None:
+            if call is None:
+                continue
+            sleep(_PAUSE)
+            call()
+            end = perf_counter() + _TURN
+            while not taken or perf_counter() < end:
                 start = perf_counter()
                 call()
                 taken.append(perf_counter() - start)
@@ -116,7 +143,7 @@ def time_in_turns(calls: Sequence[Call | None]) -> list[float | None]:
 
 def differs(case: Case) -> bool:
     """Whether tallow's result is another one than PyTorch's."""
-    if case.torch is None or case.name == "rand":
+    if case.torch is None or case.name.startswith("rand"):
         return False
     ours = case.tallow().to_dtype(tl.DType.F32).numpy()
     theirs = case.torch().float().numpy()
@@ -131,9 +158,9 @@ def main() -> None:
 @main.command()
 @click.option("--threads", type=click.IntRange(1), multiple=True, default=(1, 2), show_default=True)
 @click.option("--size", "exponents", type=click.IntRange(8, 28), multiple=True, default=(24, 16, 10), show_default=True)
-@click.option("--only", default="", help="Only the ops whose name begins so.")
+@click.option("--only", multiple=True, help="Only the ops whose name begins so.")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("build/benchmarks"), show_default=True)
-def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: str, output: Path) -> None:
+def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, ...], output: Path) -> None:
     """Time the ops, and write what was measured to a file."""
     torch = __import__("torch") if find_spec("torch") else None
     rows = []
@@ -143,7 +170,7 @@ def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: str, output:
         if torch is not None:
             torch.set_num_threads(count)
         for case in cases(exponent, dtype):
-            if not case.name.startswith(only):
+            if only and not case.name.startswith(only):
                 continue
             if exponent <= 16 and differs(case):
                 raise click.ClickException(f"{case.name} of {dtype}, 2**{exponent}: the results differ")
@@ -217,8 +244,7 @@ makes the page.
 
 What is behind PyTorch, and why:
 
-- index_select, index_add, max_pool2d, conv2d, rand and products of bf16 have no kernels yet: NumPy does them, on one
-  thread but for its products.
+- conv2d and products of bf16 have no kernels yet: NumPy does them, on one thread but for its products.
 - Reductions of 2^24 elements wait for memory. They read it in the order of the elements, a part after the other.
 - gelu_erf, silu and softmax of 2^16 elements, which are in the cache, compute: bf16 is converted in passes of its own.
 - Calls on 2^10 elements take 5 us and more, nearly all of them in Python; PyTorch's take 1.5."""

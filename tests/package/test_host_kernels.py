@@ -48,6 +48,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "columns": lambda: x.sum(0),
         "softmax": lambda: x.softmax(1),
         "norm": lambda: x.rms_norm(None, 1e-5),
+        "cumsum": lambda: x.cumsum(0),
         "copy": lambda: y.t().contiguous(),
         "gather": lambda: x.gather(rows, 0),
         "index_add": lambda: x.index_add(rows[0], y.t(), 1),

@@ -14,7 +14,7 @@ from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
 from .kernels import HostKernels
-from .ops import compiled, compiled_copy, compiled_index, compiled_reduce, compiled_window, elementwise, memory
+from .ops import compiled, compiled_copy, compiled_index, compiled_reduce, compiled_rows, compiled_window, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
 
 
@@ -40,6 +40,13 @@ class CpuDevice(BackendDevice):
         compiled_index.scatter_set: compiled_index.plan_scatter_set,
         compiled_index.scatter_add: compiled_index.plan_scatter_add,
         compiled_index.index_add: compiled_index.plan_index_add,
+        compiled_rows.softmax: compiled_rows.plan_softmax,
+        compiled_rows.log_softmax: compiled_rows.plan_log_softmax,
+        compiled_rows.layer_norm: compiled_rows.plan_layer_norm,
+        compiled_rows.rms_norm: compiled_rows.plan_rms_norm,
+        compiled_rows.cumsum: compiled_rows.plan_cumsum,
+        compiled_rows.rope: compiled_rows.plan_rope,
+        compiled_rows.cross_entropy: compiled_rows.plan_cross_entropy,
         compiled_window.avg_pool2d: compiled_window.plan_avg_pool2d,
         compiled_window.max_pool2d: compiled_window.plan_max_pool2d,
         compiled_window.nearest1d: compiled_window.plan_nearest1d,

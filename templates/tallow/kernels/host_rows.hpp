@@ -196,4 +196,96 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
     });
 }
 
+// Minus the logarithm of softmax at each row's target; 0 where that is -1.
+template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(const Arguments& arguments) {
+    const auto targets = pointer_to<const int64_t>(arguments.targets);
+    run_rows(arguments, [&](uint64_t row) {
+        const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
+        T& result = pointer_to<T>(arguments.result)[row];
+        result = round_from<T>(0.0f);
+        if (targets[row] < 0)
+            return;
+        const float most = largest_of(source, arguments.length);
+        double sum = 0.0;
+        for_parts(source, arguments.length, [&](uint64_t, uint64_t count, const float* values) {
+            float powers[span_part];
+            map_span(count, [=](float x) { return exp(x - most); }, powers, values);
+            sum += sum_of(powers, count, [](float x) { return static_cast<double>(x); });
+        });
+        const auto below = static_cast<double>(to_compute(source[targets[row]])) - static_cast<double>(most);
+        result = convert<T>(log(sum) - below);
+    });
+}
+
+// Pairs of a token's elements turned by the angles of its position: neighbours, or elements half a row apart.
+template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arguments& arguments) {
+    const uint64_t half = arguments.length / 2;
+    const auto begins = pointer_to<const int64_t>(arguments.begins);
+    run_rows(arguments, [&](uint64_t row) {
+        const uint64_t place =
+            (static_cast<uint64_t>(begins[row / arguments.rows_of_begin]) + row % arguments.tokens) * half;
+        const float* const cosines = pointer_to<const float>(arguments.cosines) + place;
+        const float* const sines = pointer_to<const float>(arguments.sines) + place;
+        const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
+        T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
+        const auto turn = [&](uint64_t i, uint64_t first, uint64_t second) {
+            const auto x = to_compute(source[first]);
+            const auto y = to_compute(source[second]);
+            const auto cosine = static_cast<compute_type<T>>(cosines[i]);
+            const auto sine = static_cast<compute_type<T>>(sines[i]);
+            result[first] = convert<T>(x * cosine - y * sine);
+            result[second] = convert<T>(x * sine + y * cosine);
+        };
+        if (arguments.interleaved) {
+            TALLOW_INDEPENDENT
+            for (uint64_t i = 0; i < half; ++i)
+                turn(i, 2 * i, 2 * i + 1);
+        } else {
+            TALLOW_INDEPENDENT
+            for (uint64_t i = 0; i < half; ++i)
+                turn(i, i, half + i);
+        }
+    });
+}
+
+// Lines of `length` elements of which `inner` are side by side: each element becomes the sum of those up to it.
+template <typename T, bool IsInteger = is_integer<T>> struct RunningSum {
+    using type = T;
+};
+template <typename T> struct RunningSum<T, false> {
+    using type = double;
+};
+template <typename T, typename Arguments> TALLOW_INLINE void cumsum_lines(const Arguments& arguments) {
+    using Sum = typename RunningSum<T>::type;
+    const uint64_t inner = arguments.inner;
+    const uint64_t pieces = (inner + span_part - 1) / span_part;
+    const uint64_t together = rows_length / (arguments.length * (inner < span_part ? inner : span_part) + 1) + 1;
+    const uint64_t blocks = arguments.rows * pieces;
+    do_parts(arguments, (blocks + together - 1) / together, [&](uint64_t part) {
+        for (uint64_t block = part * together; block < (part + 1) * together && block < blocks; ++block) {
+            const uint64_t column = block % pieces * span_part;
+            const uint64_t count = inner - column < span_part ? inner - column : span_part;
+            const uint64_t first = block / pieces * arguments.length * inner + column;
+            const T* source = pointer_to<const T>(arguments.source) + first;
+            T* result = pointer_to<T>(arguments.result) + first;
+            if (inner == 1) {
+                Sum sum{};
+                for (uint64_t i = 0; i < arguments.length; ++i) {
+                    sum = add(sum, static_cast<Sum>(to_compute(source[i])));
+                    result[i] = convert<T>(sum);
+                }
+                continue;
+            }
+            Sum sums[span_part] = {};
+            for (uint64_t i = 0; i < arguments.length; ++i, source += inner, result += inner) {
+                TALLOW_INDEPENDENT
+                for (uint64_t c = 0; c < count; ++c) {
+                    sums[c] = add(sums[c], static_cast<Sum>(to_compute(source[c])));
+                    result[c] = convert<T>(sums[c]);
+                }
+            }
+        }
+    });
+}
+
 } // namespace tallow

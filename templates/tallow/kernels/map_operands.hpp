@@ -100,16 +100,16 @@ template <typename Span, typename Arguments> class Map {
             return;
         }
         Buffers buffers;
+        const bool in_row = dims_.size(0) >= least_row;
+        Cursor cursor(dims_, arguments_.operands, first);
         for (uint64_t done = 0; done < count;) {
             const uint64_t index = first + done;
             uint64_t length = count - done < block_length ? count - done : block_length;
-            const bool in_row = dims_.size(0) >= least_row;
-            const uint64_t left = dims_.size(0) - index % dims_.size(0);
-            if (in_row && length > left)
-                length = left;
+            if (in_row && length > cursor.left())
+                length = cursor.left();
             for (uint32_t k = 0; k < arguments_.operands; ++k) {
                 const bool is_span = dims_.is_dense(k) || (in_row && dims_.stride(k, 0) == 1);
-                places[k] = is_span ? element(k, dims_.place(k, index)) : buffers.bytes[k];
+                places[k] = is_span ? element(k, cursor.place(k)) : buffers.bytes[k];
                 if (!is_span && k != 0)
                     for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                         gather_words(reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, row, stride, size);
@@ -120,6 +120,11 @@ template <typename Span, typename Arguments> class Map {
                 for_rows(0, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                     scatter_words(row, reinterpret_cast<decltype(row)>(buffers.bytes[0]) + at, stride, size);
                 });
+            for (uint64_t left = length; left != 0;) {
+                const uint64_t step = left < cursor.left() ? left : cursor.left();
+                cursor.advance(step);
+                left -= step;
+            }
             done += length;
         }
     }

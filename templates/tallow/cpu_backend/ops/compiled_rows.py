@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...dtype import DType
+from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...threads import get_threads
-from .array import contiguous
 from .compiled import bits_of
+from .compiled_copy import plan_dense
 from .operand import Operand
 
 if TYPE_CHECKING:
@@ -23,29 +25,43 @@ if TYPE_CHECKING:
 @tells_lack_of_memory
 def softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
     """As `network.softmax`; None where NumPy does it."""
-    return _softmax(kernels, "softmax", x, dim)
+    run = plan_softmax((kernels, x, dim))
+    return None if run is None else run(x.storage)
 
 
 @tells_lack_of_memory
 def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
     """As `network.log_softmax`; None where NumPy does it."""
-    return _softmax(kernels, "log_softmax", x, dim)
+    run = plan_log_softmax((kernels, x, dim))
+    return None if run is None else run(x.storage)
 
 
-def _softmax(kernels: HostKernels, name: str, x: Operand, dim: int) -> CpuStorage | None:
-    shape = x.layout.shape
-    kernel = kernels.kernel("host_rows", f"{name}_{x.dtype.value}")
-    if kernel is None or x.layout.elem_count == 0 or dim != len(shape) - 1:
+def plan_softmax(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `softmax` with other storages."""
+    return _plan_softmax("softmax", *arguments)
+
+
+def plan_log_softmax(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `log_softmax` with other storages."""
+    return _plan_softmax("log_softmax", *arguments)
+
+
+def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
+    kernel = kernels.kernel("host_rows", f"{name}_{dtype.value}")
+    if kernel is None or count == 0 or dim != len(shape) - 1:
         return None
-    source = _Dense(x)
-    result = x.result(np.empty(x.layout.elem_count, x.dtype.numpy))
-    rows = math.prod(shape[:-1])
-    kernel(
-        host_arguments.SOFTMAX_ROWS.pack(
-            result.address, source.address, kernels.run_parts, rows, shape[-1], get_threads()
-        )
-    )
-    return result
+    source, run_parts, numpy_type = _Dense(kernels, x), kernels.run_parts, dtype.numpy
+    pack, rows, length = host_arguments.SOFTMAX_ROWS.pack, math.prod(shape[:-1]), shape[-1]
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage) -> CpuStorage:
+        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        held = source.of(storage)
+        kernel(pack(made.address, held.address + source.offset, run_parts, rows, length, get_threads()))
+        return made
+
+    return run
 
 
 @tells_lack_of_memory
@@ -58,7 +74,7 @@ def layer_norm(
     eps: float,
 ) -> tuple[CpuStorage, ...] | None:
     """As `network.layer_norm`; None where NumPy does it."""
-    return _norm(kernels, "layer_norm", x, weight, bias, residual, eps)
+    return _norm(plan_layer_norm((kernels, x, weight, bias, residual, eps)), x, weight, bias, residual)
 
 
 @tells_lack_of_memory
@@ -66,42 +82,165 @@ def rms_norm(
     kernels: HostKernels, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
 ) -> tuple[CpuStorage, ...] | None:
     """As `network.rms_norm`; None where NumPy does it."""
-    return _norm(kernels, "rms_norm", x, weight, None, residual, eps)
+    return _norm(plan_rms_norm((kernels, x, weight, residual, eps)), x, weight, residual)
+
+
+def plan_layer_norm(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """What does as `layer_norm` with other storages."""
+    kernels, *operands, eps = arguments
+    return _plan_norm("layer_norm", kernels, operands, eps)
+
+
+def plan_rms_norm(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """What does as `rms_norm` with other storages."""
+    kernels, x, weight, residual, eps = arguments
+    return _plan_norm("rms_norm", kernels, [x, weight, None, residual], eps)
 
 
 def _norm(
-    kernels: HostKernels,
-    name: str,
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    residual: Operand | None,
-    eps: float,
+    run: Callable[..., tuple[CpuStorage, ...]] | None, *operands: Operand | None
 ) -> tuple[CpuStorage, ...] | None:
-    shape, count = x.layout.shape, x.layout.elem_count
-    kernel = kernels.kernel("host_rows", f"{name}_{x.dtype.value}")
+    return None if run is None else run(*(operand.storage for operand in operands if operand is not None))
+
+
+def _plan_norm(
+    name: str, kernels: HostKernels, operands: list[Operand | None], eps: float
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """What makes the norm of operands: x, and those of the weight, the bias and the residual that are there."""
+    x = operands[0]
+    assert x is not None
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
+    kernel = kernels.kernel("host_rows", f"{name}_{dtype.value}")
     if kernel is None or count == 0:
         return None
-    given = [None if operand is None else _Dense(operand) for operand in (x, weight, bias, residual)]
-    addresses = [0 if operand is None else operand.address for operand in given]
-    results = [x.result(np.empty(count, x.dtype.numpy)) for _ in range(1 if residual is None else 2)]
-    sums = results[1].address if residual is not None else 0
-    kernel(
-        host_arguments.NORM_ROWS.pack(
-            results[0].address, *addresses, sums, kernels.run_parts, math.prod(shape[:-1]), shape[-1],
-            bits_of(eps, DType.F64), get_threads(),
-        )
-    )  # fmt: skip
-    return tuple(results)
+    sources = [None if operand is None else _Dense(kernels, operand) for operand in operands]
+    results = 1 if operands[-1] is None else 2
+    sizes = kernels.run_parts, math.prod(shape[:-1]), shape[-1], bits_of(eps, DType.F64)
+    pack, numpy_type = host_arguments.NORM_ROWS.pack, dtype.numpy
+
+    @tells_lack_of_memory
+    def run(*storages: CpuStorage) -> tuple[CpuStorage, ...]:
+        first, rest = storages[0], iter(storages)
+        made = [type(first)(first.device, dtype, np.empty(count, numpy_type)) for _ in range(results)]
+        held = [None if source is None else (source.of(next(rest)), source.offset) for source in sources]
+        places = [0 if each is None else each[0].address + each[1] for each in held]
+        sums = made[1].address if results == 2 else 0
+        kernel(pack(made[0].address, *places, sums, *sizes, get_threads()))
+        return tuple(made)
+
+    return run
+
+
+@tells_lack_of_memory
+def rope(
+    kernels: HostKernels, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
+) -> CpuStorage | None:
+    """As `network.rope`; None where NumPy does it."""
+    run = plan_rope((kernels, x, cos, sin, positions, interleaved))
+    return None if run is None else run(*(operand.storage for operand in (x, cos, sin, positions)))
+
+
+def plan_rope(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `rope` with other storages."""
+    kernels, x, cos, sin, positions, interleaved = arguments
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
+    kernel = kernels.kernel("host_rows", f"rope_{dtype.value}")
+    # NumPy looks at positions of no elements.
+    if kernel is None or count == 0:
+        return None
+    tokens, length = shape[-2:]
+    rows, begins_count = count // length, positions.layout.elem_count
+    sizes = kernels.run_parts, rows, length, tokens, rows // begins_count, interleaved
+    sources = [_Dense(kernels, operand) for operand in (x, cos, sin)]
+    pack, numpy_type, most = host_arguments.ROPE_ROWS.pack, dtype.numpy, cos.layout.shape[0] - tokens
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage, cos: CpuStorage, sin: CpuStorage, chosen: CpuStorage) -> CpuStorage:
+        begins = chosen.view(positions.layout).astype(np.int64).reshape(-1)
+        wrong = (begins < 0) | (begins > most)
+        if wrong.any():
+            raise InvalidIndex("rope", int(begins[wrong][0]), most + 1)
+        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        held = [source.of(each) for source, each in zip(sources, (storage, cos, sin), strict=True)]
+        places = [each.address + source.offset for source, each in zip(sources, held, strict=True)]
+        kernel(pack(made.address, *places, begins.ctypes.data, *sizes, get_threads()))
+        return made
+
+    return run
+
+
+@tells_lack_of_memory
+def cross_entropy(
+    kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
+) -> tuple[CpuStorage, ...] | None:
+    """As `network.cross_entropy`; None where NumPy does it."""
+    run = plan_cross_entropy((kernels, x, targets, dim, ignored))
+    return None if run is None else run(x.storage, targets.storage)
+
+
+def plan_cross_entropy(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """What does as `cross_entropy` with other storages."""
+    kernels, x, targets, dim, ignored = arguments
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
+    kernel = kernels.kernel("host_rows", f"cross_entropy_{dtype.value}")
+    if kernel is None or count == 0 or dim != len(shape) - 1:
+        return None
+    source, size, mark = _Dense(kernels, x), shape[-1], targets.dtype.index_mark
+    sizes = kernels.run_parts, count // size, size
+    pack, numpy_type, compute = host_arguments.CROSS_ENTROPY_ROWS.pack, dtype.numpy, dtype.compute
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage, chosen: CpuStorage) -> tuple[CpuStorage, ...]:
+        rows = chosen.view(targets.layout).astype(np.int64).reshape(-1)
+        counts = (rows != ignored) & (rows != mark)
+        wrong = counts & ((rows < 0) | (rows >= size))
+        if wrong.any():
+            raise InvalidIndex("cross_entropy", int(rows[wrong][0]), size)
+        rows[~counts] = -1
+        made = type(storage)(storage.device, dtype, np.empty(len(rows), numpy_type))
+        held = source.of(storage)
+        kernel(pack(made.address, held.address + source.offset, rows.ctypes.data, *sizes, get_threads()))
+        return made, type(storage)(storage.device, compute, counts.astype(compute.numpy))
+
+    return run
+
+
+@tells_lack_of_memory
+def cumsum(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+    """As `scan.cumsum`; None where NumPy does it."""
+    run = plan_cumsum((kernels, x, dim))
+    return None if run is None else run(x.storage)
+
+
+def plan_cumsum(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `cumsum` with other storages."""
+    kernels, x, dim = arguments
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
+    kernel = kernels.kernel("host_rows", f"cumsum_{dtype.value}")
+    if kernel is None or count == 0:
+        return None
+    sizes = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
+    source, run_parts, numpy_type = _Dense(kernels, x), kernels.run_parts, dtype.numpy
+    pack = host_arguments.CUMSUM_LINES.pack
+
+    @tells_lack_of_memory
+    def run(storage: CpuStorage) -> CpuStorage:
+        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        held = source.of(storage)
+        kernel(pack(made.address, held.address + source.offset, run_parts, *sizes, get_threads()))
+        return made
+
+    return run
 
 
 class _Dense:
     """The elements of an operand in row-major order: where they are, or a copy."""
 
-    def __init__(self, operand: Operand) -> None:
+    def __init__(self, kernels: HostKernels, operand: Operand) -> None:
         layout = operand.layout
-        if layout.is_contiguous:
-            self.address = operand.storage.address + layout.start_offset * operand.dtype.itemsize
-        else:
-            self.held = contiguous(operand.array)
-            self.address = self.held.ctypes.data
+        self._copy = None if layout.is_contiguous else plan_dense(kernels, layout, operand.dtype)
+        self.offset = 0 if self._copy is not None else layout.start_offset * operand.dtype.itemsize
+
+    def of(self, storage: CpuStorage) -> CpuStorage:
+        """What has them, `offset` bytes from its beginning on."""
+        return storage if self._copy is None else self._copy(storage)
