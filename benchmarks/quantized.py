@@ -170,6 +170,7 @@ def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
     keys |= {"attention.head_count": 32, "attention.head_count_kv": 8, "vocab_size": VOCABULARY}
     metadata: dict[str, Any] = {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 1e-5}
     metadata |= {"llama.rope.freq_base": 5e5} | {f"llama.{key}": value for key, value in keys.items()}
+    before, _ = driver_of(device).memory_info()
     path = folder / "8b.gguf"
     save_gguf(tensors, path, metadata)
     cache = 2 * LAYERS * KEYS * CONTEXT * 4
@@ -188,13 +189,13 @@ def model(device: tl.Device, folder: Path) -> Iterator[dict[str, Any]]:
         logits.numpy()
         step = (perf_counter() - begin) / STEPS
         read = path.stat().st_size - matrix(VOCABULARY, WIDTH).storage_size_in_bytes + cache * PROMPT // CONTEXT
-        free, total = driver_of(device).memory_info()
+        free, _ = driver_of(device).memory_info()
         yield {
             "way": way,
             "tokens a second": 1 / step,
             "of the read speed": read / step / READ_SPEED,
             "file and cache, MiB": (path.stat().st_size + cache) / 2**20,
-            "on the device, MiB": (total - free) / 2**20,
+            "taken on the device, MiB": (before - free) / 2**20,
         }
         del runtime, plan
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 # The kernel multiplies so many rows at most without decoding the weights to memory.
 _MOST_ROWS: Final = 8
-# Others decode so many weights at a time at most, so that they need little memory.
-_MOST_DECODED: Final = 1 << 25
+# Others decode weights to so many bytes at a time at most.
+_MOST_DECODED: Final = 1 << 28
 # A lane takes so many weights of a row at a time that are floats.
 _LANE_FLOATS: Final = 8
 # A block has so many waves, or half of them.
@@ -144,7 +144,7 @@ def _decoded_product(
     blocks: QGpuStorage, x: Operand, rows: int, hidden: int, product: Callable[[Operand], GpuStorage | None]
 ) -> GpuStorage | None:
     """The products with rows of decoded weights, as many of them at a time as `_MOST_DECODED` says."""
-    most = max(_MOST_DECODED // max(hidden, 1), 1)
+    most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
     if rows <= most:
         return product(_weights(blocks, x.dtype, 0, rows, hidden))
     held = x.shape[0]
