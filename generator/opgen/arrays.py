@@ -13,6 +13,8 @@ from opgen.problem import Location, Problem
 
 LIBRARY = "xp"
 """The name of the library itself in spellings."""
+NUMPY = "numpy"
+"""What stands for all dtypes where they are those that spec/dtypes.yaml names of NumPy."""
 _WORD = re.compile(r"([a-z]\w*)\(([a-z]\w*(?:, [a-z]\w*)*)\)")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -39,6 +41,7 @@ class Spelling:
         nodes = list(ast.walk(self.tree))
         own = {node.arg for node in nodes if isinstance(node, ast.arg)}
         own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
         names = (node.id for node in nodes if isinstance(node, ast.Name))
         return tuple(dict.fromkeys(name for name in names if name not in own))
 
@@ -71,7 +74,7 @@ class ArrayLibrary:
     count: Spelling  # of devices
     handle: Spelling  # what words get as `device`, over `ordinal`
     name: Spelling  # what the device of a `handle` is called, for people
-    dtypes: Mapping[str, Spelling]
+    dtypes: Mapping[str, Spelling] | None  # None where they are NumPy's
     lacking: Mapping[str, tuple[str, Location]]  # why there is no such dtype
     spellings: Mapping[str, Spelling]
     location: Location
@@ -163,10 +166,13 @@ def _devices(value: Value | None, backend: str, problems: list[Problem]) -> dict
     return {key: _spelling(fields, inner, key) for key, inner in given.items() if inner is not None}
 
 
-def _dtypes(fields: Fields, backend: str) -> tuple[Mapping[str, Spelling], Mapping[str, tuple[str, Location]]]:
+def _dtypes(fields: Fields, backend: str) -> tuple[Mapping[str, Spelling] | None, Mapping[str, tuple[str, Location]]]:
     """The library's dtypes, and why it lacks the others."""
+    given = fields.required("dtypes")
+    if given is None or given.content == NUMPY:
+        return None, {}
     found, lacking = {}, {}
-    for name, value in fields.mapping("dtypes").items():
+    for name, value in fields.named_in(given, "dtypes").items():
         if isinstance(value.content, dict):
             parts = Fields(value, f"dtype '{name}' of backend '{backend}'", fields.problems)
             lacking[name] = (parts.text("unsupported"), value.key_location)

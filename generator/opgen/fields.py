@@ -188,14 +188,15 @@ class Fields:
         value = self.required(key)
         if value is not None and value.content == {} and not may_be_empty:
             self.problem(value.location, f"'{key}' of {self.what} is empty; write what it holds")
-        return self._named(value, key) if value is not None else {}
+        return self.named_in(value, key) if value is not None else {}
 
     def named(self, key: str) -> dict[str, Value]:
         """A mapping from names to values; empty where the key is not written."""
         value = self.optional(key)
-        return {} if value is None else self._named(value, key)
+        return {} if value is None else self.named_in(value, key)
 
-    def _named(self, value: Value, key: str) -> dict[str, Value]:
+    def named_in(self, value: Value, key: str) -> dict[str, Value]:
+        """A value as a mapping from names to values."""
         if not isinstance(value.content, dict):
             self.problem(value.location, f"'{key}' of {self.what} must be a mapping, not {value.type_name}")
             return {}
@@ -215,7 +216,7 @@ class Fields:
     def text_lists_by_name(self, key: str) -> dict[str, tuple[str, ...]]:
         """A mapping from names to lists of texts; empty where the key is not written."""
         value = self.optional(key)
-        named = {} if value is None else self._named(value, key)
+        named = {} if value is None else self.named_in(value, key)
         return {name: tuple(text for text, _ in self.text_list(inner, name)) for name, inner in named.items()}
 
     def text_list(self, value: Value, key: str) -> tuple[tuple[str, Location], ...]:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
-from opgen.model import Backend, BackendFamily, Functor, Monoid, Position, Spec
+from opgen.model import Backend, BackendFamily, Functor, Monoid, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.references import outer_names
 from opgen.templates import Templates
@@ -54,12 +54,12 @@ def _check_library(
         message = f"{what} lacks a spelling of {', '.join(lacking)}; write it below 'spellings'"
         problems.append(Problem(array.location, message))
     dtypes = [dtype.name for dtype in spec.dtypes]
-    places = {name: spelling.location for name, spelling in array.dtypes.items()}
+    places = {name: spelling.location for name, spelling in (array.dtypes or {}).items()}
     places.update({name: place for name, (_, place) in array.lacking.items()})
     for name, place in places.items():
         if name not in dtypes:
             problems.append(Problem(place, f"unknown dtype '{name}' of {what}{did_you_mean(name, dtypes)}"))
-    missing = [name for name in dtypes if name not in places]
+    missing = [name for name in dtypes if name not in places and array.dtypes is not None]
     if missing:
         message = f"'dtypes' of {what} lacks {', '.join(missing)}; write the library's, or '{{unsupported: reason}}'"
         problems.append(Problem(array.location, message))
@@ -76,7 +76,7 @@ def _check_names(
         ("'count' of the devices", array.count, ()),
         ("'handle' of the devices", array.handle, ("ordinal",)),
         ("'name' of the devices", array.name, ("handle",)),
-        *((f"dtype '{name}'", spelling, ()) for name, spelling in array.dtypes.items()),
+        *((f"dtype '{name}'", spelling, ()) for name, spelling in (array.dtypes or {}).items()),
     ]
     for name, word in family.vocabulary.items():
         spelling = array.spellings.get(name) or word.spelling
@@ -139,10 +139,9 @@ def _functors(spec: Spec) -> Iterator[Functor]:
 def _library_names(functor: Functor) -> Iterator[tuple[Location, str]]:
     """What an op's expressions take of NumPy, and of an array library in its place."""
     reduction = functor.reduction
-    if isinstance(reduction, Position):
-        return
-    pairs = () if reduction is None else (reduction.element, reduction.finish)
-    texts = functor.numpy.texts if reduction is None else [pair[0] for pair in pairs if pair is not None]
+    # A monoid's 'combine' is found among the words' own.
+    pairs = (reduction.element, reduction.finish) if isinstance(reduction, Monoid) else ()
+    texts = [pair[0] for pair in pairs if pair is not None] if isinstance(reduction, Monoid) else functor.numpy_texts
     for text in texts:
         for first, *rest in outer_names(text):
             if first == "np" and rest:

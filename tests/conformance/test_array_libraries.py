@@ -40,6 +40,8 @@ def test_what_a_library_says_is_inside_of_an_error_of_tallow(
     def refuse(*_: object) -> None:
         raise KeyError("no such luck")
 
+    if device == Device.cpu():
+        pytest.skip("kernels and NumPy do there what the others do by words")
     x = Tensor(X, device=device)
     monkeypatch.setattr(library, word, refuse)
     with pytest.raises(LibraryError, match=f"^{device.backend}: KeyError: 'no such luck'"):

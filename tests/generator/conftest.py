@@ -11,7 +11,7 @@ from .project import REPOSITORY, SMALL, Project, copy_project
 FEW_OPS = {
     "unary": "exp log neg abs sqr tanh ceil softplus to_dtype powf elu",
     "binary": "add sub mul div pow fmod atan2",
-    "reduce": "sum prod norm min max argmax",
+    "reduce": "sum prod norm min max argmin argmax",
 }
 
 

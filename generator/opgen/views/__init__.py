@@ -21,7 +21,7 @@ from opgen.views.flow import flow
 from opgen.views.formats import formats
 from opgen.views.kernels import arguments, constants, dtypes, functor_names, host_arguments, kernel_family
 from opgen.views.libraries import library_functions
-from opgen.views.op import array_functors, functors, op_module, tensor_ops
+from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.support import support
 
@@ -59,7 +59,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "docs/formats.md.j2": formats,
     "pyproject.toml.j2": package,
     "tallow/__init__.py.j2": package,
-    "tallow/array_backend/functors.py.j2": array_functors,
+    "tallow/array_backend/functors.py.j2": functors,
     "tallow/array_backend/library.py.j2": vocabulary,
     "tallow/backends.py.j2": backends_module,
     "tallow/custom_op.py.j2": custom_op,
@@ -80,9 +80,8 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/{gpu}/utils.py.j2": gpu_backend,
     "tallow/{runtime}/__init__.py.j2": gpu_backend,
     "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
-    "tallow/{runtime}/ops/blocks.py.j2": formats,
-    "tallow/{runtime}/ops/functors.py.j2": functors,
     "tallow/{runtime}/{library}_functions.py.j2": library_functions,
+    "tallow/host/blocks.py.j2": formats,
     "tallow/kernels/arguments.py.j2": arguments,
     "tallow/kernels/blocks.hpp.j2": formats,
     "tallow/kernels/constants.hpp.j2": constants,

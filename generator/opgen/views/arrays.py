@@ -79,7 +79,10 @@ def library(spec: Spec, member: str | None) -> LibraryView:
     assert array is not None
     spellings = spelled(family, backend)
     used = {name for spelling in spellings.values() for name in spelling.free_names()} - {*family.vocabulary}
-    own = array.dtypes
+    if array.dtypes is None:
+        own = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
+    else:
+        own = {name: spelling.text for name, spelling in array.dtypes.items()}
     return LibraryView(
         backend=backend.name,
         family=family.name,
@@ -89,13 +92,13 @@ def library(spec: Spec, member: str | None) -> LibraryView:
         ),
         helpers=tuple(sorted(used & {*spec.own_modules[family.package]} - {"library", *array.modules})),
         names_itself="library" in used,
-        dtypes=tuple(DTypeView(dtype.name.upper(), own[dtype.name].text) for dtype in spec.dtypes if dtype.name in own),
+        dtypes=tuple(DTypeView(dtype.name.upper(), own[dtype.name]) for dtype in spec.dtypes if dtype.name in own),
         lacking=tuple(
             DTypeView(dtype.name.upper(), backend.lacking[dtype.name][0])
             for dtype in spec.dtypes
             if dtype.name in backend.lacking
         ),
-        integers=tuple(own[name].text for name in spec.groups["integer"] if name in own),
+        integers=tuple(own[name] for name in spec.groups["integer"] if name in own),
         words=tuple(_word(word, spellings.get(name)) for name, word in family.vocabulary.items()),
         array=array,
     )

@@ -71,19 +71,15 @@ def op_module(spec: Spec, _: str | None) -> OpView:
 
 
 class FunctionView(NamedTuple):
-    """The NumPy function of an elementwise op."""
+    """The function of an elementwise op."""
 
-    name: str
-    parameters: str
-    doc: str
-    integer: str | None  # the expression for integers where it is another one
-    expression: str
     op: str  # the member of its enum
-    is_one_step: bool  # NumPy makes one pass over the operands
+    text: str
+    is_one_step: bool  # one pass over the operands
 
 
 class FunctorsView(NamedTuple):
-    """functors.py of the backend that computes with NumPy."""
+    """functors.py of the backends on array libraries."""
 
     classes: tuple[str, ...]
     functions: tuple[FunctionView, ...]
@@ -91,48 +87,17 @@ class FunctorsView(NamedTuple):
 
 
 def functors(spec: Spec, _: str | None) -> FunctorsView:
-    """The NumPy functions of all functors."""
-    functions = []
-    for kind, functor, member in _elementwise(spec):
-        functions.append(
-            FunctionView(
-                name=f"{kind.name}_{functor.name}",
-                parameters=", ".join(f"{name}: Array" for name in (*functor.operands, *functor.parameters)),
-                doc=sentence(functor.doc),
-                integer=functor.numpy.integer if functor.numpy.is_split else None,
-                expression=functor.numpy.float,
-                op=member,
-                # A conversion to another dtype takes more.
-                is_one_step=functor.result != ANY_RESULT
-                and _is_one_step(functor.numpy.float)
-                and _is_one_step(functor.numpy.integer),
-            )
-        )
-
-    def function(reduction: Monoid | Position) -> str:
-        return reduction.numpy if isinstance(reduction, Position) else reduction.combine[0]
-
-    return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
-
-
-class ArrayFunctorsView(NamedTuple):
-    """functors.py of the backends on array libraries."""
-
-    classes: tuple[str, ...]
-    functions: tuple[tuple[str, str], ...]  # the member of an enum, and the function
-    reductions: tuple[tuple[str, str], ...]
-
-
-def array_functors(spec: Spec, _: str | None) -> ArrayFunctorsView:
     """All functors in words of array libraries."""
     functions = []
-    for _kind, functor, member in _elementwise(spec):
+    for functor, member in _elementwise(spec):
         names = ", ".join((*functor.operands, *functor.parameters))
         # The last operand is of the dtype that is computed in.
         split = (
             f"{functor.numpy.integer} if np.is_integer({functor.operands[-1]}) else " if functor.numpy.is_split else ""
         )
-        functions.append((member, f"lambda {names}: {split}{functor.numpy.float}"))
+        # A conversion to another dtype takes more.
+        is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, functor.numpy.texts))
+        functions.append(FunctionView(member, f"lambda {names}: {split}{functor.numpy.float}", is_one_step))
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
     joining = {
         word.combine: f"np.{word.name}" if "dtype" in word.parameters else f"lambda x, axis, _: np.{word.name}(x, axis)"
@@ -141,18 +106,18 @@ def array_functors(spec: Spec, _: str | None) -> ArrayFunctorsView:
 
     def function(reduction: Monoid | Position) -> str:
         if isinstance(reduction, Position):
-            return f"ReduceOp.{reduction.of.upper()}"
+            return f"ReduceOp.{reduction.of.upper()}, {reduction.numpy}"
         return joining[reduction.combine[0]]
 
-    return ArrayFunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
+    return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
 
 
-def _elementwise(spec: Spec) -> Iterator[tuple[FunctorKind, Functor, str]]:
+def _elementwise(spec: Spec) -> Iterator[tuple[Functor, str]]:
     """The functors that are no reductions, and the members of their enums."""
     for kind in spec.functors.values():
         for functor in kind.functors:
             if functor.reduction is None:
-                yield kind, functor, _member(kind, functor)
+                yield functor, _member(kind, functor)
 
 
 def _reductions(spec: Spec, function: Callable[[Monoid | Position], str]) -> tuple[tuple[str, str], ...]:

@@ -18,4 +18,7 @@ class QArrayStorage(HostBlocks):
 
     @property
     def data(self) -> Array:
-        return self.bytes.copy()
+        """The bytes of all blocks, which nobody may write to."""
+        view = self.bytes.view()
+        view.flags.writeable = False
+        return view

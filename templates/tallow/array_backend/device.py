@@ -12,7 +12,7 @@ from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
-from . import transfer
+from . import strided, transfer
 from .errors import tells_errors
 from .ops import elementwise, reduce
 
@@ -66,10 +66,15 @@ class ArrayDevice(BackendDevice):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.ordinal}: {self.library.device_name(self.handle)})"
 
-    def note(self, op: str, size: int, position: Any, count: int, index: Any) -> None:
-        """Note that of `count` indexes the one at `position` may be out of range: it is not where that is `count`."""
+    def note(self, op: str, indexes: Any, is_wrong: Any, size: int) -> None:
+        """Note the first of the indexes that is wrong, if any is."""
+        library, count = self.library, strided.size(indexes)
+        every = library.arange(count, self.handle)
+        positions = library.where(library.reshape(is_wrong, (-1,)), every, library.constant(count, every))
+        first = library.min(positions, 0)
+        place = library.minimum(first, library.constant(count - 1, first))
         waiting = self._notes.waiting
-        waiting.append((op, size, position, count, index))
+        waiting.append((op, size, first, count, library.take(library.reshape(indexes, (-1,)), place, 0)))
         if len(waiting) > _MOST_NOTES:
             self._look()
 
@@ -104,7 +109,7 @@ class ArrayDevice(BackendDevice):
         return self.blocks_class(self, dtype, storage.to_numpy())
 
     @tells_errors
-    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[ArrayStorage]:
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[ArrayStorage]:
         """Storages of parts, read through the memory of the host."""
         storages, done = [], 0
         for part in parts:

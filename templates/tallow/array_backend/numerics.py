@@ -13,8 +13,49 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..cpu_backend.ops.numerics import GELU_CUBIC, GELU_LINEAR, TAIL_MEAN, TAIL_TERMS
 from ..dtype import DType
+
+# sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
+_GELU_LINEAR: Final = (1.5957691216057308, -9.96930880911092e-17)
+_GELU_CUBIC: Final = (0.07135481627260025, -6.175149918155315e-19)
+
+# x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 as a Chebyshev series in (x - 2) / (x + 2), for x from 0.75 on (the idea is
+# that of Shepherd and Laframboise 1981). The first coefficient is a sum of two f64: its error would be the result's.
+_TAIL_MEAN: Final = 0.26620934781252453
+_TAIL_TERMS: Final = (
+    6.890193635719588e-18,
+    0.19270080404392737,
+    -0.06827813236446435,
+    0.0070032288830940955,
+    0.0016229600207018546,
+    -0.00023600398179839612,
+    -8.810419284787106e-05,
+    2.451674690894741e-06,
+    5.271855205488669e-06,
+    7.490178588114735e-07,
+    -1.9661546818035186e-07,
+    -9.467164654356951e-08,
+    -8.24232636936353e-09,
+    5.114491608632891e-09,
+    2.056696305491757e-09,
+    1.7159309797532568e-10,
+    -1.242056559973378e-10,
+    -5.459729127460947e-11,
+    -6.682930211072006e-12,
+    2.8350759763570974e-12,
+    1.6437899927251503e-12,
+    3.183046211799344e-13,
+    -4.678026182862222e-14,
+    -5.071950570787839e-14,
+    -1.4988892345292744e-14,
+    -5.794008501988962e-16,
+    1.3982381521806523e-15,
+    6.482864311608033e-16,
+    1.1792033622414963e-16,
+    -2.3310930727152066e-17,
+    -2.3984765172536803e-17,
+    -7.963730078827207e-18,
+)
 
 
 class _Format:
@@ -37,6 +78,8 @@ class _Format:
         self.scale = 2.0**100 if is_f64 else 2.0**50
 
 
+# exp of this is beyond f32, and its square within f64; exp of the negative has no digit in f32.
+_F32_FAR: Final = 200.0
 _FORMATS: Final = {dtype: _Format(dtype) for dtype in (DType.F32, DType.F64)}
 
 
@@ -47,12 +90,13 @@ class Numerics:
         self._library = library
         self._wide = library.DTYPES.get(DType.F64)
 
-    def _in_wide(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """`function` of floats, in f64 where the library has it."""
+    def _in_wide(self, function: Callable[..., Any], *operands: Any, plain: Callable[..., Any] | None = None) -> Any:
+        """`function` of floats, or of f32 `plain` in f64 where the library has it: there it has digits to spare."""
         library, own = self._library, operands[0].dtype
         if self._wide is None or self._is_wide(operands[0]):
             return function(*operands)
-        return library.astype(function(*(library.astype(operand, self._wide) for operand in operands)), own)
+        wide = (library.astype(operand, self._wide) for operand in operands)
+        return library.astype((plain or function)(*wide), own)
 
     def _is_wide(self, x: Any) -> bool:
         return self._wide is not None and bool(x.dtype == self._wide)
@@ -70,19 +114,21 @@ class Numerics:
 
     def sign(self, x: Any) -> Any:
         """-1, 0 or 1; NaN stays, and -0.0 becomes 0.0."""
-        library = self._library
-        zero, one = self.number(x, 0), self.number(x, 1)
-        result = library.where(x > zero, one, zero) - library.where(x < zero, one, zero)
-        return result if library.is_integer(x) else library.where(library.isnan(x), x, result)
+        library, zero = self._library, self.number(x, 0)
+        if library.is_integer(x):
+            return library.astype(x > zero, x.dtype) - library.astype(x < zero, x.dtype)
+        # No subnormal is below 1 then.
+        scale = 2.0**600 if self._is_wide(x) else 2.0**90
+        return library.minimum(library.maximum(x * scale * scale, self.number(x, -1)), self.number(x, 1)) + zero
 
     def round_half_away(self, x: Any) -> Any:
         """The nearest integer, halves away from zero; the sign stays."""
         library = self._library
-        whole, zero = library.trunc(x), self.number(x, 0)
-        # The difference is exact, where x + 0.5 would not be.
-        is_up = library.abs(x - whole) >= self.number(x, 0.5)
-        one = library.where(x < zero, self.number(x, -1), self.number(x, 1))
-        return library.where(is_up, whole + one, whole)
+        # Beyond this all are integers, and infinity less itself is NaN.
+        limit = self.number(x, 2.0**60)
+        held = library.minimum(library.maximum(x, -limit), limit)
+        # The difference is exact, where x + 0.5 would not be; and 0.0, of either sign, leaves the sign of -0.0.
+        return library.trunc(x) - library.trunc(2 * (library.trunc(held) - held))
 
     def divide_integers(self, x: Any, y: Any) -> Any:
         """x / y truncated toward zero; x / 0 is 0, and the lowest integer / -1 is itself."""
@@ -125,8 +171,7 @@ class Numerics:
         library = self._library
 
         def compute(x: Any, alpha: Any) -> Any:
-            zero = self.number(x, 0)
-            return library.where(x > zero, x, alpha * library.expm1(library.where(x > zero, zero, x)))
+            return library.where(x > self.number(x, 0), x, alpha * library.expm1(x))
 
         return self._in_wide(compute, x, alpha)
 
@@ -148,8 +193,7 @@ class Numerics:
 
         def compute(x: Any) -> Any:
             above = library.maximum(x, self.number(x, -3))
-            share = library.minimum(above + self.number(x, 3), self.number(x, 6)) / self.number(x, 6)
-            return library.where(above >= self.number(x, 3), above, above * share)
+            return above * (library.minimum(above + self.number(x, 3), self.number(x, 6)) / self.number(x, 6))
 
         return self._in_wide(compute, x)
 
@@ -163,7 +207,12 @@ class Numerics:
             below = self._faded(x, -x, None, (decay + 2) / (decay * (decay + 2) + 2))
             return library.where(x > self.number(x, 0), above, below)
 
-        return self._in_wide(compute, x)
+        def plain(x: Any) -> Any:
+            power = library.exp(library.minimum(x, self.number(x, _F32_FAR)))
+            product = power * (power + 2)
+            return library.maximum(x, self.number(x, -_F32_FAR)) * (product / (product + 2))
+
+        return self._in_wide(compute, x, plain=plain)
 
     def erf(self, x: Any) -> Any:
         """The error function."""
@@ -177,20 +226,32 @@ class Numerics:
             decay = library.exp(-library.abs(x))
             return library.where(x >= self.number(x, 0), self.number(x, 1), decay) / (1 + decay)
 
-        return self._in_wide(compute, x)
+        return self._in_wide(compute, x, plain=lambda x: 1 / (1 + library.exp(-x)))
 
     def silu(self, x: Any) -> Any:
         """x / (1 + exp(-x)), without overflow; -0.0 at -inf."""
-        return self._in_wide(lambda x: self._gated(x, self._library.abs(x), None), x)
+        library = self._library
+
+        def plain(x: Any) -> Any:
+            held = library.maximum(x, self.number(x, -_F32_FAR))
+            return held / (1 + library.exp(-held))
+
+        return self._in_wide(lambda x: self._gated(x, library.abs(x), None), x, plain=plain)
 
     def gelu(self, x: Any) -> Any:
         """x / 2 * (1 + tanh(w / 2)) with w / 2 = sqrt(2 / pi) * (x + 0.044715 x**3), which is x / (1 + exp(-w))."""
-        return self._in_wide(self._gelu, x)
+        library = self._library
+
+        def plain(x: Any) -> Any:
+            held = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
+            return held / (1 + library.exp(-held * (_GELU_LINEAR[0] + _GELU_CUBIC[0] * held * held)))
+
+        return self._in_wide(self._gelu, x, plain=plain)
 
     def _gelu(self, x: Any) -> Any:
         library = self._library
-        linear, linear_low = self._two_numbers(x, GELU_LINEAR)
-        factor, factor_low = self._two_numbers(x, GELU_CUBIC)
+        linear, linear_low = self._two_numbers(x, _GELU_LINEAR)
+        factor, factor_low = self._two_numbers(x, _GELU_CUBIC)
         magnitude = library.minimum(library.abs(x), self.number(x, self._format(x).gelu_zero))
         square, square_error = self._two_product(magnitude, magnitude)
         cubic, cubic_error = self._two_product(square, factor)
@@ -202,7 +263,13 @@ class Numerics:
 
     def gelu_erf(self, x: Any) -> Any:
         """x / 2 * (1 + erf(x / sqrt(2)))."""
-        return self._in_wide(self._gelu_erf, x)
+        library = self._library
+
+        def plain(x: Any) -> Any:
+            held = library.maximum(x, self.number(x, -self._format(x).gelu_zero))
+            return held * library.erfc(held * -math.sqrt(0.5)) / 2
+
+        return self._in_wide(self._gelu_erf, x, plain=plain if library.erfc is not None else None)
 
     def _gelu_erf(self, x: Any) -> Any:
         library = self._library
@@ -259,7 +326,7 @@ class Numerics:
 def scaled_tail(x: Any) -> Any:
     """x * exp(x**2 / 2) * erfc(x / sqrt(2)) / 2 for x from 0.75 on, by the sum of its series (Clenshaw 1955)."""
     place = (x - 2) / (x + 2)
-    ahead, behind = place * 0 + TAIL_TERMS[-1], place * 0
-    for term in TAIL_TERMS[-2:0:-1]:
+    ahead, behind = place * 0 + _TAIL_TERMS[-1], place * 0
+    for term in _TAIL_TERMS[-2:0:-1]:
         ahead, behind = term + 2 * place * ahead - behind, ahead
-    return TAIL_MEAN + (TAIL_TERMS[0] + place * ahead - behind)
+    return _TAIL_MEAN + (_TAIL_TERMS[0] + place * ahead - behind)

@@ -10,6 +10,8 @@ from ..op import ReduceOp
 class Function(NamedTuple):
     """A function of elements: of operands, and then of parameters as arrays of one element."""
 
+    is_one_step: bool
+    """Whether it is one pass over the operands."""
     compute: Callable[..., Any]
 
 
@@ -35,3 +37,5 @@ class Position(NamedTuple):
     """A reduction that says where another one finds its element: the first of equals, or the first NaN."""
 
     of: ReduceOp
+    find: Callable[[Any, int], Any] | None
+    """The word that finds it along an axis, and keeps the axis; None where the library has none."""

@@ -39,6 +39,12 @@ class ArrayStorage(BackendStorage):
         """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
         return strided.view(self.library, self.data, layout, self.device.handle)
 
+    def write(self, layout: Layout, values: Any) -> None:
+        """Put `values`, as many as `layout` reaches, where it does."""
+        self.data = strided.write(self.library, self.data, layout, values, self.device.handle)
+        if self.library.start is not None:
+            self.library.start(self.data)
+
     def result(self, values: Any, dtype: DType) -> Self:
         """A new storage of `values` on the same device."""
         library = self.library

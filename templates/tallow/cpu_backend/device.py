@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, Self, final
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ..backend import BackendDevice, Part
+from ..array_backend.device import ArrayDevice
+from ..array_backend.imported import Imported
+from ..backend import Part, Result
 from ..dtype import Array
-from ..error import InvalidArgument
+from ..error import InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
-from ..random import RandomState
 from .kernels import HostKernels
 from .ops import compiled, compiled_copy, compiled_index, compiled_reduce, compiled_rows, compiled_window, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
 
 
+# NumPy warns of what is part of the meaning here, such as 1 / 0.
+_quiet = cache(np.errstate(all="ignore"))
+
+
 @final
-class CpuDevice(BackendDevice):
+class CpuDevice(ArrayDevice):
     """The CPU: there is one, and it does its work at once."""
 
-    # Of the device, not of an object that stands for it: equal devices draw from one stream.
-    random: Final = RandomState()
+    backend: ClassVar = "cpu"
+    library: ClassVar = Imported("cpu", __package__)
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
     planners: ClassVar = {
@@ -54,20 +60,28 @@ class CpuDevice(BackendDevice):
         compiled_window.bilinear2d: compiled_window.plan_bilinear2d,
     }
 
-    @classmethod
-    def open(cls, ordinal: int) -> Self:
-        if ordinal != 0:
-            raise InvalidArgument("device", f"there is one CPU, number 0, and no number {ordinal}")
-        return super().open(ordinal)
-
     @property
     def kernels(self) -> HostKernels | None:
         """The kernels for this machine; None where NumPy does everything."""
         return HostKernels.open()
 
-    @classmethod
-    def is_available(cls) -> bool:
-        return True
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        # Kernels raise no flags, and what has a planner takes care itself.
+        if function not in self.planners and not isinstance(arguments[0], HostKernels):
+            function = _quiet(function)
+        return super().planned(key, numbers, function, arguments, options)
+
+    def note(self, op: str, indexes: Array, is_wrong: Array, size: int) -> None:
+        """Raise InvalidIndex for the first of the indexes that is wrong, if any is."""
+        if is_wrong.any():
+            raise InvalidIndex(op, int(indexes[is_wrong][0]), size)
 
     def storage(self, array: Array) -> CpuStorage:
         """A storage with a copy of a NumPy array's elements."""

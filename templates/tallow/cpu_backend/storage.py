@@ -1,33 +1,30 @@
-"""The storage of the CPU backend: data, on which the functions of `ops` work."""
+"""The storage of the CPU backend: memory, which methods that work in place write to."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
-from ..backend import BackendStorage, HostBlocks, kind_of
+import numpy as np
+
+from ..array_backend.blocks import QArrayStorage
+from ..array_backend.imported import Imported
+from ..array_backend.storage import ArrayStorage
 from ..dtype import Array, DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..layout import Layout
-from .ops import array
+from ..host import array
 
 if TYPE_CHECKING:
     from .device import CpuDevice
 
 
 @final
-class CpuStorage(BackendStorage):
-    """A flat NumPy array of one dtype."""
+class CpuStorage(ArrayStorage):
+    """A flat NumPy array of one dtype, contiguous and of rank 1, which is always the same one."""
 
     device: CpuDevice
-
-    def __init__(self, device: CpuDevice, dtype: DType, data: Array) -> None:
-        """Hold `data`, contiguous and of rank 1, without a copy."""
-        self.device = device
-        self.dtype = dtype
-        self.data = data
-        self.length = data.size
-        self.kind = kind_of(dtype, data.size)
+    library: ClassVar = Imported("cpu", __package__)
 
     @cached_property
     def address(self) -> int:
@@ -37,7 +34,8 @@ class CpuStorage(BackendStorage):
 
     def to_numpy(self) -> Array:
         """A copy of the elements."""
-        return self.data.copy()
+        copy: Array = self.data.copy()
+        return copy
 
     def to_dlpack(self, layout: Layout, **options: Any) -> Any:
         if self.data.dtype.kind not in "iuf":
@@ -55,17 +53,21 @@ class CpuStorage(BackendStorage):
         """The same as an array that has a dim at least: rank 0 has shape (1,)."""
         return array.view(self.data, layout)
 
+    def write(self, layout: Layout, values: Array) -> None:
+        target = self.view(layout)
+        array.copy(target, values.reshape(target.shape))
+
+    def result(self, values: Array, dtype: DType) -> Self:
+        data = array.contiguous(values)
+        is_new = data.base is None and data is not self.data
+        # Ops of the family may hand on a view of what they were given, and what is repeated cannot be written to.
+        if not is_new and (not data.flags.writeable or np.may_share_memory(data, self.data)):
+            data = data.copy()
+        return type(self)(self.device, dtype, data if data.ndim == 1 else data.reshape(-1))
+
 
 @final
-class QCpuStorage(HostBlocks):
-    """Blocks that NumPy decodes."""
+class QCpuStorage(QArrayStorage):
+    """Blocks in memory."""
 
     device: CpuDevice
-    weights: Array | None
-
-    @property
-    def data(self) -> Array:
-        """The bytes of all blocks, which nobody may write to."""
-        view = self.bytes.view()
-        view.flags.writeable = False
-        return view

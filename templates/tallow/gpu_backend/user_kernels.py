@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from .. import argument
 from ..backend import BackendStorage
-from ..cpu_backend.ops.memory import numbers
+from ..host.numbers import numbers
 from ..device import Device
 from ..dtype import DType
 from ..error import CompilationFailed, DeviceMismatch, InvalidArgument, shown

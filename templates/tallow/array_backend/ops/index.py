@@ -91,18 +91,6 @@ def index_add(x: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
     return x.result(library.permute_dims(result, tuple(order.index(axis) for axis in range(len(order)))))
 
 
-def checked(op: str, operand: Operand, rows: Any, is_wrong: Any, size: int) -> None:
-    """Note the first of the indexes `rows` that is wrong."""
-    library = operand.library
-    count = strided.size(rows)
-    flat = library.reshape(rows, (-1,))
-    every = library.arange(count, operand.device.handle)
-    positions = library.where(library.reshape(is_wrong, (-1,)), every, library.constant(count, every))
-    first = library.min(positions, 0)
-    index = library.take(flat, library.minimum(first, library.constant(count - 1, first)), 0)
-    operand.device.note(op, size, first, count, index)
-
-
 def _checked(op: str, indexes: Operand, size: int) -> _Rows:
     library = indexes.library
     rows = library.astype(indexes.array, library.DTYPES[DType.I64])
@@ -114,7 +102,7 @@ def _checked(op: str, indexes: Operand, size: int) -> _Rows:
     if mark is not None:
         is_mark = rows == library.constant(mark, rows)
         is_row, is_wrong = is_row & ~is_mark, is_wrong & ~is_mark
-    checked(op, indexes, rows, is_wrong, size)
+    indexes.device.note(op, rows, is_wrong, size)
     flat = library.reshape(library.astype(is_wrong, library.DTYPES[DType.U8]), (-1,))
     return _Rows(library.where(is_row, rows, library.constant(0, rows)), is_row, library.max(flat, 0) == 0)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...cpu_backend.ops import memory as host
 from ...dtype import Array, DType
+from ...host.numbers import numbers, sequence
 from ...shape import Shape
 from ..errors import require_room, tells_errors
 from .. import transfer
@@ -27,13 +27,13 @@ def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
 def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: DType) -> Any:
     """A storage of numbers from `start` on, `step` apart."""
     require_room(device, shape, dtype)
-    return _from_host(device, host.sequence(shape.elem_count, start, step, dtype), dtype)
+    return _from_host(device, sequence(shape.elem_count, start, step, dtype), dtype)
 
 
 @tells_errors
 def from_numbers(device: ArrayDevice, data: Sequence[float], dtype: DType) -> Any:
     """A storage of the numbers, converted as to_dtype does."""
-    return _from_host(device, host.numbers(data, dtype), dtype)
+    return _from_host(device, numbers(data, dtype), dtype)
 
 
 @tells_errors

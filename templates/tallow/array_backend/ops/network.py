@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...dtype import DType
+from ...layout import Layout
 from ..errors import tells_errors
 from .. import strided
 from . import cast
-from .index import checked
 from .operand import Operand
 from .reduce import accumulated
 
@@ -57,7 +57,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     count = cos.layout.shape[0] - tokens + 1
     if begins.shape[0]:
         is_wrong = (begins < 0) | (begins >= count)
-        checked("rope", x, begins, is_wrong, count)
+        x.device.note("rope", begins, is_wrong, count)
         begins = library.where(is_wrong, library.constant(0, begins), begins)
     if strided.size(wide) == 0 or count <= 0:
         return x.result(x.array)
@@ -94,15 +94,15 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     if targets.dtype.index_mark is not None:
         is_counted = is_counted & (rows != library.constant(targets.dtype.index_mark, rows))
     if strided.size(rows):
-        checked("cross_entropy", x, rows, is_counted & ((rows < 0) | (rows >= size)), size)
+        x.device.note("cross_entropy", rows, is_counted & ((rows < 0) | (rows >= size)), size)
     counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
     if x.layout.elem_count == 0:
         return x.result(library.full(shape, 0, library.DTYPES[x.dtype], x.device.handle)), counts
     below = _below_zero(x, dim)
-    chosen = library.reshape(rows, (*shape[:dim], 1, *shape[dim:]))
-    places = library.reshape(library.arange(size, x.device.handle), (-1, *(1,) * (len(shape) - dim)))
-    # One of the terms is not 0, so that nothing is rounded.
-    picked = _total(library, library.where(places == chosen, below, library.constant(0, below)), dim)
+    held = library.minimum(library.maximum(rows, library.constant(0, rows)), library.constant(size - 1, rows))
+    chosen, layout = library.reshape(held, (*shape[:dim], 1, *shape[dim:])), Layout.contiguous(x.layout.shape)
+    places = chosen * layout.strides[dim] + strided.places(library, layout, chosen.shape, dim, x.device.handle)
+    picked = strided.take(library, library.reshape(below, (-1,)), places)
     losses = library.reshape(library.log(_total(library, library.exp(below), dim)) - picked, shape)
     losses = library.where(is_counted, losses, library.constant(0, losses))
     return x.result(cast.narrow(library, losses, x.dtype)), counts
@@ -143,6 +143,8 @@ def _mean(library: Any, x: Any) -> Any:
 
 def _total(library: Any, x: Any, dim: int) -> Any:
     """The sums along `dim`, which is kept."""
+    if DType.F64 in library.DTYPES:
+        return library.sum(x, dim, x.dtype)
     last = len(x.shape) - 1
     order = (*(axis for axis in range(last + 1) if axis != dim), dim)
     moved = library.permute_dims(x, order)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from ...dtype import DType
 from ...layout import Layout
-from .. import strided
 
 
 class Operand(NamedTuple):
@@ -53,7 +52,4 @@ class Operand(NamedTuple):
 
     def write(self, values: Any) -> None:
         """Put `values`, of the layout's shape, where the layout reaches."""
-        storage = self.storage
-        storage.data = strided.write(storage.library, storage.data, self.layout, values, storage.device.handle)
-        if storage.library.start is not None:
-            storage.library.start(storage.data)
+        self.storage.write(self.layout, values)

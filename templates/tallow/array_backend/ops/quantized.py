@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...cpu_backend.ops import cast as host
-from ...cpu_backend.ops.quantize import quantized
-from ...cpu_backend.ops.quantized import FEW_ROWS, ROUNDED, common, decode, rounded
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
+from ...host import cast as host
+from ...host.quantize import quantized
+from ...host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
 from ...shape import Shape
 from .. import transfer
 from ..errors import require_room, tells_errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ...dtype import DType
@@ -52,7 +53,8 @@ def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) 
         if not (is_whole and count == 1):
             x = library.reshape(x, (count, columns))
         if isinstance(reduction, Position):
-            return storage.result(_first(library, x, of.combine, device), target)
+            find = reduction.find or partial(_first, library, of.combine, device)
+            return storage.result(library.astype(find(x, len(x.shape) - 1), library.DTYPES[target]), target)
         numbers = [cast.scalar(library, number, dtype.compute, device) for number in parameters]
         found = _joined(library, of, x, device, numbers)
         found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
@@ -97,9 +99,8 @@ def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) 
     return combine(x, axis, x.dtype)
 
 
-def _first(library: Any, x: Any, combine: Any, device: Any) -> Any:
-    """The u32 position of the element that `combine` finds in each row: the first of equals, or the first NaN."""
-    axis = len(x.shape) - 1
+def _first(library: Any, combine: Any, device: Any, x: Any, axis: int) -> Any:
+    """The position of the element that `combine` finds in each row: the first of equals, or the first NaN."""
     columns = x.shape[axis]
     is_found = x == combine(x, axis, x.dtype)
     if not library.is_integer(x):
@@ -108,4 +109,4 @@ def _first(library: Any, x: Any, combine: Any, device: Any) -> Any:
         is_found = library.where(has_nan, is_nan, is_found)
     every = library.arange(columns, device)
     positions = library.where(is_found, every, library.constant(columns, every))
-    return library.astype(library.min(positions, axis), library.DTYPES[DType.U32])
+    return library.min(positions, axis)

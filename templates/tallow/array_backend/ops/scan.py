@@ -15,9 +15,8 @@ def cumsum(operand: Operand, dim: int) -> Any:
     """Element i along `dim` is the sum of the elements 0 to i, rounded once; integers wrap."""
     library, dtype, x = operand.library, operand.dtype, operand.array
     if not dtype.is_float:
-        return operand.result(cast.wrap(library, library.cumsum(x, dim), dtype))
+        return operand.result(cast.wrap(library, library.cumsum(x, dim, x.dtype), dtype))
     wide = cast.widen(library, x, dtype)
-    if DType.F64 in library.DTYPES:
-        wide = library.astype(wide, library.DTYPES[DType.F64])
+    sums = library.cumsum(wide, dim, library.DTYPES.get(DType.F64, wide.dtype))
     # It starts at 0.0, so that no sum is -0.0.
-    return operand.result(cast.narrow(library, library.cumsum(wide, dim) + library.constant(0, wide), dtype))
+    return operand.result(cast.narrow(library, sums + library.constant(0, sums), dtype))

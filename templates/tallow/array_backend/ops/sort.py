@@ -20,5 +20,5 @@ def argsort(operand: Operand, descending: bool) -> Any:
         x = -x if dtype.is_float else ~x
     if dtype.is_float:
         # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
-        x = library.where(x == library.constant(0, x), library.constant(0, x), x)
+        x = x + library.constant(0, x)
     return operand.result(library.astype(library.argsort(x), library.DTYPES[DType.U32]), DType.U32)

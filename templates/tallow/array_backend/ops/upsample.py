@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cpu_backend.ops.upsample import neighbours
-from ...dtype import DType
+from ...dtype import Array, DType
 from ..errors import tells_errors
 from .. import strided
 from . import cast
@@ -68,3 +67,20 @@ def _interpolated(operand: Operand, x: Any, axis: int, size: int, align_corners:
     ]
     parts = [library.take(x, library.from_numpy(each, handle), axis) for each in (before, after)]
     return parts[0] * weights[0] + parts[1] * weights[1]
+
+
+def neighbours(old: int, new: int, align_corners: bool, factor: float | None) -> tuple[Array, Array, Array]:
+    """For each new place of a dim the old places before and after it, and the weight of the one after.
+
+    The arithmetic is Candle's, which follows PyTorch's area_pixel_compute_source_index.
+    """
+    places = np.arange(new, dtype=np.float64)
+    if align_corners:
+        exact = places * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    else:
+        scale = old / new if factor is None else 1 / factor
+        # A factor that is smaller than new / old looks for places beyond the last, however far.
+        exact = np.clip(scale * (places + 0.5) - 0.5, 0, old)
+    before = np.minimum(exact.astype(np.int64), old - 1)
+    after = np.minimum(before + 1, old - 1)
+    return before, after, np.clip(exact - before, 0, 1)

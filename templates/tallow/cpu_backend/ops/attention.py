@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
 from ...dtype import Array
 from ...error import InvalidIndex
+from ...host import cast
 from ...host_memory import require_room, tells_lack_of_memory
-from . import cast
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
 
 # So many scores are made at once.
 _SCORES: Final = 1 << 20
@@ -28,7 +25,7 @@ def scaled_dot_product(
     lengths: Operand | None,
     is_causal: bool,
     scale: float,
-) -> CpuStorage:
+) -> Any:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]

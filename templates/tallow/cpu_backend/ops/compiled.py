@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...array_backend.functors import functors
+from ...array_backend.ops.operand import Operand
 from ...backend import kind_of
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
@@ -18,9 +20,7 @@ from ...layout import Layout
 from ...limits import MAX_RANK
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ...threads import get_threads
-from . import cast
-from .functors import ELEMENTWISE
-from .operand import Operand
+from ...host import cast
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -60,7 +60,7 @@ def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..
     count = first.layout.elem_count
     # NumPy is called sooner than a kernel, and has done so few elements by then, where it takes them as they are.
     is_plain = all(layout.dense is layout or layout.repeated is layout for _, layout in operands)
-    if count == 0 or (count <= _FEW and is_plain and ELEMENTWISE[op].is_one_step and source.compute is source):
+    if count == 0 or (count <= _FEW and is_plain and functors(first.library).elementwise[op].is_one_step and source.compute is source):
         return None
     if op.moves:
         name = f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
@@ -14,7 +15,6 @@ from ...op import BinaryOp
 from ...shape import Shape
 from ...threads import get_threads
 from .compiled import PLACES, packed_map
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

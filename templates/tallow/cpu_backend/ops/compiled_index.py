@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...error import InvalidIndex
 from ...host_memory import require_room, tells_lack_of_memory
@@ -19,7 +20,6 @@ from ...limits import MAX_RANK
 from ...threads import get_threads
 from .compiled import filled
 from .compiled_copy import Write, copied, done, is_apart, plan_dense
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

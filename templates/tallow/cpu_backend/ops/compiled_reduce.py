@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
@@ -15,9 +16,8 @@ from ...kernels.constants import FOLD_LENGTH
 from ...layout import Layout
 from ...op import MethodOp, ReduceOp
 from ...threads import get_threads
-from .array import contiguous
+from ...host.array import contiguous
 from .compiled import bits_of, filled
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

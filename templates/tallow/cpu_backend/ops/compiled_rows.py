@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
@@ -15,7 +16,6 @@ from ...kernels import host_arguments
 from ...threads import get_threads
 from .compiled import bits_of
 from .compiled_copy import plan_dense
-from .operand import Operand
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from ...array_backend.ops.operand import Operand
+from ...array_backend.ops.upsample import neighbours
 from ...dtype import Array
 from ...host_memory import require_room, tells_lack_of_memory
 from ...kernels import host_arguments
 from ...threads import get_threads
-from .operand import Operand
-from .upsample import neighbours
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -5,19 +5,16 @@ A 1-d convolution is a 2-d one of height 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...dtype import Array, DType
 from ...host_memory import require_room, tells_lack_of_memory
-from . import cast
+from ...host import cast
 from .matmul import multiply
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
+from ...array_backend.ops.operand import Operand
 
 # The unfolded input of a convolution repeats each element for every tap of the kernel, so it is made in parts.
 _PART_BYTES = 1 << 26
@@ -27,7 +24,7 @@ _LARGEST_ITEM = 8
 
 
 @tells_lack_of_memory
-def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> CpuStorage:
+def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
     """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
     window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
@@ -35,7 +32,7 @@ def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> CpuStorage:
 
 
 @tells_lack_of_memory
-def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> CpuStorage:
+def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
     window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]
@@ -43,7 +40,7 @@ def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> CpuStorage:
 
 
 @tells_lack_of_memory
-def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> CpuStorage:
+def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
     """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
     window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
@@ -51,7 +48,7 @@ def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D)
 
 
 @tells_lack_of_memory
-def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> CpuStorage:
+def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
     """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
     require_room(params.out_dims, x.dtype)
     window = (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...array_backend.functors import functors
 from ...backend import kind_of
 from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
-from . import cast
-from .array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
-from .functors import ELEMENTWISE
-from .operand import Operand
+from ...host import cast
+from ...host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
+from ...array_backend.ops.operand import Operand
 
 if TYPE_CHECKING:
     from ..storage import CpuStorage
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @tells_lack_of_memory
 def elementwise(
     op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
-) -> CpuStorage:
+) -> Any:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
@@ -35,7 +35,7 @@ def elementwise(
         same = np.empty(x.layout.shape or (1,), result.numpy)
         copy(same, x.array)
         return x.result(same)
-    function = ELEMENTWISE[op]
+    function = functors(x.library).elementwise[op]
     compute = function.compute
     operands = [x, *(other for other in others if isinstance(other, Operand))]
     source = operands[-1].dtype
@@ -44,7 +44,7 @@ def elementwise(
     arrays = [operand.array for operand in operands]
     values = [contiguous(distinct(array)) for array in arrays]
 
-    def rounded(*parts: Array) -> Array:
+    def rounded(*parts: Array) -> Any:
         if op.moves:
             return compute(*map(bits, parts))
         found = compute(*(cast.widen(part, source) for part in parts), *numbers)
@@ -71,7 +71,7 @@ def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..
     op, *operands = arguments
     if not all(isinstance(operand, Operand) for operand in operands):
         return None
-    function, source = ELEMENTWISE[op], operands[-1].dtype
+    function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
     compute, target, count = function.compute, result or op.result or source, operands[0].layout.elem_count
     is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
     is_short = function.is_one_step or count <= LEAST_PART
@@ -84,7 +84,7 @@ def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..
     parts = [slice(None) if whole else slice(1) for whole in is_whole]
 
     @tells_lack_of_memory
-    def run(*storages: CpuStorage) -> CpuStorage:
+    def run(*storages: CpuStorage) -> Any:
         arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
         with np.errstate(all="ignore"):
             found = compute(*arrays)

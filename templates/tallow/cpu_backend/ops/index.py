@@ -5,7 +5,7 @@ Indexes are checked before anything is written. Those equal to their dtype's mar
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +13,16 @@ from ...dtype import Array
 from ...error import InvalidIndex
 from ...host_memory import require_room, tells_lack_of_memory
 from ...layout import Layout
-from . import cast
-from .array import bits, contiguous
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
+from ...host import cast
+from ...host.array import bits, contiguous
+from ...array_backend.ops.operand import Operand
 
 # Rows at least this long are added one by one, shorter ones element by element in one go.
 _LONG_ROW = 256
 
 
 @tells_lack_of_memory
-def gather(x: Operand, indexes: Operand, dim: int) -> CpuStorage:
+def gather(x: Operand, indexes: Operand, dim: int) -> Any:
     """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
     layout, data = x.layout, x.storage.data
     rows, marked = _checked("gather", indexes, layout.shape[dim])
@@ -38,12 +35,12 @@ def gather(x: Operand, indexes: Operand, dim: int) -> CpuStorage:
 
 
 @tells_lack_of_memory
-def select(operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
+def select(operand: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     return select_rows("index_select", operand, indexes, dim)
 
 
-def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> CpuStorage:
+def select_rows(op: str, operand: Operand, indexes: Operand, dim: int) -> Any:
     """The same for an op that errors name."""
     x = operand.array
     require_room((*x.shape[:dim], *indexes.layout.shape, *x.shape[dim + 1 :]), operand.dtype)
@@ -96,7 +93,7 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
 
 
 @tells_lack_of_memory
-def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> CpuStorage:
+def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
     """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
     x, source, dtype = operand.array, terms.array, operand.dtype
     rows, marked = _checked("index_add", indexes, x.shape[dim])

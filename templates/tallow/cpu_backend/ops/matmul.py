@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from ...dtype import Array, DType
 from ...host_memory import require_room, tells_lack_of_memory
-from . import cast
-from .array import bits, contiguous
-from .operand import Operand
-
-if TYPE_CHECKING:
-    from ..storage import CpuStorage
+from ...host import cast
+from ...host.array import bits, contiguous
+from ...array_backend.ops.operand import Operand
 
 # A product of fewer numbers than this is not worth a detour.
 _FEW_PRODUCTS = 1 << 15
@@ -23,7 +20,7 @@ _EXACT_TERMS = 1 << 21
 
 
 @tells_lack_of_memory
-def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> CpuStorage:
+def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
     dtype = lhs.dtype
     require_room(bmnk[:3], dtype)
@@ -32,7 +29,7 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]) -> CpuSt
 
 
 @tells_lack_of_memory
-def linear(x: Operand, weight: Operand, bias: Operand | None) -> CpuStorage:
+def linear(x: Operand, weight: Operand, bias: Operand | None) -> Any:
     """(m, k) by the transpose of (n, k), plus a bias (n) in each row: (m, n), rounded once."""
     dtype = x.dtype
     require_room((x.layout.shape[0], weight.layout.shape[0]), dtype)

@@ -11,8 +11,8 @@ from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
 from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
 from ...shape import Shape
-from . import cast
-from .array import in_parts
+from ...host import cast
+from ...host.array import in_parts
 from .memory import make
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...cpu_backend.ops.memory import numbers
+from ...host.numbers import numbers
 from ...dtype import Array, DType
 from ...kernels import arguments
 from ...shape import Shape

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...cpu_backend.ops.quantize import quantized
+from ...host.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments

@@ -4,7 +4,7 @@ import math
 from functools import lru_cache
 from typing import Final
 
-from ...cpu_backend.ops import cast
+from ...host import cast
 from ...dtype import DType
 from ...kernels.arguments import PARAMETERS
 from ..variable import Parameter

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import Array, DType
+from ..dtype import Array, DType
 from .array import bits
 
 _F8_MAX = 448.0
@@ -77,6 +77,13 @@ def narrow(array: Array, dtype: DType) -> Array:
         return _f8_from_bf16().take(upper).view(dtype.numpy)
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(dtype.numpy, copy=False)
+
+
+def astype(array: Array, dtype: Any) -> Array:
+    """The elements in another dtype of NumPy: the array itself where that is its own."""
+    if array.dtype == np.float16 and dtype == np.float32:
+        return widen(array, DType.F16)
+    return array.astype(dtype, copy=False)
 
 
 @cache

@@ -5,14 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import Array
-from ...error import OutOfMemory
-from ...layout import Layout
+from ..dtype import Array
+from ..error import OutOfMemory
+from ..layout import Layout
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 # So many elements in f64, several times over, fit in the cache.
 LEAST_PART = 1 << 15
+
+# Rows up to this long are joined column by column where there are more of them.
+_SHORT = 16
 
 # So many rows at once stay in the first-level cache, also where a power of two between them maps all to one set of it.
 _STRIP = 16
@@ -79,6 +82,19 @@ def in_parts(function: Callable[..., Array], dtype: np.dtype[Any], *operands: Ar
         part = slice(first, first + rows)
         target[part] = bits(function(*(operand[part] for operand in operands)))
     return result
+
+
+def joined(combine: np.ufunc, x: Array, axis: int, dtype: Any) -> Array:
+    """What `combine` makes of the elements along an axis, which is kept, in a dtype."""
+    if x.ndim == 2 and axis == 1 and 0 < x.shape[1] <= _SHORT < x.shape[0]:
+        # NumPy takes one row at a time, which short ones are too many for.
+        result = x[:, :1].astype(dtype)
+        for column in range(1, x.shape[1]):
+            combine(result, x[:, column : column + 1], out=result)
+        return result
+    # It adds pairwise only what lies side by side, and f64 has no wider type to add in.
+    held = contiguous(x) if combine is np.add and x.dtype == np.float64 else x
+    return np.asarray(combine.reduce(held, axis=axis, dtype=dtype, keepdims=True))
 
 
 def copy(target: Array, source: Array) -> None:

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ...dtype import Array, DType
-from ...ggml_dtype import GgmlDType
+from ..dtype import Array, DType
+from ..ggml_dtype import GgmlDType
 from . import cast
 from .blocks import DECODERS
 
