@@ -238,9 +238,9 @@ def _page(files: Sequence[Path]) -> str:
 
 
 _ABOUT = """Each op is timed beside PyTorch with the same number of threads, and in f32 beside NumPy where it has the op
-in one or two calls: they take turns, and the medians are compared. A factor above 1 says that tallow is quicker. The
-ratios of the first table are geometric means. `make bench` measures this machine; `python -m benchmarks.cpu render`
-makes the page.
+in one or two calls: they take turns of several calls, with a pause before each, and the medians are compared. A factor
+above 1 says that tallow is quicker. The ratios of the first table are geometric means. `make bench` measures this
+machine; `python -m benchmarks.cpu render` makes the page.
 
 What is behind PyTorch, and why:
 
