@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # The kernel multiplies so many rows at most without decoding the weights to memory.
 _MOST_ROWS: Final = 8
 # Others decode weights to so many bytes at a time at most.
-_MOST_DECODED: Final = 1 << 28
+_MOST_DECODED: Final = 1 << 27
 # A lane takes so many weights of a row at a time that are floats.
 _LANE_FLOATS: Final = 8
 # A block has so many waves, or half of them.
@@ -147,6 +147,8 @@ def _decoded_product(
     most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
     if rows <= most:
         return product(_weights(blocks, x.dtype, 0, rows, hidden))
+    # Parts of one size share their memory.
+    most = ceil_divide(rows, ceil_divide(rows, most))
     held = x.shape[0]
     whole = dense(blocks.device.empty(x.dtype, held * rows), (held, rows))
     for begin in range(0, rows, most):
