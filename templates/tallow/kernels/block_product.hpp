@@ -59,8 +59,8 @@ template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden)
     return (hidden + part - 1) / part * part * Bytes;
 }
 
-// A place in shared memory, as what copies to it takes it; where copies do not wait, accesses that are not whole are left
-// out.
+// A place in shared memory, as what copies to it takes it; where copies do not wait, accesses that are not whole are
+// left out.
 #if defined(TALLOW_ASYNC_COPIES)
 using SharedPlace = uint32_t;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
@@ -88,7 +88,8 @@ TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source, int left) {
 template <typename Block, uint32_t Rows> struct Parts {
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
-    // The first block of all begins at a multiple of 16, each at one of 2, and so do words, which are cut from whole ones.
+    // The first block of all begins at a multiple of 16, each at one of 2, and so do words, which are cut from whole
+    // ones.
     static constexpr bool is_aligned = sizeof(Block) % access_bytes == 0;
     static constexpr uint32_t accesses = (bytes + (is_aligned ? 0 : 2 * access_bytes - 1)) / access_bytes;
     // What is quickest was measured on an H200.
@@ -138,7 +139,8 @@ template <typename Block, uint32_t Rows> struct Copies {
             const Block* const begin = row_of(access) == 0 ? begins[0] : begins[Rows - 1];
             const Block* const row_end = begin + length;
             sources[i] = reinterpret_cast<const uint8_t*>(begin) + place_of(access);
-            limits[i] = static_cast<uint32_t>(reinterpret_cast<uint64_t>(row_end)) - (row_end == end ? access_bytes : 1);
+            limits[i] =
+                static_cast<uint32_t>(reinterpret_cast<uint64_t>(row_end)) - (row_end == end ? access_bytes : 1);
         }
     }
 
@@ -488,8 +490,8 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
 }
 
 // Rounds rows of x to signed bytes, 32 of which share a scale, as Q8_1 has them; 8 lanes take 32 elements. Behind the
-// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32: of x where a block of weights
-// has as many, else of what it was rounded to, as Candle and llama.cpp have it.
+// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32: of x where a block of
+// weights has as many, else of what it was rounded to, as Candle and llama.cpp have it.
 template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
     let_next_kernel_begin();
     await_previous_kernel();
