@@ -17,6 +17,16 @@ if TYPE_CHECKING:
 _CAN_BEGIN_EARLY: Final = 9
 
 
+def _newest(name: str) -> Any:
+    """The function that knows data of edges: cuda-python 12 has it beside an older one, 13 in its place."""
+    return getattr(cuda, f"{name}_v2", None) or getattr(cuda, name)
+
+
+_get_edges, _remove_edges, _add_edges = map(
+    _newest, ("cuGraphGetEdges", "cuGraphRemoveDependencies", "cuGraphAddDependencies")
+)
+
+
 class CudaGraph(Recorded):
     """Work that a stream was given while it was captured: see `CudaStream.end_capture`."""
 
@@ -50,9 +60,13 @@ class CudaGraph(Recorded):
 
 def _let_kernels_begin_early(graph: Any, label: str) -> None:
     """Let each kernel that waits itself for one in front of it begin while that ends: that takes the launch's time."""
-    edges = check("cuGraphGetEdges", cuda.cuGraphGetEdges(graph), label)
-    count = edges[-1]
-    origins, targets, data, count = check("cuGraphGetEdges", cuda.cuGraphGetEdges(graph, count), label)
+    try:
+        counted = _get_edges(graph)
+    # What cuda-python raises where a driver is too old to have the function.
+    except RuntimeError:
+        return
+    count = check("cuGraphGetEdges", counted, label)[-1]
+    origins, targets, data, count = check("cuGraphGetEdges", _get_edges(graph, count), label)
     waiting = {int(node): _waits(node, label) for node in (*origins, *targets)}
     programmatic = cuda.CUgraphEdgeData()
     programmatic.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
@@ -60,8 +74,8 @@ def _let_kernels_begin_early(graph: Any, label: str) -> None:
     for origin, target, edge in zip(origins, targets, data, strict=True):
         if waiting[int(origin)] and waiting[int(target)]:
             ends = [origin], [target]
-            check("cuGraphRemoveDependencies", cuda.cuGraphRemoveDependencies(graph, *ends, [edge], 1), label)
-            check("cuGraphAddDependencies", cuda.cuGraphAddDependencies(graph, *ends, [programmatic], 1), label)
+            check("cuGraphRemoveDependencies", _remove_edges(graph, *ends, [edge], 1), label)
+            check("cuGraphAddDependencies", _add_edges(graph, *ends, [programmatic], 1), label)
 
 
 def _waits(node: Any, label: str) -> bool:
