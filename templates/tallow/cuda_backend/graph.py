@@ -67,7 +67,8 @@ def _let_kernels_begin_early(graph: Any, label: str) -> None:
         return
     count = check("cuGraphGetEdges", counted, label)[-1]
     origins, targets, data, count = check("cuGraphGetEdges", _get_edges(graph, count), label)
-    waiting = {int(node): _waits(node, label) for node in (*origins, *targets)}
+    nodes = {int(node): node for node in (*origins, *targets)}
+    waiting = {address: _waits(node, label) for address, node in nodes.items()}
     programmatic = cuda.CUgraphEdgeData()
     programmatic.from_port = cuda.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
     programmatic.type = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
