@@ -8,7 +8,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
 from .dtype import Array, DType
 from .ggml_dtype import GgmlDType
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .traced import Program
 
 Result = TypeVar("Result")
+Planners: TypeAlias = Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]
 
 MOST_PLANS: Final = 1 << 14
 _MOST_NUMBERS: Final = 256
@@ -160,6 +161,11 @@ class _Place(NamedTuple):
         return storage if self.kind is None else self.kind(storage, *self.rest)
 
 
+def storages_of(arguments: Iterable[Any]) -> list[Any]:
+    """The storages among arguments, and those that operands begin with: what a plan is given, in their order."""
+    return [part[0] if isinstance(part, tuple) else part for part in arguments if _Place.of(part)]
+
+
 class BackendGraph:
     """What `tallow.Graph` stands on: see there."""
 
@@ -189,7 +195,7 @@ class BackendDevice:
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
     numbers: Kept[object, Any]
     """Storages of numbers that tensors met."""
-    planners: ClassVar[Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]] = {}
+    planners: ClassVar[Planners] = {}
     """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
 
     @classmethod
@@ -225,7 +231,11 @@ class BackendDevice:
         """
         planner = self.planners.get(function)
         plan = planner(arguments, **options) if planner is not None else None
-        self.plans.keep(key, plan or Repetition(numbers, function, arguments, options))
+        if plan is not None:
+            self.plans.keep(key, plan)
+            result: Result = plan(*storages_of(arguments), *arguments[len(arguments) - numbers :])
+            return result
+        self.plans.keep(key, Repetition(numbers, function, arguments, options))
         return function(*arguments, **options)
 
     def fused(

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from ..backend import BackendDevice, Part
+from ..backend import BackendDevice, Part, Planners
 from ..dtype import Array, DType
 from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
 from ..ggml_dtype import GgmlDType
@@ -40,7 +40,7 @@ class ArrayDevice(BackendDevice):
     library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
-    planners: ClassVar = {elementwise.elementwise: elementwise.plan, reduce.reduce: reduce.plan}
+    planners: ClassVar[Planners] = {elementwise.elementwise: elementwise.plan, reduce.reduce: reduce.plan}
 
     @classmethod
     @tells_errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, final
@@ -10,13 +11,13 @@ import numpy as np
 
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
-from ..backend import Part, Result
+from ..backend import Part, Planners, Result
 from ..dtype import Array
 from ..error import InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from .kernels import HostKernels
-from .ops import compiled, compiled_copy, compiled_index, compiled_reduce, compiled_rows, compiled_window, elementwise, memory
+from .ops import compiled, compiled_reduce, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
 
 
@@ -32,33 +33,9 @@ class CpuDevice(ArrayDevice):
     library: ClassVar = Imported("cpu", __package__)
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
-    planners: ClassVar = {
-        elementwise.elementwise: elementwise.plan,
-        compiled.elementwise: compiled.plan,
-        compiled_reduce.reduce: compiled_reduce.plan,
-        compiled_copy.assign: compiled_copy.plan_assign,
-        compiled_copy.binary_assign: compiled_copy.plan_binary_assign,
-        compiled_copy.copy_to: compiled_copy.plan_copy_to,
-        compiled_copy.copy_rows: compiled_copy.plan_copy_rows,
-        compiled_copy.cat: compiled_copy.plan_cat,
-        compiled_index.gather: compiled_index.plan_gather,
-        compiled_index.select: compiled_index.plan_select,
-        compiled_index.scatter_set: compiled_index.plan_scatter_set,
-        compiled_index.scatter_add: compiled_index.plan_scatter_add,
-        compiled_index.index_add: compiled_index.plan_index_add,
-        compiled_rows.softmax: compiled_rows.plan_softmax,
-        compiled_rows.log_softmax: compiled_rows.plan_log_softmax,
-        compiled_rows.layer_norm: compiled_rows.plan_layer_norm,
-        compiled_rows.rms_norm: compiled_rows.plan_rms_norm,
-        compiled_rows.cumsum: compiled_rows.plan_cumsum,
-        compiled_rows.rope: compiled_rows.plan_rope,
-        compiled_rows.cross_entropy: compiled_rows.plan_cross_entropy,
-        compiled_window.avg_pool2d: compiled_window.plan_avg_pool2d,
-        compiled_window.max_pool2d: compiled_window.plan_max_pool2d,
-        compiled_window.nearest1d: compiled_window.plan_nearest1d,
-        compiled_window.nearest2d: compiled_window.plan_nearest2d,
-        compiled_window.bilinear2d: compiled_window.plan_bilinear2d,
-    }
+    planners: ClassVar[Planners] = ChainMap(
+        {elementwise.elementwise: elementwise.plan, compiled_reduce.reduce: compiled_reduce.plan}, compiled.planners
+    )
 
     @property
     def kernels(self) -> HostKernels | None:

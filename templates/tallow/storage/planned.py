@@ -27,8 +27,8 @@ class Plans:
         self._plan(key, function, arguments, options)
 
     def _change_attempted(
-        self, key: Key, function: Callable[P, bool], *arguments: P.args, **options: P.kwargs
-    ) -> bool:
+        self, key: Key, function: Callable[P, bool | None], *arguments: P.args, **options: P.kwargs
+    ) -> bool | None:
         """Whether a function of a backend did it."""
         return self._plan(key, function, arguments, options)
 

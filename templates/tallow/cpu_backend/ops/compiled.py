@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, wraps
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 
 from ...array_backend.functors import functors
 from ...array_backend.ops.operand import Operand
-from ...backend import kind_of
+from ...backend import kind_of, storages_of
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
@@ -35,26 +35,36 @@ _NUMBERS: Final = Struct("=2Q")
 _PARAMETERS: Final = 2
 
 
-@tells_lack_of_memory
+P = ParamSpec("P")
+Made = TypeVar("Made")
+
+planners: Final[dict[Callable[..., Any], Callable[..., Callable[..., Any] | None]]] = {}
+"""What makes the plans of ops by kernels: see `BackendDevice.planners`."""
+
+
+def by_plan(make: Callable[P, Callable[..., Made] | None]) -> Callable[P, Made | None]:
+    """The op whose plan `make` gives: what that makes of the storages among the arguments; None where there is none."""
+
+    @wraps(make)
+    @tells_lack_of_memory
+    def op(*arguments: P.args, **options: P.kwargs) -> Made | None:
+        run = make(*arguments, **options)
+        return None if run is None else run(*storages_of(arguments))
+
+    planners[op] = lambda arguments, **options: make(*arguments, **options)
+    return op
+
+
+@by_plan
 def elementwise(
     kernels: HostKernels,
     op: UnaryOp | BinaryOp | CmpOp | MethodOp,
     x: Operand,
     *others: Operand | float,
     result: DType | None = None,
-) -> CpuStorage | None:
-    """As `elementwise.elementwise`; None where NumPy is as good."""
-    run = plan((kernels, op, x, *others), result)
-    if run is None:
-        return None
-    storages = [x.storage, *(other.storage for other in others if isinstance(other, Operand))]
-    return run(*storages)
-
-
-def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
-    """What does as `elementwise` with other storages, and other numbers behind them; None where NumPy is as good."""
-    kernels, op, *others = arguments
-    operands = [argument for argument in others if isinstance(argument, Operand)]
+) -> Callable[..., CpuStorage] | None:
+    """As `elementwise.elementwise`, of other numbers too; None where NumPy is as good."""
+    operands = [x, *(argument for argument in others if isinstance(argument, Operand))]
     first, source = operands[0], operands[-1].dtype
     target = result or op.result or source
     count = first.layout.elem_count

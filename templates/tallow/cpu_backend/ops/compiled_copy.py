@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -14,54 +14,36 @@ from ...layout import Layout
 from ...op import BinaryOp
 from ...shape import Shape
 from ...threads import get_threads
-from .compiled import PLACES, packed_map
+from .compiled import PLACES, by_plan, packed_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-Write = Callable[..., None]
-"""Writes to the first storage what it makes of the others."""
+Write: TypeAlias = Callable[..., bool]
+"""Writes to the first storage what it makes of the others, and says so."""
 
 
-@tells_lack_of_memory
-def assign(kernels: HostKernels, target: Operand, source: Operand) -> bool:
-    """As `copy.assign`; False where NumPy does it."""
-    return done(plan_assign((kernels, target, source)), target.storage, source.storage)
-
-
-def plan_assign(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `assign` with other storages."""
-    kernels, target, source = arguments
+@by_plan
+def assign(kernels: HostKernels, target: Operand, source: Operand) -> Write | None:
+    """As `copy.assign`; None where NumPy does it."""
     return _plan(kernels, _copier(kernels, target.dtype), target, source)
 
 
-@tells_lack_of_memory
-def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: Operand) -> bool:
-    """As `elementwise.binary_assign`; False where NumPy does it."""
-    return done(plan_binary_assign((kernels, op, target, source)), target.storage, source.storage)
-
-
-def plan_binary_assign(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `binary_assign` with other storages."""
-    kernels, op, target, source = arguments
+@by_plan
+def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: Operand) -> Write | None:
+    """As `elementwise.binary_assign`; None where NumPy does it."""
     return _plan(kernels, kernels.elementwise(f"{op.value}_{target.dtype.value}"), target, source, is_read=True)
 
 
-@tells_lack_of_memory
-def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> bool:
-    """As `copy.copy_to`; False where NumPy does it."""
-    return done(plan_copy_to((kernels, source, target, offset)), source.storage, target)
-
-
-def plan_copy_to(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `copy_to` with other storages."""
-    kernels, source, target, offset = arguments
+@by_plan
+def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> Write | None:
+    """As `copy.copy_to`; None where NumPy does it."""
     there = Operand(target, Layout.contiguous(source.layout.shape, offset))
     return _turned(_plan(kernels, _copier(kernels, source.dtype), there, source))
 
 
-@tells_lack_of_memory
+@by_plan
 def copy_rows(
     kernels: HostKernels,
     source: CpuStorage,
@@ -72,30 +54,17 @@ def copy_rows(
     target_stride: int,
     source_offset: int,
     target_offset: int,
-) -> bool:
-    """As `copy.copy_rows`; False where NumPy does it."""
-    given = kernels, source, target, rows, columns, source_stride, target_stride, source_offset, target_offset
-    return done(plan_copy_rows(given), source, target)
-
-
-def plan_copy_rows(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `copy_rows` with other storages."""
-    kernels, source, target, rows, columns, source_stride, target_stride, source_offset, target_offset = arguments
+) -> Write | None:
+    """As `copy.copy_rows`; None where NumPy does it."""
     shape = Shape((rows, columns))
     here = Operand(source, Layout(shape, (source_stride, 1), source_offset))
     there = Operand(target, Layout(shape, (target_stride, 1), target_offset))
     return _turned(_plan(kernels, _copier(kernels, source.dtype), there, here))
 
 
-@tells_lack_of_memory
-def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> CpuStorage:
+@by_plan
+def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Callable[..., CpuStorage]:
     """As `copy.cat`."""
-    return plan_cat((kernels, first, dim, *others))(first.storage, *(other.storage for other in others))
-
-
-def plan_cat(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage]:
-    """What does as `cat` with other storages."""
-    kernels, first, dim, *others = arguments
     operands = [first, *others]
     shape = first.layout.shape
     sizes = [operand.layout.shape[dim] for operand in operands]
@@ -151,7 +120,7 @@ def _plan(
     """What writes to the target what a kernel makes of it, if `is_read`, and of the source, as that was before."""
     layout, from_layout, dtype = target.layout, source.layout, target.dtype
     if layout.elem_count == 0:
-        return lambda *_: None
+        return lambda *_: True
     # In which order elements are written is told to nobody.
     if kernel is None or layout.overlaps_itself:
         return None
@@ -162,21 +131,15 @@ def _plan(
     map_operands, without = kernels.map_operands, (0,) * (2 - is_read)
 
     @tells_lack_of_memory
-    def run(target: CpuStorage, source: CpuStorage) -> None:
+    def run(target: CpuStorage, source: CpuStorage) -> bool:
         is_itself = is_same and target.address == source.address
         if not is_itself and not is_apart(target, begin, end, source, from_layout):
             source = copied(source, from_layout)
         operands = (target.address + begin,) * (1 + is_read)
         map_operands(PLACES.pack(kernel, *operands, source.address + from_begin, *without, get_threads()) + rest)
+        return True
 
     return run
-
-
-def done(write: Write | None, *storages: CpuStorage) -> bool:
-    """Whether there was something that writes, which has done so."""
-    if write is not None:
-        write(*storages)
-    return write is not None
 
 
 def is_apart(target: CpuStorage, begin: int, end: int, source: CpuStorage, layout: Layout) -> bool:

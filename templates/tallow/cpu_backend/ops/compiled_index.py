@@ -6,7 +6,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from ...kernels import host_arguments
 from ...layout import Layout
 from ...limits import MAX_RANK
 from ...threads import get_threads
-from .compiled import filled
-from .compiled_copy import Write, copied, done, is_apart, plan_dense
+from .compiled import by_plan, filled
+from .compiled_copy import Write, copied, is_apart, plan_dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -44,68 +44,35 @@ class _Record(threading.local):
 _record = _Record()
 
 
-@tells_lack_of_memory
-def gather(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def gather(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `index.gather`; None where NumPy does it."""
-    run = plan_gather((kernels, x, indexes, dim))
-    return None if run is None else run(x.storage, indexes.storage)
-
-
-def plan_gather(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `gather` with other storages."""
-    kernels, x, indexes, dim = arguments
     return _plan_gather("gather", kernels, x, indexes, indexes.layout, dim)
 
 
-@tells_lack_of_memory
-def select(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def select(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `index.select`; None where NumPy does it."""
-    run = plan_select((kernels, x, indexes, dim))
-    return None if run is None else run(x.storage, indexes.storage)
-
-
-def plan_select(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `select` with other storages."""
-    kernels, x, indexes, dim = arguments
     return _plan_gather("index_select", kernels, x, indexes, _along(indexes.layout, x.layout.shape, dim), dim)
 
 
-@tells_lack_of_memory
-def scatter_set(kernels: HostKernels, x: Operand, indexes: Operand, source: Operand, dim: int) -> bool:
-    """As `index.scatter_set`; False where NumPy does it."""
-    return done(plan_scatter_set((kernels, x, indexes, source, dim)), x.storage, indexes.storage, source.storage)
-
-
-def plan_scatter_set(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `scatter_set` with other storages."""
-    kernels, x, indexes, source, dim = arguments
+@by_plan
+def scatter_set(kernels: HostKernels, x: Operand, indexes: Operand, source: Operand, dim: int) -> Write | None:
+    """As `index.scatter_set`; None where NumPy does it."""
     name = f"scatter_set_b{8 * x.dtype.itemsize}"
     return _plan_scatter("scatter_set", kernels, name, x, indexes.dtype, (x.layout, source.layout, indexes.layout), dim)
 
 
-@tells_lack_of_memory
-def scatter_add(kernels: HostKernels, x: Operand, indexes: Operand, source: Operand, dim: int) -> bool:
-    """As `index.scatter_add`; False where NumPy does it."""
-    return done(plan_scatter_add((kernels, x, indexes, source, dim)), x.storage, indexes.storage, source.storage)
-
-
-def plan_scatter_add(arguments: tuple[Any, ...]) -> Write | None:
-    """What does as `scatter_add` with other storages."""
-    kernels, x, indexes, source, dim = arguments
+@by_plan
+def scatter_add(kernels: HostKernels, x: Operand, indexes: Operand, source: Operand, dim: int) -> Write | None:
+    """As `index.scatter_add`; None where NumPy does it."""
     name = f"scatter_add_{x.dtype.value}"
     return _plan_scatter("scatter_add", kernels, name, x, indexes.dtype, (x.layout, source.layout, indexes.layout), dim)
 
 
-@tells_lack_of_memory
-def index_add(kernels: HostKernels, x: Operand, indexes: Operand, terms: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def index_add(kernels: HostKernels, x: Operand, indexes: Operand, terms: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `index.index_add`; None where NumPy does it."""
-    run = plan_index_add((kernels, x, indexes, terms, dim))
-    return None if run is None else run(x.storage, indexes.storage, terms.storage)
-
-
-def plan_index_add(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `index_add` with other storages."""
-    kernels, x, indexes, terms, dim = arguments
     layout, dtype = x.layout, x.dtype
     layouts = layout.dense, terms.layout, _along(indexes.layout, terms.layout.shape, dim)
     name = f"scatter_add_{dtype.value}"
@@ -203,7 +170,7 @@ def _plan_scatter(
     run_parts = kernels.run_parts
 
     @tells_lack_of_memory
-    def run(storage: CpuStorage, chosen: CpuStorage, values: CpuStorage) -> None:
+    def run(storage: CpuStorage, chosen: CpuStorage, values: CpuStorage) -> bool:
         # What is read is what was there before.
         values, chosen = (
             operand if is_apart(storage, begin, end, operand, layout) else copied(operand, layout)
@@ -214,5 +181,6 @@ def _plan_scatter(
         sums_place = 0 if sums is None else sums.ctypes.data
         kernel(_SCATTER.pack(*places, sums_place, _record.address, run_parts, get_threads()) + rest)
         _tell(op, size)
+        return True
 
     return run

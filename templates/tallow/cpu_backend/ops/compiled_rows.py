@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...threads import get_threads
-from .compiled import bits_of
+from .compiled import bits_of, by_plan
 from .compiled_copy import plan_dense
 
 if TYPE_CHECKING:
@@ -22,28 +22,16 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
-@tells_lack_of_memory
-def softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `network.softmax`; None where NumPy does it."""
-    run = plan_softmax((kernels, x, dim))
-    return None if run is None else run(x.storage)
+    return _plan_softmax("softmax", kernels, x, dim)
 
 
-@tells_lack_of_memory
-def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `network.log_softmax`; None where NumPy does it."""
-    run = plan_log_softmax((kernels, x, dim))
-    return None if run is None else run(x.storage)
-
-
-def plan_softmax(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `softmax` with other storages."""
-    return _plan_softmax("softmax", *arguments)
-
-
-def plan_log_softmax(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `log_softmax` with other storages."""
-    return _plan_softmax("log_softmax", *arguments)
+    return _plan_softmax("log_softmax", kernels, x, dim)
 
 
 def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
@@ -64,7 +52,7 @@ def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Call
     return run
 
 
-@tells_lack_of_memory
+@by_plan
 def layer_norm(
     kernels: HostKernels,
     x: Operand,
@@ -72,35 +60,17 @@ def layer_norm(
     bias: Operand | None,
     residual: Operand | None,
     eps: float,
-) -> tuple[CpuStorage, ...] | None:
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.layer_norm`; None where NumPy does it."""
-    return _norm(plan_layer_norm((kernels, x, weight, bias, residual, eps)), x, weight, bias, residual)
+    return _plan_norm("layer_norm", kernels, [x, weight, bias, residual], eps)
 
 
-@tells_lack_of_memory
+@by_plan
 def rms_norm(
     kernels: HostKernels, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
-) -> tuple[CpuStorage, ...] | None:
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.rms_norm`; None where NumPy does it."""
-    return _norm(plan_rms_norm((kernels, x, weight, residual, eps)), x, weight, residual)
-
-
-def plan_layer_norm(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """What does as `layer_norm` with other storages."""
-    kernels, *operands, eps = arguments
-    return _plan_norm("layer_norm", kernels, operands, eps)
-
-
-def plan_rms_norm(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """What does as `rms_norm` with other storages."""
-    kernels, x, weight, residual, eps = arguments
     return _plan_norm("rms_norm", kernels, [x, weight, None, residual], eps)
-
-
-def _norm(
-    run: Callable[..., tuple[CpuStorage, ...]] | None, *operands: Operand | None
-) -> tuple[CpuStorage, ...] | None:
-    return None if run is None else run(*(operand.storage for operand in operands if operand is not None))
 
 
 def _plan_norm(
@@ -131,18 +101,11 @@ def _plan_norm(
     return run
 
 
-@tells_lack_of_memory
+@by_plan
 def rope(
     kernels: HostKernels, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
-) -> CpuStorage | None:
+) -> Callable[..., CpuStorage] | None:
     """As `network.rope`; None where NumPy does it."""
-    run = plan_rope((kernels, x, cos, sin, positions, interleaved))
-    return None if run is None else run(*(operand.storage for operand in (x, cos, sin, positions)))
-
-
-def plan_rope(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `rope` with other storages."""
-    kernels, x, cos, sin, positions, interleaved = arguments
     shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.kernel("host_rows", f"rope_{dtype.value}")
     # NumPy looks at positions of no elements.
@@ -169,18 +132,11 @@ def plan_rope(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     return run
 
 
-@tells_lack_of_memory
+@by_plan
 def cross_entropy(
     kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
-) -> tuple[CpuStorage, ...] | None:
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.cross_entropy`; None where NumPy does it."""
-    run = plan_cross_entropy((kernels, x, targets, dim, ignored))
-    return None if run is None else run(x.storage, targets.storage)
-
-
-def plan_cross_entropy(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """What does as `cross_entropy` with other storages."""
-    kernels, x, targets, dim, ignored = arguments
     shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.kernel("host_rows", f"cross_entropy_{dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:
@@ -205,16 +161,9 @@ def plan_cross_entropy(arguments: tuple[Any, ...]) -> Callable[..., tuple[CpuSto
     return run
 
 
-@tells_lack_of_memory
-def cumsum(kernels: HostKernels, x: Operand, dim: int) -> CpuStorage | None:
+@by_plan
+def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `scan.cumsum`; None where NumPy does it."""
-    run = plan_cumsum((kernels, x, dim))
-    return None if run is None else run(x.storage)
-
-
-def plan_cumsum(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `cumsum` with other storages."""
-    kernels, x, dim = arguments
     shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.kernel("host_rows", f"cumsum_{dtype.value}")
     if kernel is None or count == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from ...dtype import Array
 from ...host_memory import require_room, tells_lack_of_memory
 from ...kernels import host_arguments
 from ...threads import get_threads
+from .compiled import by_plan
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -27,57 +28,35 @@ Axis: TypeAlias = tuple[Array, Array | None, Array | None]
 """The places of a dim of the result in the source, and of an interpolated one the next places and their shares."""
 
 
-@tells_lack_of_memory
+@by_plan
 def avg_pool2d(
     kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
-) -> CpuStorage | None:
+) -> Callable[..., CpuStorage] | None:
     """As `pool.avg_pool2d`; None where NumPy does it."""
-    return _done(_plan_pool("avg_pool2d", kernels, x, kernel_size, stride), x)
+    return _plan_pool("avg_pool2d", kernels, x, kernel_size, stride)
 
 
-@tells_lack_of_memory
+@by_plan
 def max_pool2d(
     kernels: HostKernels, x: Operand, kernel_size: tuple[int, int], stride: tuple[int, int]
-) -> CpuStorage | None:
+) -> Callable[..., CpuStorage] | None:
     """As `pool.max_pool2d`; None where NumPy does it."""
-    return _done(_plan_pool("max_pool2d", kernels, x, kernel_size, stride), x)
+    return _plan_pool("max_pool2d", kernels, x, kernel_size, stride)
 
 
-def plan_avg_pool2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `avg_pool2d` with other storages."""
-    return _plan_pool("avg_pool2d", *arguments)
-
-
-def plan_max_pool2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `max_pool2d` with other storages."""
-    return _plan_pool("max_pool2d", *arguments)
-
-
-@tells_lack_of_memory
-def nearest1d(kernels: HostKernels, x: Operand, size: int) -> CpuStorage | None:
+@by_plan
+def nearest1d(kernels: HostKernels, x: Operand, size: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest1d`; None where NumPy does it."""
-    return _done(plan_nearest1d((kernels, x, size)), x)
-
-
-def plan_nearest1d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `nearest1d` with other storages."""
-    kernels, x, size = arguments
     return _plan_nearest(kernels, x, (size,))
 
 
-@tells_lack_of_memory
-def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> CpuStorage | None:
+@by_plan
+def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest2d`; None where NumPy does it."""
-    return _done(plan_nearest2d((kernels, x, height, width)), x)
+    return _plan_nearest(kernels, x, (height, width))
 
 
-def plan_nearest2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `nearest2d` with other storages."""
-    kernels, x, *sizes = arguments
-    return _plan_nearest(kernels, x, tuple(sizes))
-
-
-@tells_lack_of_memory
+@by_plan
 def bilinear2d(
     kernels: HostKernels,
     x: Operand,
@@ -86,14 +65,9 @@ def bilinear2d(
     align_corners: bool,
     scale_h: float | None,
     scale_w: float | None,
-) -> CpuStorage | None:
+) -> Callable[..., CpuStorage] | None:
     """As `upsample.bilinear2d`; None where NumPy does it."""
-    return _done(plan_bilinear2d((kernels, x, height, width, align_corners, scale_h, scale_w)), x)
-
-
-def plan_bilinear2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
-    """What does as `bilinear2d` with other storages."""
-    kernels, x, height, width, align_corners, *factors = arguments
+    factors = scale_h, scale_w
     sizes = height, width
     maps: list[Axis] = []
     for old, new, stride, factor in zip(x.layout.shape[2:], sizes, x.layout.strides[2:], factors, strict=True):
@@ -105,10 +79,6 @@ def plan_bilinear2d(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | N
                 before, after, shares = neighbours(old, new, align_corners, factor)
             maps.append((before * stride, after * stride, np.ascontiguousarray(shares, np.float64)))
     return _plan_resampling(kernels, f"upsample_bilinear2d_{x.dtype.value}", x, sizes, maps)
-
-
-def _done(run: Callable[..., CpuStorage] | None, x: Operand) -> CpuStorage | None:
-    return None if run is None else run(x.storage)
 
 
 def _plan_nearest(kernels: HostKernels, x: Operand, sizes: tuple[int, ...]) -> Callable[..., CpuStorage] | None:
