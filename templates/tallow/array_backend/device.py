@@ -14,7 +14,7 @@ from ..layout import Layout
 from ..random import RandomState
 from . import strided, transfer
 from .errors import tells_errors
-from .ops import elementwise, reduce
+from .ops import elementwise, matmul, reduce
 
 if TYPE_CHECKING:
     from .blocks import QArrayStorage
@@ -40,7 +40,11 @@ class ArrayDevice(BackendDevice):
     library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
-    planners: ClassVar[Planners] = {elementwise.elementwise: elementwise.plan, reduce.reduce: reduce.plan}
+    planners: ClassVar[Planners] = {
+        elementwise.elementwise: elementwise.plan,
+        matmul.matmul: matmul.plan,
+        reduce.reduce: reduce.plan,
+    }
 
     @classmethod
     @tells_errors

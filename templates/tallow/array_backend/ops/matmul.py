@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...dtype import DType
@@ -14,9 +15,24 @@ from .operand import Operand
 @tells_errors
 def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Any:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
+    return _prepared(lhs, rhs)(lhs.storage, rhs.storage)
+
+
+def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """What does as `matmul` with other storages, and finds out nothing anew."""
+    return tells_errors(_prepared(*arguments[:2]))
+
+
+def _prepared(lhs: Operand, rhs: Operand) -> Callable[..., Any]:
+    """The function that multiplies what the operands' layouts reach in two storages."""
     library, dtype = lhs.library, lhs.dtype
-    wide = [cast.widen(library, each.array, dtype) for each in (lhs, rhs)]
-    return lhs.result(rounded(library, multiply(library, *wide), dtype))
+    lhs_layout, rhs_layout = lhs.layout, rhs.layout
+
+    def run(lhs: Any, rhs: Any) -> Any:
+        x, y = cast.widen(library, lhs.view(lhs_layout), dtype), cast.widen(library, rhs.view(rhs_layout), dtype)
+        return lhs.result(rounded(library, multiply(library, x, y), dtype), dtype)
+
+    return run
 
 
 @tells_errors

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -41,52 +41,66 @@ def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) 
     order = (*kept, *sorted(dims))
     is_moved = order != tuple(range(len(shape)))
     is_whole = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
+    # A whole storage that is joined to one element needs no shape.
+    rows = () if is_whole and count == 1 else (count, columns)
     reduction = functors(library).reductions[op]
-    of = functors(library).reductions[reduction.of] if isinstance(reduction, Position) else reduction
-    assert isinstance(of, Monoid)
+    if isinstance(reduction, Position):
+        of = functors(library).reductions[reduction.of]
+        assert isinstance(of, Monoid)
+        joined = _found(library, reduction.find or partial(_first, library, of.combine, device), target)
+    else:
+        joined = _joined(library, reduction, columns, dtype.is_float, device)
 
     def run(storage: Any, *parameters: float) -> Any:
         if count == 0:
             return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
         x = storage.data if is_whole else storage.view(layout)
         x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
-        if not (is_whole and count == 1):
-            x = library.reshape(x, (count, columns))
-        if isinstance(reduction, Position):
-            find = reduction.find or partial(_first, library, of.combine, device)
-            return storage.result(library.astype(find(x, len(x.shape) - 1), library.DTYPES[target]), target)
-        numbers = [cast.scalar(library, number, dtype.compute, device) for number in parameters]
-        found = _joined(library, of, x, device, numbers)
+        if rows:
+            x = library.reshape(x, rows)
+        found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in parameters])
         found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
         return storage.result(found, target)
 
     return run
 
 
-def _joined(library: Any, monoid: Monoid, x: Any, device: Any, parameters: Sequence[Any] = ()) -> Any:
-    """What the elements of each row make, as an array of one column."""
-    axis = len(x.shape) - 1
-    columns = x.shape[axis]
-    if monoid.element is not None:
-        given = () if monoid.given is None else (_joined(library, monoid.given, x, device),)
-        x = monoid.element(x, *given)
-    if monoid.result is not None:
-        x = library.astype(x, library.DTYPES[monoid.result.compute])
-    if columns == 0:
-        assert monoid.identity is not None
-        joined = library.full((*x.shape[:axis], 1), monoid.identity, x.dtype, device)
-    elif monoid.accumulate is not None and not library.is_integer(x):
-        joined = accumulated(library, monoid.combine, x, monoid.identity)
-    else:
-        joined = monoid.combine(x, axis, x.dtype)
-    return joined if monoid.finish is None else monoid.finish(joined, columns, *parameters)
+def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Callable[..., Any]:
+    """The function that says where in each row of an array something is, as an array of one column."""
+    own = library.DTYPES[target]
+    return lambda x: library.astype(find(x, len(x.shape) - 1), own)
+
+
+def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: Any) -> Callable[..., Any]:
+    """The function that makes an array of one column of what the elements of each row make, and of parameters."""
+    given = None if monoid.given is None else _joined(library, monoid.given, columns, is_float, device)
+    element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
+    result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
+    is_accumulated = monoid.accumulate is not None and is_float and result is None
+
+    def run(x: Any, *parameters: Any) -> Any:
+        axis = len(x.shape) - 1
+        if element is not None:
+            x = element(x) if given is None else element(x, given(x))
+        if result is not None:
+            x = library.astype(x, result)
+        if columns == 0:
+            assert identity is not None
+            joined = library.full((*x.shape[:axis], 1), identity, x.dtype, device)
+        elif is_accumulated:
+            joined = accumulated(library, combine, x, identity)
+        else:
+            joined = combine(x, axis, x.dtype)
+        return joined if finish is None else finish(joined, columns, *parameters)
+
+    return run
 
 
 def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
     """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
-    wide, axis = library.DTYPES.get(DType.F64), len(x.shape) - 1
-    if wide is not None:
-        return combine(x, axis, wide)
+    axis = len(x.shape) - 1
+    if DType.F64 in library.DTYPES:
+        return combine(x, axis, library.DTYPES[DType.F64])
     while x.shape[axis] > _BLOCK:
         columns = x.shape[axis]
         parts = math.isqrt(columns - 1) + 1
