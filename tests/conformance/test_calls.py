@@ -22,7 +22,7 @@ from .oracle.formats import NUMPY
 # The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
 ENQUEUE = ("multiply", "conv2d", "avg_pool2d")
 # By which the host's kernels are found.
-HOST_KERNELS = ("elementwise", "kernel")
+HOST_KERNELS = ("address", "kernel")
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     "miopenConvolutionForward": "miopen",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.cpu_backend.kernels import HostKernels
-from tallow.error import InvalidArgument, InvalidIndex
+from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.kernels import host_arguments
 
 KERNELS = HostKernels.open()
@@ -286,6 +286,30 @@ def test_kernels_that_find_their_places_stay_inside_their_operands() -> None:
     scope: dict[str, object] = {"np": np, "tl": tl}
     exec(CALLS, scope)
     scope["call_all"](tensor)  # type: ignore[operator]
+
+
+def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
+    x = tl.Tensor(random(3, 5))
+    inner = x.storage.inner
+    inner.device.plans.clear()
+    x.clamp(-1.0, 1.0)
+    x.layer_norm(None, None, 1e-5)
+    clamp, norm = inner.device.plans.values()
+    held = inner, inner.device, inner.dtype, inner.kind
+    before = [sys.getrefcount(each) for each in held]
+    for _ in range(100):
+        assert (clamp(inner, -0.5, 0.5).data == inner.data.clip(-0.5, 0.5)).all()
+        (normed,) = norm(inner)
+        assert sys.getrefcount(normed.data) == 2
+        for wrong in ((), (inner, 1.0)):
+            with pytest.raises(TypeError, match="another number of arguments"):
+                clamp(*wrong)
+        with pytest.raises(AttributeError, match="address"):
+            norm(3)
+    del normed
+    assert [sys.getrefcount(each) for each in held] == before
+    with pytest.raises(OutOfMemory, match=f"cpu: no memory for {4 << 50} bytes"):
+        tl.Tensor(1.0).broadcast_as((1 << 50,)).gelu()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ has the sanitizers")

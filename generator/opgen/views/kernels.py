@@ -206,6 +206,7 @@ class PackerRow(NamedTuple):
     name: str
     comment: str
     format: str
+    places: Mapping[str, int]  # where each field begins, in bytes
 
 
 class ArgumentsView(NamedTuple):
@@ -330,4 +331,6 @@ def _packer(struct: Struct) -> PackerRow:
         end = offset + field.size * (field.length or 1)
     text += "x" * (offsets[-1] - end)
     constant = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in struct.name).lstrip("_")
-    return PackerRow(constant.upper(), comment(", ".join(field.name for field in struct.fields)), text)
+    names = [field.name for field in struct.fields]
+    places = dict(zip(names, offsets, strict=False))
+    return PackerRow(constant.upper(), comment(", ".join(names)), text, places)

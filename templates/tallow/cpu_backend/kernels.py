@@ -3,19 +3,46 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import cache
-from typing import Final, TypeAlias
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias
+
+import numpy as np
 
 from .. import code_object
-from ..kernels.host_arguments import FAMILIES, TARGETS
+from ..backend import kind_of
+from ..dtype import DType
+from ..error import OutOfMemory
+from ..host import cast
+from ..kernels.host_arguments import FAMILIES, TARGETS, Packer
 from ..threads import get_threads
+
+if TYPE_CHECKING:
+    from .storage import CpuStorage
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """What calls a kernel with the packed bytes of its struct."""
 
 # The family whose library has the threads too.
 _ELEMENTWISE: Final = "span"
+# Other threads of Python wait while a kernel works on no more elements.
+_BRIEF: Final = 1 << 14
+
+
+class Result(NamedTuple):
+    """What a kernel writes: so many elements of a dtype, whose address is at a place among its arguments."""
+
+    place: int
+    length: int
+    dtype: DType
+
+
+class Source(NamedTuple):
+    """Where the address of an operand is among the arguments, and how many bytes its first element is from there."""
+
+    place: int
+    offset: int
 
 
 class HostKernels:
@@ -25,7 +52,12 @@ class HostKernels:
         self._libraries = libraries
         self._kernels: dict[tuple[str, str], Kernel | None] = {}
         self.map_operands: Final = self._kernel(_ELEMENTWISE, "map_operands")
-        self.run_parts: Final = self._address(_ELEMENTWISE, "run_parts")
+        self.map_operands_address: Final = _address_of(libraries[_ELEMENTWISE].map_operands)
+        self.run_parts: Final = _address_of(libraries[_ELEMENTWISE].run_parts)
+        python = ctypes.PyDLL(None, handle=libraries[_ELEMENTWISE]._handle)
+        self._make_call = python.make_call
+        self._make_call.argtypes = (ctypes.py_object,)
+        self._make_call.restype = ctypes.py_object
 
     @classmethod
     @cache
@@ -49,7 +81,7 @@ class HostKernels:
 
     def elementwise(self, name: str) -> int | None:
         """The address of an elementwise kernel; None where there is none of this name."""
-        return self._address(_ELEMENTWISE, name)
+        return self.address(_ELEMENTWISE, name)
 
     def kernel(self, family: str, name: str) -> Kernel | None:
         """A kernel of another family; None where there is none of this name."""
@@ -59,14 +91,69 @@ class HostKernels:
             self._kernels[key] = self._kernel(family, name) if is_there else None
         return self._kernels[key]
 
+    def call(
+        self,
+        address: int,
+        arguments: Packer,
+        packed: bytes,
+        storage: CpuStorage,
+        results: Result | Sequence[Result],
+        sources: Sequence[Source],
+        *,
+        scratch: Result | None = None,
+        numbers: Sequence[int] = (),
+        compute: DType = DType.F32,
+        kept: object = None,
+    ) -> Callable[..., Any]:
+        """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
+
+        The arguments of the kernel are `packed` but for the addresses, the threads, and the bits of other numbers in
+        `compute`, each of which has a place. New storages are on the device of `storage`; the plan gives one for a
+        result, and a tuple for a sequence of them. What is `kept` lives as long as the plan.
+        """
+        is_one = isinstance(results, Result)
+        each = [results] if isinstance(results, Result) else results
+        made = [(*_described(result), kind_of(result.dtype, result.length)) for result in each]
+        elements = max([storage.length, *(result.length for result in each)])
+        call: Callable[..., Any] = self._make_call((
+            address, packed, arguments.places["threads"], get_threads, elements <= _BRIEF, not is_one,
+            type(storage), storage.device, np.empty, _no_memory, bits_of, compute, tuple(made),
+            () if scratch is None else _described(scratch), tuple(sources), tuple((place,) for place in numbers), kept,
+        ))  # fmt: skip
+        return call
+
+    def address(self, family: str, name: str) -> int | None:
+        """Where a kernel, or another function, of a family is; None where there is none of this name."""
+        library = self._libraries[family]
+        return _address_of(library[name]) if hasattr(library, name) else None
+
     def _kernel(self, family: str, name: str) -> Kernel:
         function = self._libraries[family][name]
         function.argtypes = (ctypes.c_char_p,)
         function.restype = None
         return function
 
-    def _address(self, family: str, name: str) -> int | None:
-        try:
-            return ctypes.cast(self._libraries[family][name], ctypes.c_void_p).value
-        except AttributeError:
-            return None
+
+def _address_of(function: Any) -> int:
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _described(result: Result) -> tuple[object, ...]:
+    return result.place, result.length, np.dtype(result.dtype.numpy), result.dtype
+
+
+def _no_memory(length: int, dtype: DType) -> Never:
+    raise OutOfMemory("cpu", length * dtype.itemsize)
+
+
+def bits_of(number: float, dtype: DType) -> int:
+    """The bits of a number in a compute dtype."""
+    # The sign tells 0.0 from -0.0, which are equal.
+    return _cached_bits(number, math.copysign(1, number), dtype)
+
+
+@lru_cache(maxsize=1 << 12, typed=True)
+def _cached_bits(number: float, _sign: float, dtype: DType) -> int:
+    return int.from_bytes(cast.scalar(number, dtype).tobytes(), "little")

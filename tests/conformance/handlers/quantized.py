@@ -11,6 +11,7 @@ from .. import calls
 from ..bench import Bench, read
 from ..comparison import assert_same
 from ..layouts import Case, Operand
+from ..matrix import dtypes_of
 from ..oracle import blocks as oracle
 from ..oracle.formats import EXTENDED, NO_ROW, NUMPY, Array, encode
 from .indexing import check_bad_indexes, draw_indexes
@@ -120,6 +121,8 @@ def fwd(bench: Bench) -> None:
             *((1, "f32", "contiguous"), (8, "f32", "offset"), (9, "f32", "transposed"), (0, "f32", "contiguous")),
             *((3, "f16", "narrowed columns"), (2, "bf16", "transposed"), (9, "bf16", "offset")),
         ):
+            if name not in dtypes_of(bench.device.backend):
+                continue
             numbers = bench.generator.normal(0, 0.05, (held, hidden)).astype(EXTENDED)
             x = bench.place(encode(name, numbers), placement, name)
             for activations in (None,) if length == 1 else (None, "q8_1"):

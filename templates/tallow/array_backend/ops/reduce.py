@@ -77,6 +77,7 @@ def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: 
     element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
     result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
     is_accumulated = monoid.accumulate is not None and is_float and result is None
+    wide = library.DTYPES.get(DType.F64) if is_accumulated else None
 
     def run(x: Any, *parameters: Any) -> Any:
         axis = len(x.shape) - 1
@@ -87,10 +88,10 @@ def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: 
         if columns == 0:
             assert identity is not None
             joined = library.full((*x.shape[:axis], 1), identity, x.dtype, device)
-        elif is_accumulated:
+        elif is_accumulated and wide is None:
             joined = accumulated(library, combine, x, identity)
         else:
-            joined = combine(x, axis, x.dtype)
+            joined = combine(x, axis, x.dtype if wide is None else wide)
         return joined if finish is None else finish(joined, columns, *parameters)
 
     return run

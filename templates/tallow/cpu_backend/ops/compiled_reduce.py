@@ -6,18 +6,16 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
+from ...host.array import contiguous
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...kernels.constants import FOLD_LENGTH
 from ...layout import Layout
 from ...op import MethodOp, ReduceOp
-from ...threads import get_threads
-from ...host.array import contiguous
-from .compiled import bits_of, filled
+from ..kernels import Result, Source, bits_of
+from .compiled import filled
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -35,9 +33,9 @@ def reduce(
     kernels: HostKernels, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
 ) -> CpuStorage | None:
     """As `reduce.reduce`; None where NumPy does it."""
-    run = plan((kernels, op, operand, dims))
+    run = plan((kernels, op, operand, dims, *parameters))
     if run is not None:
-        return run(operand.storage, *parameters)
+        return run(operand.storage)
     is_there = kernels.kernel("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
     if operand.layout.elem_count == 0 or not dims or not is_there:
         return None
@@ -64,28 +62,25 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     # Columns are added one row after the other, for which f64 has no wider type.
     if inner != 1 and dtype is DType.F64:
         return None
-    kernel = kernels.kernel("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
+    kernel = kernels.address("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
+    bits = filled([bits_of(number, dtype.compute) for number in arguments[4:]], host_arguments.PARAMETERS["reduce"])
     if inner == 1:
-        parts, sizes = -(-length // FOLD_LENGTH), [outputs, length]
-        pack = host_arguments.FOLD_ROWS.pack
+        parts, sizes, packer = -(-length // FOLD_LENGTH), [outputs, length], host_arguments.FOLD_ROWS
     else:
         split = length if outputs >= _FEW_COLUMNS else max(_SPLIT_ELEMENTS // outputs, 1)
-        parts, sizes = -(-length // split), [outputs, length, inner, split]
-        pack = host_arguments.FOLD_COLUMNS.pack
-    states_bytes = outputs * parts * _STATE_BYTES if parts > 1 else 0
-    target = op.result or dtype
-    offset = layout.start_offset * dtype.itemsize
-    run_parts, numpy_type, room = kernels.run_parts, target.numpy, host_arguments.PARAMETERS["reduce"]
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage, *parameters: float) -> CpuStorage:
-        made = type(storage)(storage.device, target, np.empty(outputs, numpy_type))
-        numbers = filled([bits_of(number, dtype.compute) for number in parameters], room)
-        states = np.empty(states_bytes, np.uint8) if states_bytes else None
-        place = 0 if states is None else states.ctypes.data
-        kernel(pack(made.address, storage.address + offset, place, run_parts, *sizes, get_threads(), *numbers))
-        return made
-
+        parts, sizes, packer = -(-length // split), [outputs, length, inner, split], host_arguments.FOLD_COLUMNS
+    places = packer.places
+    run: Callable[..., CpuStorage] = kernels.call(
+        kernel,
+        packer,
+        packer.pack(0, 0, 0, kernels.run_parts, *sizes, 1, *bits),
+        operand.storage,
+        Result(places["result"], outputs, op.result or dtype),
+        [Source(places["source"], layout.start_offset * dtype.itemsize)],
+        scratch=Result(places["states"], outputs * parts * _STATE_BYTES, DType.U8) if parts > 1 else None,
+        numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
+        compute=dtype.compute,
+    )
     return run

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,13 +13,18 @@ from ...dtype import DType
 from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...kernels.host_arguments import Packer
 from ...threads import get_threads
-from .compiled import bits_of, by_plan
+from ..kernels import Result, Source, bits_of
+from .compiled import by_plan
 from .compiled_copy import plan_dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
+
+# The fields before the sizes.
+_NORM_ADDRESSES: Final = 6
 
 
 @by_plan
@@ -35,21 +40,47 @@ def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., Cpu
 
 
 def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.kernel("host_rows", f"{name}_{dtype.value}")
-    if kernel is None or count == 0 or dim != len(shape) - 1:
+    shape = x.layout.shape
+    if dim != len(shape) - 1:
         return None
-    source, run_parts, numpy_type = _Dense(kernels, x), kernels.run_parts, dtype.numpy
-    pack, rows, length = host_arguments.SOFTMAX_ROWS.pack, math.prod(shape[:-1]), shape[-1]
+    sizes = math.prod(shape[:-1]), shape[-1]
+    return _plan_one(kernels, f"{name}_{x.dtype.value}", host_arguments.SOFTMAX_ROWS, x, sizes)
 
-    @tells_lack_of_memory
-    def run(storage: CpuStorage) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
-        held = source.of(storage)
-        kernel(pack(made.address, held.address + source.offset, run_parts, rows, length, get_threads()))
-        return made
 
-    return run
+def _plan_one(
+    kernels: HostKernels, name: str, packer: Packer, x: Operand, sizes: tuple[int, ...]
+) -> Callable[..., CpuStorage] | None:
+    """What makes as many elements of an operand's: the arguments are addresses, `run_parts`, sizes and threads."""
+    kernel = kernels.address("host_rows", name)
+    if kernel is None or x.layout.elem_count == 0:
+        return None
+    packed = packer.pack(0, 0, kernels.run_parts, *sizes, 1)
+    result = Result(packer.places["result"], x.layout.elem_count, x.dtype)
+    return _plan_dense(kernels, kernel, packer, packed, {"source": x}, result)
+
+
+def _plan_dense(
+    kernels: HostKernels,
+    kernel: int,
+    packer: Packer,
+    packed: bytes,
+    operands: Mapping[str, Operand | None],
+    results: Result | Sequence[Result],
+) -> Callable[..., Any]:
+    """What gives a kernel dense operands, by the names of their fields."""
+    there = {name: operand for name, operand in operands.items() if operand is not None}
+    sources = [_Dense(kernels, operand) for operand in there.values()]
+    call = kernels.call(
+        kernel,
+        packer,
+        packed,
+        next(iter(there.values())).storage,
+        results,
+        [Source(packer.places[name], source.offset) for name, source in zip(there, sources, strict=True)],
+    )
+    if all(source.is_there for source in sources):
+        return call
+    return lambda *storages: call(*[source.of(each) for source, each in zip(sources, storages, strict=True)])
 
 
 @by_plan
@@ -77,28 +108,18 @@ def _plan_norm(
     name: str, kernels: HostKernels, operands: list[Operand | None], eps: float
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """What makes the norm of operands: x, and those of the weight, the bias and the residual that are there."""
-    x = operands[0]
+    x, packer = operands[0], host_arguments.NORM_ROWS
     assert x is not None
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.kernel("host_rows", f"{name}_{dtype.value}")
-    if kernel is None or count == 0:
+    shape = x.layout.shape
+    kernel = kernels.address("host_rows", f"{name}_{x.dtype.value}")
+    if kernel is None or x.layout.elem_count == 0:
         return None
-    sources = [None if operand is None else _Dense(kernels, operand) for operand in operands]
-    results = 1 if operands[-1] is None else 2
     sizes = kernels.run_parts, math.prod(shape[:-1]), shape[-1], bits_of(eps, DType.F64)
-    pack, numpy_type = host_arguments.NORM_ROWS.pack, dtype.numpy
-
-    @tells_lack_of_memory
-    def run(*storages: CpuStorage) -> tuple[CpuStorage, ...]:
-        first, rest = storages[0], iter(storages)
-        made = [type(first)(first.device, dtype, np.empty(count, numpy_type)) for _ in range(results)]
-        held = [None if source is None else (source.of(next(rest)), source.offset) for source in sources]
-        places = [0 if each is None else each[0].address + each[1] for each in held]
-        sums = made[1].address if results == 2 else 0
-        kernel(pack(made[0].address, *places, sums, *sizes, get_threads()))
-        return tuple(made)
-
-    return run
+    packed = packer.pack(*(0,) * _NORM_ADDRESSES, *sizes, 1)
+    names = ["result"] if operands[-1] is None else ["result", "sums"]
+    results = [Result(packer.places[name], x.layout.elem_count, x.dtype) for name in names]
+    named = dict(zip(("source", "weight", "bias", "residual"), operands, strict=True))
+    return _plan_dense(kernels, kernel, packer, packed, named, results)
 
 
 @by_plan
@@ -164,22 +185,9 @@ def cross_entropy(
 @by_plan
 def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `scan.cumsum`; None where NumPy does it."""
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.kernel("host_rows", f"cumsum_{dtype.value}")
-    if kernel is None or count == 0:
-        return None
+    shape = x.layout.shape
     sizes = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
-    source, run_parts, numpy_type = _Dense(kernels, x), kernels.run_parts, dtype.numpy
-    pack = host_arguments.CUMSUM_LINES.pack
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
-        held = source.of(storage)
-        kernel(pack(made.address, held.address + source.offset, run_parts, *sizes, get_threads()))
-        return made
-
-    return run
+    return _plan_one(kernels, f"cumsum_{x.dtype.value}", host_arguments.CUMSUM_LINES, x, sizes)
 
 
 class _Dense:
@@ -188,7 +196,8 @@ class _Dense:
     def __init__(self, kernels: HostKernels, operand: Operand) -> None:
         layout = operand.layout
         self._copy = None if layout.is_contiguous else plan_dense(kernels, layout, operand.dtype)
-        self.offset = 0 if self._copy is not None else layout.start_offset * operand.dtype.itemsize
+        self.is_there = self._copy is None
+        self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
 
     def of(self, storage: CpuStorage) -> CpuStorage:
         """What has them, `offset` bytes from its beginning on."""

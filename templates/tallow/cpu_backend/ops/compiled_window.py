@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.upsample import neighbours
 from ...dtype import Array
-from ...host_memory import require_room, tells_lack_of_memory
+from ...host_memory import require_room
 from ...kernels import host_arguments
-from ...threads import get_threads
+from ...kernels.host_arguments import Packer
+from ..kernels import Result, Source
 from .compiled import by_plan
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
-
-# What the arguments begin with: what each call has of its own.
-_PLACES: Final = Struct("=3QI")
-_FIRST: Final = (0,) * 4
 
 Axis: TypeAlias = tuple[Array, Array | None, Array | None]
 """The places of a dim of the result in the source, and of an interpolated one the next places and their shares."""
@@ -104,9 +100,10 @@ def _plan_resampling(
     places = [0 if array is None else array.ctypes.data for array in arrays]
     batch, channels = layout.shape[:2]
     fields = channels, batch * channels, *sizes, *layout.strides[:2], *places
-    rest = host_arguments.RESAMPLE_ROWS.pack(*_FIRST, *fields)[_PLACES.size :]
+    packer = host_arguments.RESAMPLE_ROWS
+    packed = packer.pack(0, 0, kernels.run_parts, 1, *fields)
     # The arrays live as long as what reads them.
-    return _plan(kernels, name, x, (batch, channels, *sizes), rest, arrays)
+    return _plan(kernels, name, packer, x, (batch, channels, *sizes), packed, arrays)
 
 
 def _plan_pool(
@@ -115,25 +112,20 @@ def _plan_pool(
     batch, channels, *sizes = x.layout.shape
     height, width = ((size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True))
     fields = channels, batch * channels, height, width, *x.layout.strides, *kernel_size, *stride
-    rest = host_arguments.POOL_ROWS.pack(*_FIRST, *fields)[_PLACES.size :]
-    return _plan(kernels, f"{name}_{x.dtype.value}", x, (batch, channels, height, width), rest)
+    packer = host_arguments.POOL_ROWS
+    packed = packer.pack(0, 0, kernels.run_parts, 1, *fields)
+    return _plan(kernels, f"{name}_{x.dtype.value}", packer, x, (batch, channels, height, width), packed)
 
 
 def _plan(
-    kernels: HostKernels, name: str, x: Operand, shape: tuple[int, ...], rest: bytes, kept: object = None
+    kernels: HostKernels, name: str, packer: Packer, x: Operand, shape: tuple[int, ...], packed: bytes, kept: object = None
 ) -> Callable[..., CpuStorage] | None:
     """What makes images by a kernel; None where there are no elements, or no kernel."""
-    kernel, dtype = kernels.kernel("host_window", name), x.dtype
+    kernel, dtype = kernels.address("host_window", name), x.dtype
     require_room(shape, dtype)
     count = int(np.prod(shape))
     if kernel is None or count == 0 or x.layout.elem_count == 0:
         return None
-    offset, run_parts, numpy_type = x.layout.start_offset * dtype.itemsize, kernels.run_parts, dtype.numpy
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage, _kept: object = kept) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
-        kernel(_PLACES.pack(made.address, storage.address + offset, run_parts, get_threads()) + rest)
-        return made
-
-    return run
+    result = Result(packer.places["result"], count, dtype)
+    sources = [Source(packer.places["source"], x.layout.start_offset * dtype.itemsize)]
+    return kernels.call(kernel, packer, packed, x.storage, result, sources, kept=kept)
