@@ -32,7 +32,7 @@ test: check host-kernels hip-host  ## what every change must pass
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --replay
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(BIN)/pytest -n auto $(TWO_DEVICES)
-	@TALLOW_THREADS=0 $(BIN)/pytest -n auto tests/conformance/test_cells.py -k 'cpu and (unary or binary or reduce or to_dtype)'
+	@TALLOW_THREADS=0 $(BIN)/pytest -n auto tests/conformance/test_cells.py -k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)'
 	@TALLOW_METAL_CPU=1 $(BIN)/pytest -n auto tests/conformance --device metal
 
 test-full: check hip-host  ## the same with the slow sweeps

@@ -54,6 +54,8 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "gather": lambda: x.gather(rows, 0),
         "index_add": lambda: x.index_add(rows[0], y.t(), 1),
         "max_pool2d": lambda: x.reshape((9, 57, 7, 100)).max_pool2d(2),
+        "matmul": lambda: x.to_dtype(tl.DType.BF16) @ y.to_dtype(tl.DType.BF16),
+        "conv2d": lambda: x.reshape((9, 57, 7, 100)).conv2d(x.reshape((-1,))[: 40 * 57 * 6].reshape((40, 57, 2, 3))),
         "bilinear": lambda: x.reshape((9, 57, 7, 100)).upsample_bilinear2d(20, 130, False),
         "randn": lambda: tl.Tensor.randn((300, 400)),
         "scatter_add": lambda: y[:, :1].contiguous().to_dtype(tl.DType.BF16).scatter_add(*column, 0),
@@ -267,6 +269,12 @@ def call_all(tensor):
                 image.avg_pool2d(2)
                 image.upsample_bilinear2d(2 * i, 3 * i, False)
                 image.permute((1, 0, 3, 2)).upsample_bilinear2d(9, 4, True)
+                x(i, 200) @ x(200, i)
+                x(i, 9).t() @ x(i, i).t()
+                x(i, 40)[:, ::2].linear(x(i, 20), x(i))
+                image.conv2d(x(5, 3, 2, 2), padding=1)
+                image[:, :, ::2].conv2d(x(33, 3, 1, 2), stride=2, dilation=2)
+                image.conv_transpose2d(x(3, 2, 3, 2), padding=1, stride=2)
 """
 
 
@@ -318,9 +326,9 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     sources = Path(tl.__file__).parent / "kernels"
     # One of each function is enough; NumPy does what the others would do.
     some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
-    some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16"
+    some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
-    families = "span", "host_index", "host_window"
+    families = "span", "host_index", "host_window", "host_product"
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]

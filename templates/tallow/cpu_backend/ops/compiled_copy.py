@@ -106,6 +106,20 @@ def plan_dense(kernels: HostKernels, layout: Layout, dtype: DType) -> Callable[[
     return run
 
 
+class Dense:
+    """The elements of an operand in row-major order: where they are, or a copy."""
+
+    def __init__(self, kernels: HostKernels, operand: Operand) -> None:
+        layout = operand.layout
+        self._copy = None if layout.is_contiguous else plan_dense(kernels, layout, operand.dtype)
+        self.is_there = self._copy is None
+        self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
+
+    def of(self, storage: CpuStorage) -> CpuStorage:
+        """What has them, `offset` bytes from its beginning on."""
+        return storage if self._copy is None else self._copy(storage)
+
+
 def _copier(kernels: HostKernels, dtype: DType) -> int | None:
     return kernels.elementwise(f"copy_b{8 * dtype.itemsize}")
 

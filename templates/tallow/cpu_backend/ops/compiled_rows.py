@@ -17,7 +17,7 @@ from ...kernels.host_arguments import Packer
 from ...threads import get_threads
 from ..kernels import Result, Source, bits_of
 from .compiled import by_plan
-from .compiled_copy import plan_dense
+from .compiled_copy import Dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -69,7 +69,7 @@ def _plan_dense(
 ) -> Callable[..., Any]:
     """What gives a kernel dense operands, by the names of their fields."""
     there = {name: operand for name, operand in operands.items() if operand is not None}
-    sources = [_Dense(kernels, operand) for operand in there.values()]
+    sources = [Dense(kernels, operand) for operand in there.values()]
     call = kernels.call(
         kernel,
         packer,
@@ -135,7 +135,7 @@ def rope(
     tokens, length = shape[-2:]
     rows, begins_count = count // length, positions.layout.elem_count
     sizes = kernels.run_parts, rows, length, tokens, rows // begins_count, interleaved
-    sources = [_Dense(kernels, operand) for operand in (x, cos, sin)]
+    sources = [Dense(kernels, operand) for operand in (x, cos, sin)]
     pack, numpy_type, most = host_arguments.ROPE_ROWS.pack, dtype.numpy, cos.layout.shape[0] - tokens
 
     @tells_lack_of_memory
@@ -162,7 +162,7 @@ def cross_entropy(
     kernel = kernels.kernel("host_rows", f"cross_entropy_{dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:
         return None
-    source, size, mark = _Dense(kernels, x), shape[-1], targets.dtype.index_mark
+    source, size, mark = Dense(kernels, x), shape[-1], targets.dtype.index_mark
     sizes = kernels.run_parts, count // size, size
     pack, numpy_type, compute = host_arguments.CROSS_ENTROPY_ROWS.pack, dtype.numpy, dtype.compute
 
@@ -188,17 +188,3 @@ def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStora
     shape = x.layout.shape
     sizes = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     return _plan_one(kernels, f"cumsum_{x.dtype.value}", host_arguments.CUMSUM_LINES, x, sizes)
-
-
-class _Dense:
-    """The elements of an operand in row-major order: where they are, or a copy."""
-
-    def __init__(self, kernels: HostKernels, operand: Operand) -> None:
-        layout = operand.layout
-        self._copy = None if layout.is_contiguous else plan_dense(kernels, layout, operand.dtype)
-        self.is_there = self._copy is None
-        self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
-
-    def of(self, storage: CpuStorage) -> CpuStorage:
-        """What has them, `offset` bytes from its beginning on."""
-        return storage if self._copy is None else self._copy(storage)

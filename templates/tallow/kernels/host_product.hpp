@@ -1,0 +1,104 @@
+// Matrix products on the host.
+#pragma once
+
+#include "tile_product.hpp"
+
+namespace tallow {
+
+// So many columns of a transposed block are taken at a time.
+constexpr uint32_t turned_columns = 16;
+// A part makes about so many products at least, unless tiles are many.
+constexpr uint64_t part_products = 1 << 19;
+constexpr uint64_t many_parts = 32;
+
+// How a result of (m, n) is cut into tiles: by the sizes of the product alone.
+struct TileSizes {
+    uint32_t rows = tile_rows;
+    uint32_t columns = product_columns;
+
+    TALLOW_INLINE TileSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k) {
+        while (rows * columns * k > part_products && columns > 64 && batches * count(m, n) < many_parts)
+            columns /= 2;
+        while (rows * columns * k > part_products && rows > 24 && batches * count(m, n) < many_parts)
+            rows /= 2;
+    }
+    TALLOW_INLINE uint64_t down(uint64_t m) const {
+        return (m + rows - 1) / rows;
+    }
+    TALLOW_INLINE uint64_t across(uint64_t n) const {
+        return (n + columns - 1) / columns;
+    }
+    TALLOW_INLINE uint64_t count(uint64_t m, uint64_t n) const {
+        return down(m) * across(n);
+    }
+};
+
+// The rows of a block of a matrix with any strides, `Stride` apart in the compute type.
+template <uint32_t Stride, typename T>
+TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t rows, uint32_t columns,
+                              compute_type<T>* target) {
+    if (steps[0] != 1 || steps[1] == 1) {
+        for (uint32_t row = 0; row < rows; ++row)
+            widen_strided(columns, target + row * Stride, source + static_cast<int64_t>(row) * steps[0], steps[1]);
+        return;
+    }
+    compute_type<T> held[turned_columns][tile_terms];
+    for (uint32_t first = 0; first < columns; first += turned_columns) {
+        const uint32_t count = columns - first < turned_columns ? columns - first : turned_columns;
+        for (uint32_t i = 0; i < count; ++i)
+            widen_span(rows, held[i], source + static_cast<int64_t>(first + i) * steps[1]);
+        for (uint32_t row = 0; row < rows; ++row)
+            for (uint32_t i = 0; i < turned_columns; ++i)
+                target[row * Stride + first + i] = held[i][row];
+    }
+}
+
+// The host gives where each matrix begins.
+template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    // Rows that follow one another lie in different sets of the cache.
+    constexpr uint32_t rhs_stride = product_columns + 16;
+    static_assert(rhs_stride * tile_terms <= tile_numbers && product_columns * tile_rows <= tile_sums);
+    const TileSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k);
+    const uint64_t across = sizes.across(arguments.n);
+    const uint64_t tiles = sizes.down(arguments.m) * across;
+    do_parts(arguments, arguments.batches * tiles, [&](uint64_t part) {
+        auto& tile = Tile<Value>::of_thread();
+        const uint64_t batch = part / tiles;
+        const uint64_t row = part % tiles / across * sizes.rows;
+        const uint64_t column = part % across * sizes.columns;
+        const auto rows = static_cast<uint32_t>(arguments.m - row < sizes.rows ? arguments.m - row : sizes.rows);
+        const auto columns =
+            static_cast<uint32_t>(arguments.n - column < sizes.columns ? arguments.n - column : sizes.columns);
+        const T* lhs = pointer_to<const T>(arguments.lhs) + pointer_to<const int64_t>(arguments.lhs_begins)[batch] +
+                       static_cast<int64_t>(row) * arguments.lhs_strides[0];
+        const T* rhs = pointer_to<const T>(arguments.rhs) + pointer_to<const int64_t>(arguments.rhs_begins)[batch] +
+                       static_cast<int64_t>(column) * arguments.rhs_strides[1];
+        for (uint32_t i = 0; i < tile_terms; ++i)
+            tile.places[i] = i * rhs_stride;
+        for (uint32_t i = 0; i < rows * product_columns; ++i)
+            tile.sums[i] = 0;
+        for (uint64_t term = 0; term < arguments.k; term += tile_terms) {
+            const auto terms = static_cast<uint32_t>(arguments.k - term < tile_terms ? arguments.k - term : tile_terms);
+            const auto place = static_cast<int64_t>(term);
+            take_block<tile.lhs_stride>(lhs + place * arguments.lhs_strides[1], arguments.lhs_strides, rows, terms,
+                                        tile.lhs);
+            take_block<rhs_stride>(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns,
+                                   tile.rhs);
+            multiply_tile(tile, rows, columns, terms, product_columns);
+        }
+        Value shift[product_columns];
+        if (arguments.bias != 0)
+            widen_span(columns, shift, pointer_to<const T>(arguments.bias) + column);
+        T* const result = pointer_to<T>(arguments.result) + (batch * arguments.m + row) * arguments.n + column;
+        for (uint32_t i = 0; i < rows; ++i) {
+            Value* const sums = tile.sums + i * product_columns;
+            if (arguments.bias != 0)
+                for (uint32_t j = 0; j < columns; ++j)
+                    sums[j] += shift[j];
+            narrow_span(columns, result + i * arguments.n, sums);
+        }
+    });
+}
+
+} // namespace tallow

@@ -1,0 +1,112 @@
+// Products of matrices on the host by tiles: what is multiplied is converted for blocks that stay in the cache.
+#pragma once
+
+#include "parts.hpp"
+#include "span.hpp"
+
+// What is between these joins a product and a sum, and rounds once.
+#if defined(__clang__)
+#define TALLOW_JOINING __attribute__((noinline))
+#define TALLOW_JOIN _Pragma("clang fp contract(fast)")
+#else
+#define TALLOW_JOINING __attribute__((noinline, noclone, optimize("fp-contract=fast")))
+#define TALLOW_JOIN
+#endif
+
+namespace tallow {
+
+// A strip of a tile is so many rows and two vectors wide, and its sums are in registers.
+#if defined(__AVX512F__)
+constexpr uint32_t vector_bytes = 64;
+constexpr uint32_t strip_rows = 8;
+#else
+constexpr uint32_t vector_bytes = 32;
+constexpr uint32_t strip_rows = 6;
+#endif
+constexpr uint32_t strip_vectors = 2;
+
+// Rows of a tile, a multiple of every strip's.
+constexpr uint32_t tile_rows = 96;
+
+// What a thread has in the cache: a block of terms of both sides, and the sums of a tile. So many terms are added up in
+// registers, then what comes of such blocks: sums depend on the number of terms alone, not on the sizes of tiles.
+template <typename T> struct alignas(64) Tile {
+    typedef T Vector __attribute__((vector_size(vector_bytes), aligned(sizeof(T)), may_alias));
+    static constexpr uint32_t lanes = vector_bytes / sizeof(T);
+    static constexpr uint32_t strip_columns = strip_vectors * lanes;
+    static_assert(tile_sums % strip_columns == 0);
+    // Rows that follow one another lie in different sets of the cache.
+    static constexpr uint32_t lhs_stride = tile_terms + 16;
+
+    T lhs[tile_rows * lhs_stride];
+    T rhs[tile_numbers];
+    T sums[tile_sums];
+    // Where in `rhs` the row of each term begins.
+    uint32_t places[tile_terms];
+
+    static Tile& of_thread() {
+        static thread_local Tile tile;
+        return tile;
+    }
+};
+
+// Adds to so many rows of sums, two vectors wide, the products of the terms in each row of `lhs` and column of `rhs`.
+template <uint32_t Rows, typename T>
+TALLOW_JOINING void multiply_strip(const T* lhs, const T* rhs, const uint32_t* places, uint32_t terms, T* sums,
+                                   uint64_t stride) {
+    TALLOW_JOIN
+    using Vector = typename Tile<T>::Vector;
+    Vector held[Rows][strip_vectors] = {};
+    for (uint32_t k = 0; k < terms; ++k) {
+        Vector right[strip_vectors];
+        for (uint32_t j = 0; j < strip_vectors; ++j)
+            right[j] = *reinterpret_cast<const Vector*>(rhs + places[k] + j * Tile<T>::lanes);
+        for (uint32_t i = 0; i < Rows; ++i)
+            for (uint32_t j = 0; j < strip_vectors; ++j)
+                held[i][j] += lhs[i * Tile<T>::lhs_stride + k] * right[j];
+    }
+    for (uint32_t i = 0; i < Rows; ++i)
+        for (uint32_t j = 0; j < strip_vectors; ++j)
+            *reinterpret_cast<Vector*>(sums + i * stride + j * Tile<T>::lanes) += held[i][j];
+}
+
+template <uint32_t Rows, typename T, typename... Rest>
+TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Rest... rest) {
+    if (rows >= Rows)
+        multiply_strip<Rows>(lhs, rhs, rest...);
+    else if constexpr (Rows > 1)
+        multiply_rows<Rows - 1>(rows, lhs, rhs, rest...);
+}
+
+// Adds the product of a tile's sides to its sums, whose rows are `stride` apart: of whole strips of columns, of which
+// those behind `columns` mean nothing.
+template <typename T>
+TALLOW_INLINE void multiply_tile(Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, uint32_t stride) {
+    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
+        for (uint32_t row = 0; row < rows; row += strip_rows)
+            multiply_rows<strip_rows>(rows - row, tile.lhs + row * Tile<T>::lhs_stride, tile.rhs + column, tile.places,
+                                      terms, tile.sums + row * stride + column, stride);
+}
+
+template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {
+    if constexpr (is_small_float<T>)
+        convert_span(count, result, source);
+    else
+        __builtin_memcpy(result, source, count * sizeof(T));
+}
+template <typename T> TALLOW_INLINE void narrow_span(uint64_t count, T* result, const compute_type<T>* source) {
+    if constexpr (is_small_float<T>)
+        convert_span(count, result, source);
+    else
+        __builtin_memcpy(result, source, count * sizeof(T));
+}
+template <typename T>
+TALLOW_INLINE void widen_strided(uint64_t count, compute_type<T>* result, const T* source, int64_t step) {
+    if (step == 1)
+        widen_span(count, result, source);
+    else
+        for (uint64_t i = 0; i < count; ++i)
+            result[i] = to_compute(source[static_cast<int64_t>(i) * step]);
+}
+
+} // namespace tallow

@@ -1,0 +1,87 @@
+"""Matrix products and convolutions by the kernels for the host: of small integers, exactly as NumPy makes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.array_backend.ops.operand import Operand
+from tallow.conv import ParamsConv2D
+from tallow.cpu_backend.kernels import HostKernels
+from tallow.cpu_backend.ops import compiled_conv
+
+KERNELS = HostKernels.open()
+pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
+DTYPES = [tl.DType.BF16, tl.DType.F16, tl.DType.F32, tl.DType.F64]
+
+
+def integers(*shape: int) -> tl.Tensor:
+    return tl.Tensor(np.random.default_rng(0).integers(-3, 4, shape))
+
+
+def check(got: tl.Tensor, expected: tl.Tensor) -> None:
+    np.testing.assert_array_equal(
+        got.to_dtype(tl.DType.F64).numpy(), expected.to_dtype(got.dtype).to_dtype(tl.DType.F64).numpy()
+    )
+
+
+# Around the sizes of tiles, strips and blocks of terms.
+@pytest.mark.parametrize(
+    "sizes", [(1, 130, 200), (97, 1, 192), (7, 129, 193), (100, 200, 385), (25, 65, 1), (50, 50, 50)]
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products(sizes: tuple[int, int, int], dtype: tl.DType) -> None:
+    m, n, k = sizes
+    lhs, rhs = integers(2, m, k), integers(2, k, n)
+    expected = lhs @ rhs
+    for x in (lhs, lhs.transpose(1, 2).contiguous().transpose(1, 2)):
+        for y in (rhs, rhs.transpose(1, 2).contiguous().transpose(1, 2)):
+            check(x.to_dtype(dtype) @ y.to_dtype(dtype), expected)
+    every_other = lhs.to_dtype(dtype)[:, :, ::2] @ rhs.to_dtype(dtype)[:, ::2, :]
+    check(every_other, lhs[:, :, ::2] @ rhs[:, ::2, :])
+
+
+def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
+    # 257 is no bf16, and would be 256 or 258.
+    x, weight, bias = (tl.Tensor(np.full(shape, 1.0)).to_dtype(tl.DType.BF16) for shape in ((3, 257), (70, 257), (70,)))
+    np.testing.assert_array_equal(x.linear(weight, bias).to_dtype(tl.DType.F32).numpy(), np.full((3, 70), 258))
+    np.testing.assert_array_equal(x.linear(weight).to_dtype(tl.DType.F32).numpy(), np.full((3, 70), 256))
+
+
+# Image, kernel, padding, stride and dilation: tiles are cut in each of their ways.
+CONVOLUTIONS = [
+    ((2, 3, 40, 30), (5, 3, 3, 3), 1, 1, 1),
+    ((1, 2, 3, 1100), (3, 2, 2, 5), 2, 1, 1),
+    ((1, 70, 9, 9), (67, 70, 3, 3), 1, 1, 1),
+    ((1, 300, 6, 5), (9, 300, 1, 1), 0, 1, 1),
+    ((1, 3, 40, 50), (4, 3, 7, 7), 3, 2, 1),
+    ((1, 2, 64, 64), (8, 2, 16, 16), 0, 16, 1),
+    ((1, 2, 90, 90), (3, 2, 3, 3), 5, 3, 7),
+    ((1, 1, 44, 60), (2, 1, 20, 30), 25, 2, 1),
+]
+
+
+@pytest.mark.parametrize(("image", "kernel", "padding", "stride", "dilation"), CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F64])
+def test_convolutions(
+    image: tuple[int, ...], kernel: tuple[int, ...], padding: int, stride: int, dilation: int, dtype: tl.DType
+) -> None:
+    x, w = integers(*image), integers(*kernel)
+    steps = {"padding": padding, "stride": stride, "dilation": dilation}
+    check(x.to_dtype(dtype).conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
+    turned = x.transpose(2, 3).contiguous().transpose(2, 3).to_dtype(dtype)
+    check(turned.conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
+    image = (image[0], image[1], min(image[2], 20), min(image[3], 20))
+    x, w = integers(*image), w.transpose(0, 1)
+    steps["padding"] = min(padding, (kernel[2] - 1) * dilation // 2)
+    check(x.to_dtype(dtype).conv_transpose2d(w.to_dtype(dtype), **steps), x.conv_transpose2d(w, **steps))
+
+
+def test_a_kernel_without_room_is_left_to_numpy() -> None:
+    assert KERNELS is not None
+    x, w = integers(1, 1, 300, 300).to_dtype(tl.DType.F32), integers(1, 1, 1, 300).to_dtype(tl.DType.F32)
+    large = ParamsConv2D(
+        b_size=1, i_h=300, i_w=300, k_h=1, k_w=300, c_out=1, c_in=1, padding=99_999, stride=1, dilation=500
+    )
+    operands = (Operand(each.storage.inner, each.layout) for each in (x, w))
+    assert compiled_conv.conv2d(KERNELS, *operands, large) is None
