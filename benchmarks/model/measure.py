@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.gpu.machine import described, summary, without_garbage_collection
 
 from .decoder import Decoder
-from .results import GRAPHS, PHASES, TOLERANCES, TORCH_WAYS, Row
+from .results import GRAPHS, PHASES, TOLERANCES, TORCH_GRAPHS, TORCH_WAYS, Row
 from .ways import Call, Calls, Data, op_by_op, tallow_calls
 
 Logits = NDArray[np.float32]
@@ -42,34 +42,34 @@ class Machine:
         return described(command, self.gpu, ("tallow", "torch", "triton", "numpy", "cuda.bindings"))
 
 
-def _without_torch() -> str:
+def _without_torch(device: tl.Device) -> str:
     try:
         import torch
     except ImportError:
         return "PyTorch is not installed"
-    return "" if torch.cuda.is_available() else f"PyTorch {torch.__version__} finds no GPU"
+    is_there = device.backend == "cpu" or torch.cuda.is_available()
+    return "" if is_there else f"PyTorch {torch.__version__} finds no GPU"
 
 
 @contextmanager
 def opened(label: str) -> Iterator[Machine]:
     """Open a device for all ways that it has."""
     device = tl.Device.parse(label)
-    alone = Machine(
-        device, {"device": device.label}, None, "PyTorch is timed on GPUs alone", device.synchronize, lambda: None
-    )
-    if device.backend == "cpu":
-        yield alone
-        return
-    reason = _without_torch()
+    reason = _without_torch(device)
+    alone = Machine(device, {"device": device.label}, None, reason, device.synchronize, lambda: None)
     if reason:
-        yield replace(alone, without_torch=reason)
+        yield alone
         return
     import torch
 
+    from . import torch_ways
+
+    if device.backend == "cpu":
+        torch.set_num_threads(tl.get_threads())
+        yield replace(alone, torch=torch_ways)
+        return
     from benchmarks.gpu.libraries import open_libraries
     from benchmarks.gpu.measure import gpu
-
-    from . import torch_ways
 
     with open_libraries(label) as libraries:
         found = gpu(libraries.torch_device)
@@ -106,9 +106,9 @@ def measure(machine: Machine, data: Data, dtype: str, ways: Sequence[str], repor
 
 def _missing(machine: Machine, way: str) -> str:
     """Why a way is not there; empty where it is."""
-    if way in TORCH_WAYS:
+    if way in TORCH_WAYS and machine.without_torch:
         return machine.without_torch
-    return "a graph is a GPU's" if way in GRAPHS and machine.device.backend == "cpu" else ""
+    return "a graph is a GPU's" if way in (*GRAPHS, *TORCH_GRAPHS) and machine.device.backend == "cpu" else ""
 
 
 def _reference(machine: Machine, data: Data) -> tuple[Logits, Logits]:
@@ -139,7 +139,7 @@ def _time(machine: Machine, calls: Mapping[str, Call], rows: Mapping[str, Row]) 
                 hosts[way].append(returned - start)
     for way, call in calls.items():
         rows[way].wall_seconds, rows[way].host_seconds = median(walls[way]), median(hosts[way])
-        if machine.torch is not None:
+        if machine.torch is not None and machine.device.backend != "cpu":
             try:
                 rows[way].gpu_seconds, rows[way].launches = machine.torch.trace(call)
             except Exception as error:

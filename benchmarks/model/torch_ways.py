@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import tallow as tl
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.dlpack import from_dlpack
@@ -36,10 +37,17 @@ class TorchData:
     @classmethod
     def of(cls, data: ways.Data, dtype: torch.dtype | None = None) -> TorchData:
         """The same memory, or with a dtype a copy of the weights in that."""
-        weights = {name: from_dlpack(tensor) for name, tensor in data.weights.items()}
+        weights = {name: _shared(tensor) for name, tensor in data.weights.items()}
         if dtype is not None:
             weights = {name: tensor.to(dtype) for name, tensor in weights.items()}
         return cls(data.config, weights, *(from_dlpack(x) for x in (data.prompt, data.token, data.position)))
+
+
+def _shared(tensor: tl.Tensor) -> torch.Tensor:
+    if tensor.device.backend == "cpu" and tensor.dtype is tl.DType.BF16:
+        # NumPy, by which elements on the CPU are shared, has no bfloat16 to tell of.
+        return torch.from_numpy(tensor.numpy().view("i2")).view(torch.bfloat16)
+    return from_dlpack(tensor)
 
 
 def torch_calls(way: str, data: ways.Data) -> Calls:
