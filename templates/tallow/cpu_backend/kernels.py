@@ -103,13 +103,15 @@ class HostKernels:
         scratch: Result | None = None,
         numbers: Sequence[int] = (),
         compute: DType = DType.F32,
+        wrong: tuple[int, Callable[[int], Never]] | None = None,
         kept: object = None,
     ) -> Callable[..., Any]:
         """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
 
         The arguments of the kernel are `packed` but for the addresses, the threads, and the bits of other numbers in
         `compute`, each of which has a place. New storages are on the device of `storage`; the plan gives one for a
-        result, and a tuple for a sequence of them. What is `kept` lives as long as the plan.
+        result, and a tuple for a sequence of them. `wrong` has the place of the record of an index that is out of
+        range, and what raises that. What is `kept` lives as long as the plan.
         """
         is_one = isinstance(results, Result)
         each = [results] if isinstance(results, Result) else results
@@ -118,7 +120,8 @@ class HostKernels:
         call: Callable[..., Any] = self._make_call((
             address, packed, arguments.places["threads"], get_threads, elements <= _BRIEF, not is_one,
             type(storage), storage.device, np.empty, _no_memory, bits_of, compute, tuple(made),
-            () if scratch is None else _described(scratch), tuple(sources), tuple((place,) for place in numbers), kept,
+            () if scratch is None else _described(scratch), tuple(sources), tuple((place,) for place in numbers),
+            wrong or (), kept,
         ))  # fmt: skip
         return call
 

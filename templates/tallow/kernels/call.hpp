@@ -49,6 +49,7 @@ PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 void PyEval_RestoreThread(PyThreadState*);
 PyThreadState* PyEval_SaveThread();
 unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
+PyObject* PyLong_FromLongLong(long long);
 PyObject* PyLong_FromVoidPtr(void*);
 PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
 PyObject* PyObject_GetAttr(PyObject*, PyObject*);
@@ -122,6 +123,7 @@ class Call {
         scratch_ = item(items);
         sources_ = item(items);
         numbers_ = item(items);
+        wrong_ = item(items);
     }
     ~Call() {
         Py_DecRef(items_);
@@ -234,19 +236,27 @@ class Call {
         const Reference scratch(has_scratch ? array(arguments, scratch_, &place) : nullptr);
         if (has_scratch && !scratch)
             return nullptr;
+        // Whether an index is out of range, and which.
+        int64_t wrong[2] = {};
+        const bool has_indexes = PyTuple_Size(wrong_) != 0;
+        if (has_indexes)
+            put(arguments, wrong_, reinterpret_cast<uint64_t>(wrong));
         if (is_brief_) {
             kernel_(arguments);
-            return made.release();
+        } else {
+            const Reference threads(PyObject_CallFunctionObjArgs(threads_, nullptr));
+            if (!threads)
+                return nullptr;
+            const uint32_t count = static_cast<uint32_t>(number(threads.get()));
+            memcpy(arguments + threads_place_, &count, sizeof count);
+            PyThreadState* state = PyEval_SaveThread();
+            kernel_(arguments);
+            PyEval_RestoreThread(state);
         }
-        const Reference threads(PyObject_CallFunctionObjArgs(threads_, nullptr));
-        if (!threads)
-            return nullptr;
-        const uint32_t count = static_cast<uint32_t>(number(threads.get()));
-        memcpy(arguments + threads_place_, &count, sizeof count);
-        PyThreadState* state = PyEval_SaveThread();
-        kernel_(arguments);
-        PyEval_RestoreThread(state);
-        return made.release();
+        if (wrong[0] == 0)
+            return made.release();
+        const Reference index(PyLong_FromLongLong(wrong[1]));
+        return !index ? nullptr : PyObject_CallFunctionObjArgs(PyTuple_GetItem(wrong_, 1), index.get(), nullptr);
     }
 
     static constexpr size_t most_bytes = 512;
@@ -270,6 +280,7 @@ class Call {
     PyObject* scratch_ = nullptr;
     PyObject* sources_ = nullptr;
     PyObject* numbers_ = nullptr;
+    PyObject* wrong_ = nullptr;
 };
 
 inline PyObject* run_call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {

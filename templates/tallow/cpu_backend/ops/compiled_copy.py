@@ -10,11 +10,13 @@ import numpy as np
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
+from ...kernels import host_arguments
 from ...layout import Layout
 from ...op import BinaryOp
 from ...shape import Shape
 from ...threads import get_threads
-from .compiled import PLACES, by_plan, packed_map
+from ..kernels import Result, Source
+from .compiled import MOST_OPERANDS, PLACES, by_plan, packed_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -91,19 +93,15 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
     return run
 
 
-def plan_dense(kernels: HostKernels, layout: Layout, dtype: DType) -> Callable[[CpuStorage], CpuStorage]:
-    """What makes a storage of the elements that a layout reaches, in row-major order."""
-    count, copier, offset = layout.elem_count, _copier(kernels, dtype), layout.start_offset * dtype.itemsize
-    rest = packed_map((layout.dense, layout), (dtype, dtype))
-    map_operands, numpy_type = kernels.map_operands, dtype.numpy
-
-    def run(storage: CpuStorage) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
-        if count:
-            map_operands(PLACES.pack(copier, made.address, storage.address + offset, 0, 0, get_threads()) + rest)
-        return made
-
-    return run
+def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuStorage]:
+    """What makes a storage of the elements that an operand's layout reaches in one like its own, in row-major order."""
+    layout, dtype, packer = x.layout, x.dtype, host_arguments.MAP_OPERANDS
+    first, second = (packer.places["addresses"] + 8 * place for place in range(2))
+    packed = PLACES.pack(_copier(kernels, dtype), *(0,) * MOST_OPERANDS, 1)
+    packed += packed_map((layout.dense, layout), (dtype, dtype))
+    result = Result(first, layout.elem_count, dtype)
+    sources = [Source(second, layout.start_offset * dtype.itemsize)]
+    return kernels.call(kernels.map_operands_address, packer, packed, x.storage, result, sources)
 
 
 class Dense:
@@ -111,7 +109,7 @@ class Dense:
 
     def __init__(self, kernels: HostKernels, operand: Operand) -> None:
         layout = operand.layout
-        self._copy = None if layout.is_contiguous else plan_dense(kernels, layout, operand.dtype)
+        self._copy = None if layout.is_contiguous else plan_dense(kernels, operand)
         self.is_there = self._copy is None
         self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
 from collections.abc import Callable, Sequence
-from struct import Struct
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, Never
 
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...error import InvalidIndex
-from ...host_memory import require_room, tells_lack_of_memory
+from ...host_memory import require_room
 from ...kernels import host_arguments
 from ...layout import Layout
 from ...limits import MAX_RANK
-from ...threads import get_threads
+from ..kernels import Result, Source
 from .compiled import by_plan, filled
 from .compiled_copy import Write, copied, is_apart, plan_dense
 
@@ -26,22 +21,9 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
-# What the arguments begin with: what each call has of its own.
-_GATHER: Final = Struct("=5QI")
-_FIRST_OF_GATHER: Final = 6
-_SCATTER: Final = Struct("=6QI")
-_FIRST_OF_SCATTER: Final = 7
-
-
-class _Record(threading.local):
-    """Where kernels note whether an index was out of range, and which."""
-
-    def __init__(self) -> None:
-        self.words = (ctypes.c_int64 * 2)()
-        self.address = ctypes.addressof(self.words)
-
-
-_record = _Record()
+# The fields before the sizes.
+_GATHER_ADDRESSES: Final = 4
+_SCATTER_ADDRESSES: Final = 5
 
 
 @by_plan
@@ -79,9 +61,8 @@ def index_add(kernels: HostKernels, x: Operand, indexes: Operand, terms: Operand
     scatter = _plan_scatter("index_add", kernels, name, Operand(x.storage, layout.dense), indexes.dtype, layouts, dim)
     if scatter is None:
         return None
-    copy = plan_dense(kernels, layout, dtype)
+    copy = plan_dense(kernels, x)
 
-    @tells_lack_of_memory
     def run(storage: CpuStorage, indexes: CpuStorage, terms: CpuStorage) -> CpuStorage:
         made = copy(storage)
         scatter(made, indexes, terms)
@@ -111,41 +92,39 @@ def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
     return (*filled(layouts[-1].shape[::-1], MAX_RANK), *strides)
 
 
-def _tell(op: str, size: int) -> None:
-    if _record.words[0]:
-        raise InvalidIndex(op, _record.words[1], size)
+def _wrong(op: str, place: int, size: int) -> tuple[int, Callable[[int], Never]]:
+    """The place of the record of an index that is out of range of a dim of a size, and what raises that."""
+
+    def tell(index: int) -> Never:
+        raise InvalidIndex(op, index, size)
+
+    return place, tell
 
 
 def _plan_gather(
     op: str, kernels: HostKernels, x: Operand, indexes: Operand, layout: Layout, dim: int
 ) -> Callable[..., CpuStorage] | None:
     """What chooses elements by indexes of the layout, which has the shape of the result."""
-    kernel = kernels.kernel("host_index", "gather")
-    shape, dtype, source = layout.shape, x.dtype, x.layout
+    kernel = kernels.address("host_index", "gather")
+    shape, dtype, source, packer = layout.shape, x.dtype, x.layout, host_arguments.GATHER_ELEMENTS
     require_room(shape, dtype)
-    count, size, offset = layout.elem_count, source.shape[dim], source.start_offset * dtype.itemsize
-    index_offset = layout.start_offset * indexes.dtype.itemsize
+    count, size, places = layout.elem_count, source.shape[dim], packer.places
     # NumPy finds no element, or a mark.
     if kernel is None or count == 0:
         return None
     # In the chosen dim an index steps.
     others = Layout(shape, [0 if axis == dim else step for axis, step in enumerate(source.strides)])
     *index_fields, mark = _fields(indexes.dtype)
-    rest = host_arguments.GATHER_ELEMENTS.pack(
-        *(0,) * _FIRST_OF_GATHER, dtype.itemsize, *index_fields, len(shape), mark, size, source.strides[dim], count,
-        *_packed((layout.dense, others, layout)),
-    )[_GATHER.size :]  # fmt: skip
-    run_parts, numpy_type = kernels.run_parts, dtype.numpy
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage, indexes: CpuStorage) -> CpuStorage:
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
-        places = made.address, storage.address + offset, indexes.address + index_offset
-        kernel(_GATHER.pack(*places, _record.address, run_parts, get_threads()) + rest)
-        _tell(op, size)
-        return made
-
-    return run
+    packed = packer.pack(
+        *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *index_fields, len(shape), mark, size,
+        source.strides[dim], count, *_packed((layout.dense, others, layout)),
+    )  # fmt: skip
+    sources = [
+        Source(places["source"], source.start_offset * dtype.itemsize),
+        Source(places["indexes"], layout.start_offset * indexes.dtype.itemsize),
+    ]
+    result, wrong = Result(places["result"], count, dtype), _wrong(op, places["wrong"], size)
+    return kernels.call(kernel, packer, packed, x.storage, result, sources, wrong=wrong)
 
 
 def _plan_scatter(
@@ -154,33 +133,38 @@ def _plan_scatter(
     """What brings a source to a storage: the layouts are those of the storage, the source and the indexes."""
     target, source, indexes = layouts
     dtype, shape, size = x.dtype, indexes.shape, x.layout.shape[dim]
-    kernel = kernels.kernel("host_index", name)
+    kernel, packer = kernels.address("host_index", name), host_arguments.SCATTER_ELEMENTS
     # NumPy looks at indexes of no elements.
     if kernel is None or indexes.elem_count == 0:
         return None
     sizes = dtype.itemsize, dtype.itemsize, index_dtype.itemsize
     begins = [layout.start_offset * itemsize for layout, itemsize in zip(layouts, sizes, strict=True)]
-    begin, end = begins[0], target.end * dtype.itemsize
+    begin, end, places = begins[0], target.end * dtype.itemsize, packer.places
     *index_fields, mark = _fields(index_dtype)
-    rest = host_arguments.SCATTER_ELEMENTS.pack(
-        *(0,) * _FIRST_OF_SCATTER, len(shape) - 1 - dim, *index_fields, len(shape), mark, size, *_packed(layouts)
-    )[_SCATTER.size :]
+    packed = packer.pack(
+        *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *index_fields, len(shape), mark, size,
+        *_packed(layouts),
+    )  # fmt: skip
     lines = indexes.elem_count // shape[dim]
-    sums_count = lines * size if name.startswith("scatter_add") and dtype.is_float and dtype.itemsize < 4 else 0
-    run_parts = kernels.run_parts
+    has_sums = name.startswith("scatter_add") and dtype.is_float and dtype.itemsize < DType.F32.itemsize
+    scatter = kernels.call(
+        kernel,
+        packer,
+        packed,
+        x.storage,
+        (),
+        [Source(places[name], first) for name, first in zip(("destination", "source", "indexes"), begins, strict=True)],
+        scratch=Result(places["sums"], lines * size, DType.F32) if has_sums else None,
+        wrong=_wrong(op, places["wrong"], size),
+    )
 
-    @tells_lack_of_memory
     def run(storage: CpuStorage, chosen: CpuStorage, values: CpuStorage) -> bool:
         # What is read is what was there before.
         values, chosen = (
             operand if is_apart(storage, begin, end, operand, layout) else copied(operand, layout)
             for operand, layout in ((values, source), (chosen, indexes))
         )
-        sums = np.empty(sums_count, np.float32) if sums_count else None
-        places = [each.address + first for each, first in zip((storage, values, chosen), begins, strict=True)]
-        sums_place = 0 if sums is None else sums.ctypes.data
-        kernel(_SCATTER.pack(*places, sums_place, _record.address, run_parts, get_threads()) + rest)
-        _tell(op, size)
+        scatter(storage, values, chosen)
         return True
 
     return run

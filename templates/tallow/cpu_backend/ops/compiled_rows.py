@@ -56,10 +56,10 @@ def _plan_one(
         return None
     packed = packer.pack(0, 0, kernels.run_parts, *sizes, 1)
     result = Result(packer.places["result"], x.layout.elem_count, x.dtype)
-    return _plan_dense(kernels, kernel, packer, packed, {"source": x}, result)
+    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result)
 
 
-def _plan_dense(
+def _plan_rows(
     kernels: HostKernels,
     kernel: int,
     packer: Packer,
@@ -119,7 +119,7 @@ def _plan_norm(
     names = ["result"] if operands[-1] is None else ["result", "sums"]
     results = [Result(packer.places[name], x.layout.elem_count, x.dtype) for name in names]
     named = dict(zip(("source", "weight", "bias", "residual"), operands, strict=True))
-    return _plan_dense(kernels, kernel, packer, packed, named, results)
+    return _plan_rows(kernels, kernel, packer, packed, named, results)
 
 
 @by_plan
