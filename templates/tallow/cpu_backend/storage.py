@@ -71,3 +71,9 @@ class QCpuStorage(QArrayStorage):
     """Blocks in memory."""
 
     device: CpuDevice
+
+    @cached_property
+    def address(self) -> int:
+        """Where the blocks begin in memory."""
+        address: int = self.bytes.__array_interface__["data"][0]
+        return address

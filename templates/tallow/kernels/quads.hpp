@@ -37,6 +37,9 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
     static_assert(Alignment == 2 || Alignment == 4, "blocks begin at multiples of 2");
     const uint8_t* const bytes = static_cast<const uint8_t*>(pointer);
     Words<N> words;
+#if defined(TALLOW_VECTOR)
+    __builtin_memcpy(words.values, bytes, sizeof(words.values));
+#else
     if constexpr (Alignment == 4) {
 #pragma unroll
         for (uint32_t k = 0; k < N; ++k)
@@ -53,6 +56,7 @@ template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(cons
             low = high;
         }
     }
+#endif
     return words;
 }
 

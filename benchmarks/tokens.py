@@ -1,0 +1,233 @@
+"""How many tokens a second a model of random weights reads on the CPU, beside llama-cpp-python in the same run.
+
+python -m benchmarks.tokens run --threads 2 --output build/benchmarks
+python -m benchmarks.tokens render build/benchmarks/tokens.json docs
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any, Protocol
+
+import click
+import numpy as np
+import tallow as tl
+from tallow.gguf import save_gguf
+from tallow.runtime import ModelRuntime
+
+from .quantized import table
+
+LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2688, 16, 4, 64, 32000
+CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 32, 7
+# In a pause the threads of the other library fall asleep.
+PAUSE = 0.2
+FILE, PAGE = "tokens.json", "tokens.md"
+
+HEAD = """# Tokens a second on the CPU
+
+A llama of random weights on the CPU, beside llama-cpp-python with as many threads and a cache of keys and values in
+f32 too: "prefill" reads a prompt of 512 tokens at once, "decode" reads 32 tokens after it one by one. Both libraries
+read one file and take turns; the medians are compared, once logits were. tallow decodes weights in blocks once and
+keeps them in f32, and multiplies by the blocks with `save_memory`. No figure in this page is written by hand: they
+show what the command below measured, and
+
+    python -m benchmarks.tokens render build/benchmarks/tokens.json docs
+
+makes the page of them."""
+
+
+class Model(Protocol):
+    """A library's way to read tokens. Both functions give the logits of what follows the last token."""
+
+    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+        """Forget all tokens, then read these at once."""
+
+    def decode(self, token: int) -> np.ndarray:
+        """Read one more."""
+
+
+class Tallow:
+    """The runtime of this package."""
+
+    def __init__(self, path: Path) -> None:
+        self._runtime = ModelRuntime.load_from_gguf(path, "cpu", CONTEXT)
+
+    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+        self._runtime.reset_state()
+        return self._runtime.prefill(tokens).numpy()
+
+    def decode(self, token: int) -> np.ndarray:
+        return self._runtime.decode_step([token]).numpy()[0]
+
+
+class LlamaCpp:
+    """llama-cpp-python."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        self._library = __import__("llama_cpp")
+        f32 = self._library.GGML_TYPE_F32
+        self._llama = self._library.Llama(
+            str(path), n_ctx=CONTEXT, n_batch=PROMPT, n_ubatch=PROMPT, n_threads=threads, n_threads_batch=threads,
+            type_k=f32, type_v=f32, verbose=False,
+        )  # fmt: skip
+
+    def prefill(self, tokens: Sequence[int]) -> np.ndarray:
+        self._llama.reset()
+        return self._read(tokens)
+
+    def decode(self, token: int) -> np.ndarray:
+        return self._read([token])
+
+    def _read(self, tokens: Sequence[int]) -> np.ndarray:
+        self._llama.eval(tokens)
+        logits = self._library.llama_get_logits_ith(self._llama.ctx, -1)
+        return np.ctypeslib.as_array(logits, (VOCABULARY,)).copy()
+
+
+def write_model(path: Path, kind: str) -> int:
+    """Write a llama of random weights, matrices in a format of GGUF files: how many weights it has."""
+    generator = np.random.default_rng(0)
+
+    def matrix(rows: int, hidden: int) -> tl.Tensor | tl.QTensor:
+        weights = tl.Tensor(generator.standard_normal((rows, hidden), np.float32) * np.float32(1 / math.sqrt(hidden)))
+        return weights if kind == "F32" else tl.QTensor.quantize(weights, tl.GgmlDType(kind))
+
+    ones, rows, key_rows = tl.Tensor(np.ones(WIDTH, np.float32)), HEADS * HEAD_DIM, KEY_HEADS * HEAD_DIM
+    tensors: dict[str, tl.Tensor | tl.QTensor] = {
+        "token_embd.weight": matrix(VOCABULARY, WIDTH),
+        "output.weight": matrix(VOCABULARY, WIDTH),
+        "output_norm.weight": ones,
+    }
+    sizes = {"attn_q": (rows, WIDTH), "attn_k": (key_rows, WIDTH), "attn_v": (key_rows, WIDTH)}
+    sizes |= {"attn_output": (WIDTH, rows), "ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH)}
+    sizes |= {"ffn_down": (WIDTH, HIDDEN)}
+    for layer in range(LAYERS):
+        tensors |= {f"blk.{layer}.{name}.weight": matrix(*size) for name, size in sizes.items()}
+        tensors |= {f"blk.{layer}.{name}.weight": ones for name in ("attn_norm", "ffn_norm")}
+    keys = {
+        "block_count": LAYERS,
+        "context_length": CONTEXT,
+        "embedding_length": WIDTH,
+        "feed_forward_length": HIDDEN,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KEY_HEADS,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.dimension_count": HEAD_DIM,
+        "vocab_size": VOCABULARY,
+    }
+    # llama.cpp reads no file without a vocabulary.
+    bytes_of_text = [f"<0x{byte:02X}>" for byte in range(256)]
+    texts = ["<unk>", "<s>", "</s>", *bytes_of_text]
+    texts += [f"▁{number}" for number in range(VOCABULARY - len(texts))]
+    kinds = np.full(VOCABULARY, 1, np.int32)
+    kinds[:3], kinds[3 : 3 + len(bytes_of_text)] = (2, 3, 3), 6
+    metadata = {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": texts,
+        "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
+        "tokenizer.ggml.token_type": kinds,
+    }
+    save_gguf(tensors, path, metadata | {f"llama.{key}": value for key, value in keys.items()})
+    return sum(math.prod(tensor.shape) for tensor in tensors.values())
+
+
+def require_agreement(models: Sequence[Model], tokens: Sequence[int], bound: float) -> None:
+    """Refuse to time what is wrong: logits of a prompt, and of tokens behind it, beside those of the first model."""
+    made = [[model.prefill(tokens[:-4]), *(model.decode(token) for token in tokens[-4:])] for model in models]
+    for other in made[1:]:
+        for logits, expected in zip(other, made[0], strict=True):
+            if not np.abs(logits - expected).max() <= bound * expected.std():
+                raise click.ClickException(f"logits differ by {np.abs(logits - expected).max() / expected.std():.2g}")
+
+
+def timed(models: Sequence[Model], tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+    """The tokens a second of each model in prefill and in decode: medians of turns."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in models]
+    for _ in range(TURNS):
+        for model, times in zip(models, taken, strict=True):
+            sleep(PAUSE)
+            begin = perf_counter()
+            model.prefill(tokens)
+            middle = perf_counter()
+            for token in tokens[:STEPS]:
+                model.decode(token)
+            times.append((middle - begin, perf_counter() - middle))
+    for times in taken:
+        yield PROMPT / statistics.median(t for t, _ in times), STEPS / statistics.median(t for _, t in times)
+
+
+def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """A row for each library."""
+    path = folder / f"{kind}.gguf"
+    weights = write_model(path, kind)
+    models: dict[str, Model] = {"tallow": Tallow(path)}
+    if find_spec("llama_cpp"):
+        models["llama-cpp-python"] = LlamaCpp(path, threads)
+    tokens = np.random.default_rng(1).integers(3, VOCABULARY, PROMPT).tolist()
+    # llama.cpp rounds what weights in blocks multiply.
+    require_agreement(list(models.values()), tokens[:64], 1e-4 if kind == "F32" else 0.2)
+    first = None
+    for name, (prefill, decode) in zip(models, timed(list(models.values()), tokens), strict=True):
+        row = {"weights": kind, "millions": weights / 1e6, "library": name, "prefill": prefill, "decode": decode}
+        if first is None:
+            first = row
+        else:
+            row |= {f"tallow's {key}": first[key] / row[key] for key in ("prefill", "decode")}
+        yield row
+    path.unlink()
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Time a model on the CPU beside llama-cpp-python."""
+
+
+@main.command()
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--format", "kinds", multiple=True, default=("F32", "Q8_0", "Q4_0", "Q4K"), show_default=True)
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="The folder for tokens.json.")
+def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
+    """Compare the logits of both libraries, then time them."""
+    tl.set_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [row for kind in kinds for row in measure(kind, threads, Path(folder))]
+    results = {
+        "command": " ".join(["python -m benchmarks.tokens", *sys.argv[1:]]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "Python": platform.python_version(),
+        "tallow": tl.__version__,
+        "NumPy": np.__version__,
+        "rows": rows,
+    }
+    if find_spec("llama_cpp"):
+        results["llama-cpp-python"] = __import__("llama_cpp").__version__
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / FILE).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    click.echo("\n".join(table(rows[::-1])))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def render(file: Path, folder: Path) -> None:
+    """Write the page of a run."""
+    results = json.loads(file.read_text(encoding="utf-8"))
+    facts = [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
+    page = [HEAD, "", "|  |  |", "| --- | --- |", *facts, "", *table(results["rows"])]
+    (folder / PAGE).write_text("\n".join(page) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Products of a few rows by the kernels for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...array_backend.ops.operand import Operand
+from ...dtype import DType
+from ...host import cast
+from ...host.array import contiguous
+from ...host.weights import FEW_ROWS
+from ...host_memory import tells_lack_of_memory
+from ...kernels import host_arguments
+from ..kernels import Result, Source
+from .compiled import by_plan
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage, QCpuStorage
+
+_ARGUMENTS = host_arguments.FEW_ROWS
+# The fields before `run_parts`.
+_ADDRESSES = 5
+
+
+@by_plan
+def linear(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
+    """As `matmul.linear`; None where BLAS does it."""
+    (rows, length), outputs, dtype = x.layout.shape, weight.layout.shape[0], x.dtype
+    if rows > FEW_ROWS or weight.layout.strides[1] != 1 or 0 in (rows, length, outputs):
+        return None
+    kernel = kernels.address("host_few_rows", f"product_{dtype.value}")
+    if kernel is None or not x.layout.is_contiguous or not (bias is None or bias.layout.is_contiguous):
+        return None
+    operands = {"x": x, "matrix": weight} | ({} if bias is None else {"bias": bias})
+    sizes = rows, outputs, length, weight.layout.strides[0] * dtype.itemsize
+    is_held = dtype.compute is not dtype
+    return kernels.call(
+        kernel,
+        _ARGUMENTS,
+        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
+        weight.storage,
+        Result(_ARGUMENTS.places["result"], rows * outputs, dtype),
+        [
+            Source(_ARGUMENTS.places[name], operand.layout.start_offset * operand.dtype.itemsize)
+            for name, operand in operands.items()
+        ],
+        scratch=Result(_ARGUMENTS.places["held"], rows * length, DType.F32) if is_held else None,
+    )
+
+
+@by_plan
+def forward(
+    kernels: HostKernels,
+    blocks: QCpuStorage,
+    x: Operand,
+    outputs: int,
+    length: int,
+    _save_memory: bool,
+    activations: str | None,
+) -> Callable[..., CpuStorage] | None:
+    """As `quantized.forward`, by the blocks as they are; None where BLAS multiplies by what they are decoded to."""
+    rows, dtype, layout = x.layout.shape[0], x.dtype, x.layout
+    if rows > FEW_ROWS or activations is not None or 0 in (rows, length, outputs):
+        return None
+    kernel = kernels.address("host_few_rows", f"block_product_{blocks.dtype.value}")
+    if kernel is None:
+        return None
+    is_plain = dtype is DType.F32 and layout.is_contiguous
+    sizes = rows, outputs, length, length // blocks.block_size * blocks.dtype.type_size
+    call = kernels.call(
+        kernel,
+        _ARGUMENTS,
+        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
+        x.storage,
+        Result(_ARGUMENTS.places["result"], rows * outputs, DType.F32),
+        [Source(_ARGUMENTS.places["matrix"], 0), Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain)],
+    )
+    if is_plain:
+        return call
+
+    @tells_lack_of_memory
+    def run(blocks: QCpuStorage, x: CpuStorage) -> CpuStorage:
+        made: CpuStorage = call(blocks, x.result(contiguous(cast.widen(x.array(layout), dtype)), DType.F32))
+        return made.result(cast.narrow(made.data, dtype), dtype)
+
+    return run

@@ -1,0 +1,190 @@
+// Products of a few rows with the transpose of a matrix on the host.
+#pragma once
+
+#include "blocks.hpp"
+#include "math.hpp"
+#include "parts.hpp"
+#include "span.hpp"
+
+namespace tallow {
+
+// A sum is made in two chains of so many lanes.
+template <typename T> constexpr uint32_t product_lanes = 64 / sizeof(T);
+template <typename T> using ProductSum = T[2][product_lanes<T>];
+constexpr uint32_t most_rows = 8;
+// So many rows of the matrix meet several of x at once.
+constexpr uint32_t matrix_group = 4;
+// A part reads about so many bytes of the matrix.
+constexpr uint64_t product_bytes = 1 << 17;
+
+// Gives `count` numbers of a row of the matrix from `first` on: those themselves, or in `held`.
+template <typename T> using LoadRow = const T*(const void* row, uint64_t first, uint64_t count, T* held);
+
+template <typename T>
+const widened<T>* load_elements(const void* row, uint64_t first, uint64_t count, widened<T>* held) {
+    const T* const source = static_cast<const T*>(row) + first;
+    if constexpr (is_small_float<T>) {
+        convert_span(count, held, source);
+        return held;
+    } else {
+        return source;
+    }
+}
+
+// So many quants, which share a scale, become numbers at once.
+template <typename Block> constexpr uint32_t decoded_run = Block::group < 32 ? Block::group : 32;
+
+template <typename Block, uint32_t Run> TALLOW_INLINE void decode_run(const Block& block, float* weights) {
+    constexpr uint32_t length = decoded_run<Block>;
+    constexpr uint32_t first = Run * length;
+    // Quants that are loaded together follow each other at least so far.
+    constexpr uint32_t loaded_quads = 4;
+    uint32_t words[length / 4];
+    for (uint32_t i = 0; i < length / 4; i += loaded_quads) {
+        const auto loaded = block.template load<loaded_quads>(first + 4 * i);
+        for (uint32_t quad = 0; quad < loaded_quads; ++quad)
+            words[i + quad] = block.quads(loaded, quad, first + 4 * (i + quad));
+    }
+    uint8_t quants[length];
+    __builtin_memcpy(quants, words, sizeof(words));
+    const float scale = block.scale(first / Block::group);
+    float offset = 0.0f;
+    if constexpr (Block::has_offset)
+        offset = block.offset(first / Block::group);
+    // GCC would unroll so short a loop before it looks for vectors.
+#pragma GCC unroll 1
+    for (uint32_t k = 0; k < length; ++k) {
+        const float weight = static_cast<float>(quants[k] + Block::bias) * scale;
+        weights[first + k] = Block::has_offset ? weight + offset : weight;
+    }
+}
+template <typename Block, uint32_t... Run>
+TALLOW_INLINE void decode_runs(const Block& block, float* weights, Numbers<Run...>) {
+    (decode_run<Block, Run>(block, weights), ...);
+}
+// The same of a row of blocks, of which the parts have whole ones.
+template <typename Block> const float* load_blocks(const void* row, uint64_t first, uint64_t count, float* held) {
+    const Block* const blocks = static_cast<const Block*>(row) + first / Block::elements;
+    if constexpr (Block::elements == 1)
+        map_span(count, [](Block block) { return block.quant(0); }, held, blocks);
+    else
+        for (uint64_t i = 0; i < count / Block::elements; ++i)
+            decode_runs(blocks[i], held + i * Block::elements,
+                        typename CountUp<Block::elements / decoded_run<Block>>::type{});
+    return held;
+}
+
+// Adds the products of a part of a row of x with the same parts of rows of the matrix, lane by lane.
+template <typename T, uint32_t... Row>
+TALLOW_INLINE void add_products(uint64_t count, const T* x, const T* const* matrix, ProductSum<T>* result,
+                                Numbers<Row...>) {
+    constexpr uint32_t lanes = product_lanes<T>;
+    constexpr uint32_t rows = sizeof...(Row);
+    // Compilers keep both in registers.
+    const T* const sources[rows] = {matrix[Row]...};
+    ProductSum<T> sums[rows];
+    for (uint32_t row = 0; row < rows; ++row)
+        for (uint32_t lane = 0; lane < lanes; ++lane) {
+            sums[row][0][lane] = result[row][0][lane];
+            sums[row][1][lane] = result[row][1][lane];
+        }
+    uint64_t i = 0;
+    for (; i + 2 * lanes <= count; i += 2 * lanes)
+        for (uint32_t lane = 0; lane < lanes; ++lane) {
+            const uint64_t near = i + lane;
+            const uint64_t far = i + lanes + lane;
+            ((sums[Row][0][lane] = fma(sources[Row][near], x[near], sums[Row][0][lane])), ...);
+            ((sums[Row][1][lane] = fma(sources[Row][far], x[far], sums[Row][1][lane])), ...);
+        }
+    for (uint32_t row = 0; row < rows; ++row)
+        for (uint32_t lane = 0; lane < lanes; ++lane) {
+            result[row][0][lane] = sums[row][0][lane];
+            result[row][1][lane] = sums[row][1][lane];
+        }
+    for (uint64_t k = 0; i + k < count; ++k)
+        for (uint32_t row = 0; row < rows; ++row) {
+            T& sum = result[row][k / lanes][k % lanes];
+            sum = fma(matrix[row][i + k], x[i + k], sum);
+        }
+}
+
+template <typename T> TALLOW_INLINE T sum_of_lanes(const ProductSum<T>& sums) {
+    T lanes[product_lanes<T>];
+    for (uint32_t lane = 0; lane < product_lanes<T>; ++lane)
+        lanes[lane] = sums[0][lane] + sums[1][lane];
+    for (uint32_t half = product_lanes<T> / 2; half > 0; half /= 2)
+        for (uint32_t lane = 0; lane < half; ++lane)
+            lanes[lane] += lanes[lane + half];
+    return lanes[0];
+}
+
+// The products with the rows of the matrix from `output` on, of which some at once, and so many elements together. In
+// which order a row of x is multiplied and added up does not depend on that.
+template <typename T, uint32_t Group, typename Arguments>
+__attribute__((noinline)) void multiply_group(const Arguments& arguments, const widened<T>* x,
+                                              LoadRow<widened<T>>* load, uint64_t together, uint64_t output) {
+    using Compute = widened<T>;
+    const uint64_t length = arguments.length;
+    const uint64_t outputs = arguments.outputs;
+    const T* const biases = pointer_to<const T>(arguments.bias);
+    ProductSum<Compute> sums[most_rows][Group];
+    __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
+    for (uint64_t first = 0; first < length; first += together) {
+        const uint64_t count = length - first < together ? length - first : together;
+        Compute held[Group][span_part];
+        const Compute* loaded[Group];
+        for (uint32_t k = 0; k < Group; ++k) {
+            // Behind the last row it is multiplied again.
+            const uint64_t row = output + k < outputs ? output + k : outputs - 1;
+            const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
+            loaded[k] = load(pointer_to<const void>(place), first, count, held[k]);
+        }
+        for (uint64_t i = 0; i < arguments.rows; ++i)
+            add_products(count, x + i * length + first, loaded, sums[i], typename CountUp<Group>::type{});
+    }
+    for (uint64_t i = 0; i < arguments.rows; ++i)
+        for (uint64_t k = 0; k < Group && output + k < outputs; ++k) {
+            Compute sum = sum_of_lanes<Compute>(sums[i][k]);
+            if (biases)
+                sum += to_compute(biases[output + k]);
+            pointer_to<T>(arguments.result)[i * outputs + output + k] = convert<T>(sum);
+        }
+}
+
+// One row of x or two meet a row of the matrix after the other, as memory likes it; more meet parts of some rows, which
+// stay in the nearest cache.
+template <typename T, typename Arguments>
+TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x, LoadRow<widened<T>>* load,
+                                 bool is_converted) {
+    const bool is_single = arguments.rows <= 2;
+    const uint64_t group = is_single ? 1 : matrix_group;
+    const uint64_t together = is_single && !is_converted ? arguments.length : span_part;
+    const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
+    const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
+    do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
+        const uint64_t end = (part + 1) * part_rows;
+        for (uint64_t output = part * part_rows; output < end && output < arguments.outputs; output += group) {
+            if (is_single)
+                multiply_group<T, 1>(arguments, x, load, together, output);
+            else
+                multiply_group<T, matrix_group>(arguments, x, load, together, output);
+        }
+    });
+}
+
+template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(const Arguments& arguments) {
+    const T* const x = pointer_to<const T>(arguments.x);
+    if constexpr (is_small_float<T>) {
+        float* const held = pointer_to<float>(arguments.held);
+        convert_span(arguments.rows * arguments.length, held, x);
+        multiply_rows<T>(arguments, held, load_elements<T>, is_small_float<T>);
+    } else {
+        multiply_rows<T>(arguments, x, load_elements<T>, is_small_float<T>);
+    }
+}
+
+template <typename Block, typename Arguments> TALLOW_INLINE void product_of_block_rows(const Arguments& arguments) {
+    multiply_rows<float>(arguments, pointer_to<const float>(arguments.x), load_blocks<Block>, true);
+}
+
+} // namespace tallow
