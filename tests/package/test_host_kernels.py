@@ -40,6 +40,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
     x, y = tl.Tensor(random(513, 700)), tl.Tensor(random(700, 513))
     rows = tl.Tensor(np.random.default_rng(1).integers(0, 513, (513, 700)))
     column = rows.reshape((-1, 1)), x.reshape((-1, 1)).to_dtype(tl.DType.BF16)
+    blocks = tl.QTensor.quantize(tl.Tensor(random(513, 704)), "Q4_1")
     calls = {
         "gelu": lambda: x.gelu(),
         "turned": lambda: x + y.t(),
@@ -49,6 +50,9 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "columns": lambda: x.sum(0),
         "softmax": lambda: x.softmax(1),
         "norm": lambda: x.rms_norm(None, 1e-5),
+        "linear": lambda: x[:3].linear(x),
+        "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
+        "blocks": lambda: tl.QMatMul(blocks).forward(tl.Tensor(random(5, 704))),
         "cumsum": lambda: x.cumsum(0),
         "copy": lambda: y.t().contiguous(),
         "gather": lambda: x.gather(rows, 0),
@@ -267,6 +271,8 @@ def call_all(tensor):
             image.upsample_nearest2d(i, 5 * i)
             if dtype != np.uint8:
                 image.avg_pool2d(2)
+                x(3, 5 * i).linear(x(9, 5 * i), x(9))
+                x(1, i).linear(x(7, i + 3)[:, 3:])
                 image.upsample_bilinear2d(2 * i, 3 * i, False)
                 image.permute((1, 0, 3, 2)).upsample_bilinear2d(9, 4, True)
                 x(i, 200) @ x(200, i)
@@ -275,6 +281,11 @@ def call_all(tensor):
                 image.conv2d(x(5, 3, 2, 2), padding=1)
                 image[:, :, ::2].conv2d(x(33, 3, 1, 2), stride=2, dilation=2)
                 image.conv_transpose2d(x(3, 2, 3, 2), padding=1, stride=2)
+    for format in "F16", "Q5_0", "Q4K":
+        x = tensor(np.ones((3, 768), np.float32))
+        blocks = tl.QTensor.quantize(x, format)
+        for rows in x, x[:1]:
+            tl.QMatMul(blocks).forward(rows)
 """
 
 
@@ -327,8 +338,9 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     # One of each function is enough; NumPy does what the others would do.
     some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
+    some += "|product_f16|product_f64|block_product_F16|block_product_Q5_0|block_product_Q4K"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
-    families = "span", "host_index", "host_window", "host_product"
+    families = "span", "host_index", "host_window", "host_product", "host_few_rows"
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
