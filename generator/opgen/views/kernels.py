@@ -1,6 +1,7 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from opgen.fields import Names
@@ -37,12 +38,14 @@ class MonoidRow(NamedTuple):
 
     name: str
     doc: str
-    base: str
-    parameters: tuple[tuple[int, str], ...]
-    identity: str | None  # None of a position, whose base has everything
-    element: str | None
-    combine: str
-    finish: str | None
+    parent: str
+    base: str  # what it is made of, which its parent may be
+    parameters: tuple[tuple[int, str], ...] = ()
+    finish: str | None = None
+    is_joining: bool = False  # it says how elements are joined, its parent does not
+    identity: str | None = None  # these are None of a position, whose base has them
+    element: str | None = None
+    combine: str | None = None
 
 
 class KernelRow(NamedTuple):
@@ -98,26 +101,47 @@ def _functor(functor: Functor) -> FunctorRow:
 
 
 def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
-    reduction = functor.reduction
+    reduction, name = functor.reduction, _camel(functor.name)
+    reductions = spec.functors["reduce"].functors
     if isinstance(reduction, Position):
-        other = next(item for item in spec.functors["reduce"].functors if item.name == reduction.of)
+        other = next(item for item in reductions if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
         base = f"IndexReduction<T, {_cpp_bool(is_lowest)}>"
-        return MonoidRow(_camel(functor.name), functor.doc, base, (), None, None, "", None)
+        return MonoidRow(name, functor.doc, base, base, is_joining=True)
     assert reduction is not None
+    parameters = tuple(enumerate(functor.parameters))
+    finish = reduction.finish[1] if reduction.finish else None
+    other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
+    if other is not functor:
+        parent = f"{_camel(other.name)}<T>"
+        return MonoidRow(name, functor.doc, parent, f"typename {parent}::Base", parameters, finish)
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
     joined = [result, *([wide or "void"] if wide or reduction.state else []), *filter(None, [reduction.state])]
+    base = f"ValueReduction<T, {', '.join(joined)}>"
     begin = {name: f"{name}<State>()" for name in BOUNDS}.get(reduction.identity)
     return MonoidRow(
-        name=_camel(functor.name),
+        name=name,
         doc=functor.doc,
-        base=f"ValueReduction<T, {', '.join(joined)}>",
-        parameters=tuple(enumerate(functor.parameters)),
+        parent=base,
+        base=base,
+        parameters=parameters,
+        finish=finish,
+        is_joining=True,
         identity=begin or ("State{}" if reduction.state else f"static_cast<State>({reduction.identity})"),
         element=reduction.element[1] if reduction.element else None,
         combine=reduction.combine[1],
-        finish=reduction.finish[1] if reduction.finish else None,
+    )
+
+
+def _joins_alike(x: Functor, y: Functor) -> bool:
+    """Whether two reductions differ at most in what they make of all contributions."""
+    one, other = x.reduction, y.reduction
+    return (
+        isinstance(one, Monoid)
+        and isinstance(other, Monoid)
+        and x.result == y.result
+        and replace(one, finish=None) == replace(other, finish=None)
     )
 
 

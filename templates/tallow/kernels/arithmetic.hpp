@@ -58,14 +58,18 @@ TALLOW_INLINE float not_a_number() {
 template <typename T> TALLOW_INLINE T minimum(T x, T y) {
     if constexpr (is_integer<T>)
         return y < x ? y : x;
-    else
-        return x < y || x != x ? x : y;
+    else {
+        const T less = x < y ? x : y;
+        return x != x ? x : less;
+    }
 }
 template <typename T> TALLOW_INLINE T maximum(T x, T y) {
     if constexpr (is_integer<T>)
         return y > x ? y : x;
-    else
-        return x > y || x != x ? x : y;
+    else {
+        const T more = x > y ? x : y;
+        return x != x ? x : more;
+    }
 }
 
 // The sum in a compute type, where integers wrap.

@@ -8,12 +8,16 @@
 
 namespace tallow {
 
-// So many states are filled side by side: enough for the vector instructions that are under way at once.
-constexpr uint32_t fold_lanes = 32;
-// So many elements are joined before the lanes are.
+// States of so many bytes are filled side by side: enough for the vector instructions that are under way at once.
+constexpr uint64_t lanes_bytes = 256;
+template <typename State> constexpr uint32_t fold_lanes = lanes_bytes / sizeof(State);
+// So many elements, or rows of columns, are joined before what they make is joined with others: sums stay accurate.
 constexpr uint64_t fold_piece = 2048;
-// Columns are taken so many at once.
-constexpr uint64_t fold_columns = 256;
+constexpr uint64_t fold_height = 64;
+// So many rows of columns are read at once, and so many spans are finished.
+constexpr uint64_t rows_at_once = 4;
+constexpr uint64_t spans_at_once = 64;
+constexpr uint64_t most_state_bytes = 24;
 
 // States that join as a tree, whose shape only their number decides: sums of many stay accurate.
 template <typename Op, typename State> class Tree {
@@ -38,165 +42,293 @@ template <typename Op, typename State> class Tree {
     uint64_t count_ = 0;
 };
 
+template <typename Op, typename State> TALLOW_INLINE void begin_states(State* states, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i)
+        states[i] = Op::identity();
+}
+template <typename Op, uint32_t Lanes, typename State> TALLOW_INLINE State join_lanes(State* states) {
+    if constexpr (Lanes == 1) {
+        return states[0];
+    } else {
+        for (uint32_t lane = 0; lane < Lanes / 2; ++lane)
+            states[lane] = Op::combine(states[lane], states[lane + Lanes / 2]);
+        return join_lanes<Op, Lanes / 2>(states);
+    }
+}
+
 // The moments of a span, which the nearest cache holds: it is read for the mean, and again for the distances from it.
 template <typename Number, typename T> Moments<Number> moments_of(const T* source, uint64_t count) {
+    constexpr uint32_t lanes = fold_lanes<Number>;
+    struct Sum {
+        static TALLOW_INLINE Number combine(Number x, Number y) {
+            return x + y;
+        }
+    };
     const auto add_up = [=](auto element) {
-        Number sums[fold_lanes] = {};
+        Number sums[lanes] = {};
         uint64_t i = 0;
-        for (; i + fold_lanes <= count; i += fold_lanes)
-            for (uint32_t lane = 0; lane < fold_lanes; ++lane)
-                sums[lane] += element(static_cast<Number>(source[i + lane]));
+        for (; i + lanes <= count; i += lanes)
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+                sums[lane] += element(static_cast<Number>(to_compute(source[i + lane])));
         for (uint32_t lane = 0; i < count; ++i, ++lane)
-            sums[lane] += element(static_cast<Number>(source[i]));
-        for (uint32_t half = fold_lanes / 2; half > 0; half /= 2)
-            for (uint32_t lane = 0; lane < half; ++lane)
-                sums[lane] += sums[lane + half];
-        return sums[0];
+            sums[lane] += element(static_cast<Number>(to_compute(source[i])));
+        return join_lanes<Sum, lanes>(sums);
     };
     const Number mean = add_up([](Number x) { return x; }) / static_cast<Number>(count);
     return {static_cast<Number>(count), mean, add_up([=](Number x) { return (x - mean) * (x - mean); })};
 }
 
-// One copy for all dtypes that are computed in T.
-template <template <typename> typename Op, typename T> struct Joined {
-    using State = typename Op<T>::State;
+// What reductions of elements of T share where they join them alike.
+template <typename Of, typename T> struct Joined {
+    using State = typename Of::State;
 
-    static __attribute__((noinline)) State of_span(const T* source, uint64_t count, uint32_t index) {
-        if constexpr (has_count<State>)
-            return moments_of<decltype(State::count)>(source, count);
-        State states[fold_lanes];
-        for (uint32_t lane = 0; lane < fold_lanes; ++lane)
-            states[lane] = Op<T>::identity();
+    static TALLOW_INLINE State joined(State state, const T& value, uint64_t index) {
+        return Of::combine(state, Of::element(value, static_cast<uint32_t>(index)));
+    }
+
+    // The states of lanes of elements, which are no more than a piece.
+    static __attribute__((noinline)) void fill_lanes(State* states, const T* source, uint64_t count, uint64_t index) {
+        constexpr uint32_t lanes = fold_lanes<State>;
+        State near[lanes];
+        begin_states<Of>(near, lanes);
         uint64_t i = 0;
-        for (; i + fold_lanes <= count; i += fold_lanes)
-            for (uint32_t lane = 0; lane < fold_lanes; ++lane)
-                states[lane] = Op<T>::combine(
-                    states[lane], Op<T>::element(source[i + lane], index + static_cast<uint32_t>(i) + lane));
-        for (uint32_t lane = 0; i < count; ++i, ++lane)
-            states[lane] = Op<T>::combine(states[lane], Op<T>::element(source[i], index + static_cast<uint32_t>(i)));
-        for (uint32_t half = fold_lanes / 2; half > 0; half /= 2)
-            for (uint32_t lane = 0; lane < half; ++lane)
-                states[lane] = Op<T>::combine(states[lane], states[lane + half]);
-        return states[0];
+        for (; i + lanes <= count; i += lanes)
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+                near[lane] = joined(near[lane], source[i + lane], index + i + lane);
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            states[lane] = near[lane];
+        if (i == count)
+            return;
+        // A whole loop for the first lanes is a short one for compilers.
+        T last[lanes] = {};
+        __builtin_memcpy(last, source + i, (count - i) * sizeof(T));
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            near[lane] = joined(near[lane], last[lane], index + i + lane);
+        __builtin_memcpy(states, near, (count - i) * sizeof(State));
     }
 
-    static __attribute__((noinline)) void each(State* states, const T* row, uint64_t width, uint32_t index) {
-        TALLOW_INDEPENDENT
-        for (uint64_t c = 0; c < width; ++c)
-            states[c] = Op<T>::combine(states[c], Op<T>::element(row[c], index));
+    static State of_elements(const T* source, uint64_t count, uint64_t index) {
+        const auto piece = [=](uint64_t first) { return count - first < fold_piece ? count - first : fold_piece; };
+        if constexpr (has_count<State>) {
+            Tree<Of, State> tree;
+            for (uint64_t first = 0; first < count; first += fold_piece)
+                tree.add(moments_of<decltype(State::count)>(source + first, piece(first)));
+            return tree.joined();
+        } else {
+            constexpr uint32_t lanes = fold_lanes<State>;
+            State states[lanes];
+            fill_lanes(states, source, piece(0), index);
+            for (uint64_t first = fold_piece; first < count; first += fold_piece) {
+                State others[lanes];
+                fill_lanes(others, source + first, piece(first), index + first);
+                join_states(states, others, lanes);
+            }
+            return join_lanes<Of, lanes>(states);
+        }
     }
+
+    // Joins columns of rows, which are `stride` apart, with states.
+    static __attribute__((noinline)) void join_columns(State* states, uint64_t width, const T* source, uint64_t stride,
+                                                       uint64_t begin, uint64_t end) {
+        State near[fold_columns];
+        for (uint64_t row = begin; row < end;) {
+            begin_states<Of>(near, width);
+            const uint64_t last = end - row < fold_height ? end : row + fold_height;
+            for (; row + rows_at_once <= last; row += rows_at_once) {
+                const T* const rows = source + row * stride;
+                TALLOW_INDEPENDENT
+                for (uint64_t c = 0; c < width; ++c) {
+                    State state = near[c];
+#pragma GCC unroll 4
+                    for (uint64_t i = 0; i < rows_at_once; ++i)
+                        state = joined(state, rows[i * stride + c], row + i);
+                    near[c] = state;
+                }
+            }
+            for (; row < last; ++row) {
+                TALLOW_INDEPENDENT
+                for (uint64_t c = 0; c < width; ++c)
+                    near[c] = joined(near[c], source[row * stride + c], row);
+            }
+            join_states(states, near, width);
+        }
+    }
+
+    static __attribute__((noinline)) void join_states(State* states, const State* others, uint64_t count) {
+        TALLOW_INDEPENDENT
+        for (uint64_t i = 0; i < count; ++i)
+            states[i] = Of::combine(states[i], others[i]);
+    }
+};
+
+// bf16 has all numbers of f8e4m3: what joins them is compiled once.
+template <typename T> struct Joinable {
+    using type = T;
+};
+template <> struct Joinable<f8e4m3> {
+    using type = bf16;
+};
+
+// What a reduction does with its elements, states and results, for what calls it without their types.
+struct FoldSteps {
+    uint64_t source_bytes;
+    uint64_t state_bytes;
+    uint64_t result_bytes;
+    // The states of spans of elements side by side, of which the first one has this index.
+    void (*of_spans)(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t index);
+    // The states of columns of the rows [begin, end), which are `stride` apart.
+    void (*of_columns)(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin, uint64_t end);
+    void (*join)(void* states, const void* others, uint64_t count);
+    // The state of all of these.
+    void (*join_all)(void* state, const void* states, uint64_t count);
+    void (*finish)(void* results, const void* states, uint64_t count, uint64_t length, const uint64_t* parameters);
 };
 
 template <template <typename> typename Op, typename T> struct Fold {
     using Of = Op<T>;
     using State = typename Of::State;
-    // A small float joins as the float that it is.
-    using Lanes = Joined<Op, widened<T>>;
+    using Result = typename Of::Result;
+    using Held = typename Joinable<T>::type;
+    using Joins = Joined<typename Op<Held>::Joining, Held>;
+    static constexpr bool is_converted = !is_same<T, Held>;
 
-    static __attribute__((noinline)) State of_elements(const T* source, uint64_t count, uint64_t index) {
-        constexpr uint64_t piece = is_small_float<T> ? span_part : fold_piece;
-        Tree<Of, State> tree;
-        [[maybe_unused]] float held[is_small_float<T> ? span_part : 1];
-        for (uint64_t first = 0; first < count; first += piece) {
-            const uint64_t length = count - first < piece ? count - first : piece;
-            const auto place = static_cast<uint32_t>(index + first);
-            if constexpr (is_small_float<T>) {
-                convert_span(length, held, source + first);
-                tree.add(Lanes::of_span(held, length, place));
+    static __attribute__((noinline)) void hold(Held* held, const T* source, uint64_t count) {
+        map_span(count, [](T x) { return convert<Held>(x); }, held, source);
+    }
+    static void of_spans(void* states, const void* source, uint64_t spans, uint64_t length, uint64_t index) {
+        for (uint64_t i = 0; i < spans; ++i) {
+            const T* const span = static_cast<const T*>(source) + i * length;
+            State& state = static_cast<State*>(states)[i];
+            if constexpr (is_converted) {
+                Held held[fold_length];
+                hold(held, span, length);
+                state = Joins::of_elements(held, length, index);
             } else {
-                tree.add(Lanes::of_span(source + first, length, place));
+                state = Joins::of_elements(span, length, index);
             }
         }
-        return tree.joined();
     }
-
-    // Rows [first, last) of the source, each dense.
-    template <typename Arguments> static void rows(const Arguments& arguments) {
-        const auto source = pointer_to<const T>(arguments.source);
-        const auto result = pointer_to<typename Of::Result>(arguments.result);
-        const uint64_t parts = (arguments.length + fold_length - 1) / fold_length;
-        if (parts <= 1) {
-            const uint64_t together = fold_length / (arguments.length + 1) + 1;
-            do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &arguments](uint64_t part) {
-                for (uint64_t row = part * together; row < (part + 1) * together && row < arguments.outputs; ++row)
-                    result[row] = Of::result(of_elements(source + row * arguments.length, arguments.length, 0),
-                                             arguments.length, arguments);
-            });
-            return;
-        }
-        const auto states = pointer_to<State>(arguments.states);
-        do_parts(arguments, arguments.outputs * parts, [=, &arguments](uint64_t part) {
-            const uint64_t first = part % parts * fold_length;
-            const uint64_t left = arguments.length - first;
-            states[part] = of_elements(source + part / parts * arguments.length + first,
-                                       left < fold_length ? left : fold_length, first);
-        });
-        for (uint64_t row = 0; row < arguments.outputs; ++row) {
-            Tree<Of, State> tree;
-            for (uint64_t part = 0; part < parts; ++part)
-                tree.add(states[row * parts + part]);
-            result[row] = Of::result(tree.joined(), arguments.length, arguments);
-        }
-    }
-
-    // The middle one of three dense dims, of which `inner` is the innermost: in parts of rows where there are few
-    // columns.
-    template <typename Arguments> static void columns(const Arguments& arguments) {
-        const auto source = pointer_to<const T>(arguments.source);
-        const auto result = pointer_to<typename Of::Result>(arguments.result);
-        const uint64_t inner = arguments.inner;
-        const uint64_t pieces = (inner + fold_columns - 1) / fold_columns;
-        const uint64_t height = arguments.split;
-        const uint64_t splits = (arguments.length + height - 1) / height;
-        const auto states = pointer_to<State>(arguments.states);
-        do_parts(arguments, arguments.outputs / inner * pieces * splits, [=, &arguments](uint64_t part) {
-            const uint64_t split = part % splits;
-            const uint64_t column = part / splits % pieces * fold_columns;
-            const uint64_t outer = part / splits / pieces;
-            const uint64_t width = inner - column < fold_columns ? inner - column : fold_columns;
-            const uint64_t begin = split * height;
-            const uint64_t end = begin + height < arguments.length ? begin + height : arguments.length;
-            State held[fold_columns];
-            for (uint64_t c = 0; c < width; ++c)
-                held[c] = Of::identity();
-            float converted[is_small_float<T> ? fold_columns : 1];
-            for (uint64_t i = begin; i < end; ++i) {
-                const T* const row = source + (outer * arguments.length + i) * inner + column;
-                if constexpr (is_small_float<T>) {
-                    convert_span(width, converted, row);
-                    Lanes::each(held, converted, width, static_cast<uint32_t>(i));
-                } else {
-                    Lanes::each(held, row, width, static_cast<uint32_t>(i));
-                }
+    static void of_columns(void* states, const void* source, uint64_t width, uint64_t stride, uint64_t begin,
+                           uint64_t end) {
+        const auto columns = static_cast<State*>(states);
+        begin_states<typename Of::Joining>(columns, width);
+        if constexpr (is_converted) {
+            Held held[fold_columns];
+            for (uint64_t row = begin; row < end; ++row) {
+                hold(held, static_cast<const T*>(source) + row * stride, width);
+                Joins::join_columns(columns, width, held, 0, row, row + 1);
             }
-            const uint64_t place = outer * inner + column;
-            if (splits == 1)
-                for (uint64_t c = 0; c < width; ++c)
-                    result[place + c] = Of::result(held[c], arguments.length, arguments);
-            else
-                for (uint64_t c = 0; c < width; ++c)
-                    states[split * arguments.outputs + place + c] = held[c];
-        });
-        if (splits == 1)
-            return;
-        for (uint64_t split = 1; split < splits; ++split) {
-            const State* const other = states + split * arguments.outputs;
-            TALLOW_INDEPENDENT
-            for (uint64_t i = 0; i < arguments.outputs; ++i)
-                states[i] = Of::combine(states[i], other[i]);
+        } else {
+            Joins::join_columns(columns, width, static_cast<const T*>(source), stride, begin, end);
         }
-        for (uint64_t i = 0; i < arguments.outputs; ++i)
-            result[i] = Of::result(states[i], arguments.length, arguments);
     }
+    static void join(void* states, const void* others, uint64_t count) {
+        Joins::join_states(static_cast<State*>(states), static_cast<const State*>(others), count);
+    }
+    static void join_all(void* state, const void* states, uint64_t count) {
+        Tree<typename Of::Joining, State> tree;
+        for (uint64_t i = 0; i < count; ++i)
+            tree.add(static_cast<const State*>(states)[i]);
+        *static_cast<State*>(state) = tree.joined();
+    }
+    static void finish(void* results, const void* states, uint64_t count, uint64_t length, const uint64_t* parameters) {
+        struct {
+            const uint64_t* parameters;
+        } const arguments = {parameters};
+        TALLOW_INDEPENDENT
+        for (uint64_t i = 0; i < count; ++i)
+            static_cast<Result*>(results)[i] = Of::result(static_cast<const State*>(states)[i], length, arguments);
+    }
+    static_assert(sizeof(State) <= most_state_bytes, "states have too little room");
+    static constexpr FoldSteps steps = {sizeof(T),  sizeof(State), sizeof(Result), of_spans,
+                                        of_columns, join,          join_all,       finish};
 };
+
+// Rows, each dense.
+template <typename Arguments>
+__attribute__((noinline)) void fold_rows_by(const FoldSteps& steps, const Arguments& arguments) {
+    const uint64_t length = arguments.length;
+    const auto source = pointer_to<const char>(arguments.source);
+    const auto result = pointer_to<char>(arguments.result);
+    const auto finish = [=, &steps, &arguments](uint64_t row, const void* states, uint64_t count) {
+        steps.finish(result + row * steps.result_bytes, states, count, length, arguments.parameters);
+    };
+    const uint64_t parts = (length + fold_length - 1) / fold_length;
+    if (parts <= 1) {
+        const uint64_t together = fold_length / (length + 1) + 1;
+        do_parts(arguments, (arguments.outputs + together - 1) / together, [=, &steps, &arguments](uint64_t part) {
+            alignas(64) char states[spans_at_once * most_state_bytes];
+            const uint64_t end = (part + 1) * together < arguments.outputs ? (part + 1) * together : arguments.outputs;
+            for (uint64_t row = part * together; row < end; row += spans_at_once) {
+                const uint64_t count = end - row < spans_at_once ? end - row : spans_at_once;
+                steps.of_spans(states, source + row * length * steps.source_bytes, count, length, 0);
+                finish(row, states, count);
+            }
+        });
+        return;
+    }
+    const auto states = pointer_to<char>(arguments.states);
+    do_parts(arguments, arguments.outputs * parts, [=, &steps](uint64_t part) {
+        const uint64_t first = part % parts * fold_length;
+        const uint64_t left = length - first;
+        steps.of_spans(states + part * steps.state_bytes, source + (part / parts * length + first) * steps.source_bytes,
+                       1, left < fold_length ? left : fold_length, first);
+    });
+    for (uint64_t row = 0; row < arguments.outputs; ++row) {
+        alignas(64) char state[most_state_bytes];
+        steps.join_all(state, states + row * parts * steps.state_bytes, parts);
+        finish(row, state, 1);
+    }
+}
+
+// The middle one of three dense dims, of which `inner` is the innermost: in parts of rows where there are few columns.
+template <typename Arguments>
+__attribute__((noinline)) void fold_columns_by(const FoldSteps& steps, const Arguments& arguments) {
+    const uint64_t length = arguments.length;
+    const uint64_t inner = arguments.inner;
+    const auto source = pointer_to<const char>(arguments.source);
+    const auto result = pointer_to<char>(arguments.result);
+    const auto states = pointer_to<char>(arguments.states);
+    const auto finish = [=, &steps, &arguments](uint64_t place, const void* columns, uint64_t count) {
+        steps.finish(result + place * steps.result_bytes, columns, count, length, arguments.parameters);
+    };
+    const uint64_t pieces = (inner + fold_columns - 1) / fold_columns;
+    const uint64_t height = arguments.split;
+    const uint64_t splits = (length + height - 1) / height;
+    do_parts(arguments, arguments.outputs / inner * pieces * splits, [=, &steps, &arguments](uint64_t part) {
+        alignas(64) char held[fold_columns * most_state_bytes];
+        const uint64_t split = part % splits;
+        const uint64_t column = part / splits % pieces * fold_columns;
+        const uint64_t outer = part / splits / pieces;
+        const uint64_t width = inner - column < fold_columns ? inner - column : fold_columns;
+        const uint64_t begin = split * height;
+        const uint64_t place = outer * inner + column;
+        char* const columns = splits == 1 ? held : states + (split * arguments.outputs + place) * steps.state_bytes;
+        steps.of_columns(columns, source + (outer * length * inner + column) * steps.source_bytes, width, inner, begin,
+                         begin + height < length ? begin + height : length);
+        if (splits == 1)
+            finish(place, columns, width);
+    });
+    if (splits == 1)
+        return;
+    do_parts(arguments, (arguments.outputs + fold_columns - 1) / fold_columns, [=, &steps, &arguments](uint64_t part) {
+        const uint64_t first = part * fold_columns;
+        const uint64_t left = arguments.outputs - first;
+        const uint64_t width = left < fold_columns ? left : fold_columns;
+        char* const columns = states + first * steps.state_bytes;
+        for (uint64_t split = 1; split < splits; ++split)
+            steps.join(columns, columns + split * arguments.outputs * steps.state_bytes, width);
+        finish(first, columns, width);
+    });
+}
 
 template <template <typename> typename Op, typename T, typename Arguments>
 TALLOW_INLINE void fold_rows(const Arguments& arguments) {
-    Fold<Op, T>::rows(arguments);
+    fold_rows_by(Fold<Op, T>::steps, arguments);
 }
 template <template <typename> typename Op, typename T, typename Arguments>
 TALLOW_INLINE void fold_columns_of(const Arguments& arguments) {
-    Fold<Op, T>::columns(arguments);
+    fold_columns_by(Fold<Op, T>::steps, arguments);
 }
 
 } // namespace tallow

@@ -11,7 +11,7 @@ namespace tallow {
 
 // A part has so many elements, and a block of it so many, which stay in the nearest cache while they are brought into
 // spans.
-constexpr uint64_t part_length = 1 << 15;
+constexpr uint64_t part_length = 1 << 14;
 constexpr uint64_t block_length = 1024;
 // Shorter rows are joined.
 constexpr uint64_t least_row = 256;

@@ -8,7 +8,7 @@
 namespace tallow {
 
 // A result of its own type, such as a truth value, is joined in a whole register: parts of one take more of them. Other
-// states are of the compute type; on the host, floats may be joined in a wider one.
+// states are of the compute type; on the host, those of float may be of a wider one.
 template <typename T, typename R, typename Wide> struct StateOf {
     using type = wide_unsigned<R>;
 };
@@ -19,9 +19,6 @@ template <typename T, typename Wide> struct StateOf<T, T, Wide> {
 template <> struct StateOf<float, float, double> {
     using type = double;
 };
-template <> struct StateOf<f16, f16, double> : StateOf<float, float, double> {};
-template <> struct StateOf<bf16, bf16, double> : StateOf<float, float, double> {};
-template <> struct StateOf<f8e4m3, f8e4m3, double> : StateOf<float, float, double> {};
 #endif
 
 // What an element begins. AMD's compilers would keep the truth values of all lanes in scalar registers, of which many

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
+#include <time.h>
 
 #include "parts.hpp"
 
@@ -22,16 +24,24 @@ class Pool {
         }
         part_ = part;
         context_ = context;
-        parts_ = parts;
-        next_ = 0;
-        const uint32_t others = start(threads - 1);
-        __atomic_store_n(&busy_, others, __ATOMIC_RELEASE);
-        // None is woken but those that are wanted.
-        for (uint32_t i = 0; i < others; ++i)
-            sem_post(&helpers_[i].wanted);
-        work();
-        if (others != 0)
-            wait(&done_);
+        const uint32_t helpers = start(threads - 1);
+        workers_ = helpers + 1;
+        for (uint32_t i = 0; i < workers_; ++i) {
+            ranges_[i].next = parts * i / workers_;
+            ranges_[i].end = parts * (i + 1) / workers_;
+        }
+        for (uint32_t i = 0; i < helpers; ++i)
+            helpers_[i].change(Helper::waits, Helper::is_wanted);
+        const uint64_t begin = nanoseconds();
+        do_next(ranges_[0]);
+        // How long a part takes tells how many helpers that sleep are worth waking.
+        const uint64_t worth = (nanoseconds() - begin) * (parts - 1) / least_work;
+        for (uint32_t i = 0; i < helpers && i < worth; ++i)
+            if (helpers_[i].change(Helper::sleeps, Helper::is_wanted))
+                sem_post(&helpers_[i].waking);
+        work(0);
+        for (uint32_t i = 0; i < helpers; ++i)
+            helpers_[i].release();
         pthread_mutex_unlock(&callers_);
     }
 
@@ -39,7 +49,9 @@ class Pool {
     void stop() {
         is_stopping_ = true;
         for (uint32_t i = 0; i < started_; ++i)
-            sem_post(&helpers_[i].wanted);
+            if (!helpers_[i].change(Helper::waits, Helper::is_wanted) &&
+                helpers_[i].change(Helper::sleeps, Helper::is_wanted))
+                sem_post(&helpers_[i].waking);
         for (uint32_t i = 0; i < started_; ++i)
             pthread_join(helpers_[i].thread, nullptr);
         started_ = 0;
@@ -50,78 +62,120 @@ class Pool {
     void forget() {
         pthread_mutex_init(&callers_, nullptr);
         // Not every system has semaphores without a name.
-        has_semaphores_ = sem_init(&done_, 0, 0) == 0;
+        has_semaphores_ = sem_init(&helpers_[0].waking, 0, 0) == 0;
         started_ = 0;
     }
 
   private:
     static constexpr uint32_t most_helpers = 255;
-    // Some microseconds, in which a call that follows finds threads awake.
-    static constexpr uint32_t turns = 200;
+    // So much work in nanoseconds is worth waking a helper, and so long one waits for the next call before it sleeps:
+    // waking takes far longer than a call on few elements.
+    static constexpr uint64_t least_work = 10'000;
+    static constexpr uint64_t patience = 100'000;
 
-    struct Helper {
+    // The parts of a worker, which in the next call are near it again: in its caches, or in the memory that it wrote
+    // first. Who has done all of its own takes those of others.
+    struct alignas(64) Range {
+        uint64_t next;
+        uint64_t end;
+    };
+
+    struct alignas(64) Helper {
+        enum State : uint32_t { waits, sleeps, is_wanted, works };
+
         Pool* pool;
         pthread_t thread;
-        sem_t wanted;
+        sem_t waking;
+        uint32_t number;
+        uint32_t state;
+
+        bool change(uint32_t from, uint32_t to) {
+            return __atomic_compare_exchange_n(&state, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+        }
+        // Waits for it if it works; one that has not come yet is wanted no more.
+        void release() {
+            for (uint32_t turn = 0; !change(is_wanted, waits); ++turn) {
+                if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != works)
+                    return;
+                pause(turn);
+            }
+        }
     };
+
+    static uint64_t nanoseconds() {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+    }
+
+    static void pause(uint32_t turn) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+        // Perhaps the other thread has no processor.
+        if (turn % 1024 == 1023)
+            sched_yield();
+    }
 
     // How many helpers there are, of so many.
     uint32_t start(uint32_t count) {
         for (; started_ < count && started_ < most_helpers; ++started_) {
             Helper& helper = helpers_[started_];
             helper.pool = this;
-            sem_init(&helper.wanted, 0, 0);
+            helper.number = started_ + 1;
+            helper.state = Helper::waits;
+            sem_init(&helper.waking, 0, 0);
             if (pthread_create(&helper.thread, nullptr, &Pool::serve, &helper) != 0)
                 break;
         }
         return count < started_ ? count : started_;
     }
 
-    static void wait(sem_t* semaphore) {
-        for (uint32_t turn = 0; turn < turns; ++turn) {
-            if (sem_trywait(semaphore) == 0)
-                return;
-#if defined(__x86_64__)
-            __builtin_ia32_pause();
-#endif
-        }
-        // A signal interrupts it.
-        while (sem_wait(semaphore) != 0) {
-        }
+    bool do_next(Range& range) {
+        if (__atomic_load_n(&range.next, __ATOMIC_RELAXED) >= range.end)
+            return false;
+        const uint64_t part = __atomic_fetch_add(&range.next, 1, __ATOMIC_RELAXED);
+        if (part >= range.end)
+            return false;
+        part_(context_, part);
+        return true;
     }
 
-    void work() {
-        for (;;) {
-            const uint64_t part = __atomic_fetch_add(&next_, 1, __ATOMIC_RELAXED);
-            if (part >= parts_)
-                return;
-            part_(context_, part);
-        }
+    void work(uint32_t number) {
+        for (uint32_t i = 0; i < workers_; ++i)
+            while (do_next(ranges_[(number + i) % workers_])) {
+            }
     }
 
     static void* serve(void* argument) {
         Helper& helper = *static_cast<Helper*>(argument);
         Pool& pool = *helper.pool;
         for (;;) {
-            wait(&helper.wanted);
+            const uint64_t begin = nanoseconds();
+            for (uint32_t turn = 0; __atomic_load_n(&helper.state, __ATOMIC_RELAXED) == Helper::waits; ++turn) {
+                pause(turn);
+                if (turn % 64 == 63 && nanoseconds() - begin > patience && helper.change(Helper::waits, Helper::sleeps))
+                    // A signal interrupts it.
+                    while (sem_wait(&helper.waking) != 0) {
+                    }
+            }
+            if (!helper.change(Helper::is_wanted, Helper::works))
+                continue;
             if (pool.is_stopping_)
                 return nullptr;
-            pool.work();
-            if (__atomic_sub_fetch(&pool.busy_, 1, __ATOMIC_ACQ_REL) == 0)
-                sem_post(&pool.done_);
+            pool.work(helper.number);
+            __atomic_store_n(&helper.state, Helper::waits, __ATOMIC_RELEASE);
         }
     }
 
     pthread_mutex_t callers_ = PTHREAD_MUTEX_INITIALIZER;
-    sem_t done_ = {};
     Part part_ = nullptr;
     const void* context_ = nullptr;
-    uint64_t parts_ = 0;
-    uint64_t next_ = 0;
-    uint32_t busy_ = 0;
+    uint32_t workers_ = 0;
     uint32_t started_ = 0;
     bool is_stopping_ = false;
     bool has_semaphores_ = false;
+    Range ranges_[most_helpers + 1] = {};
     Helper helpers_[most_helpers] = {};
 };
 

@@ -11,7 +11,7 @@ from ...dtype import DType
 from ...host.array import contiguous
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
-from ...kernels.constants import FOLD_LENGTH
+from ...kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from ...layout import Layout
 from ...op import MethodOp, ReduceOp
 from ..kernels import Result, Source, bits_of
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 # Of a state of any reduction.
 _STATE_BYTES: Final = 24
-# Fewer columns are split among parts of so many elements.
-_FEW_COLUMNS: Final = 1 << 13
-_SPLIT_ELEMENTS: Final = 1 << 18
+# Columns are split into so many parts where there are fewer, each of no fewer elements.
+_PARTS: Final = 128
+_LEAST_ELEMENTS: Final = 1 << 16
 
 
 @tells_lack_of_memory
@@ -59,9 +59,6 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     inner = math.prod(shape[last + 1 :])
     length = math.prod(shape[dim] for dim in dims)
     outputs = layout.elem_count // length
-    # Columns are added one row after the other, for which f64 has no wider type.
-    if inner != 1 and dtype is DType.F64:
-        return None
     kernel = kernels.address("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
@@ -69,7 +66,8 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     if inner == 1:
         parts, sizes, packer = -(-length // FOLD_LENGTH), [outputs, length], host_arguments.FOLD_ROWS
     else:
-        split = length if outputs >= _FEW_COLUMNS else max(_SPLIT_ELEMENTS // outputs, 1)
+        columns = outputs // inner * -(-inner // FOLD_COLUMNS)
+        split = -(-length // max(min(_PARTS // columns, layout.elem_count // _LEAST_ELEMENTS), 1))
         parts, sizes, packer = -(-length // split), [outputs, length, inner, split], host_arguments.FOLD_COLUMNS
     places = packer.places
     run: Callable[..., CpuStorage] = kernels.call(
