@@ -265,11 +265,25 @@ def call_all(tensor):
             tl.cat([x(i, 5), x(i, 6)], 1)
             x(i, 20)[:, 3:9].copy_(x(6, i).t())
             x(i, 20)[:, ::2].add_(x(i, 10))
+            x(3, i).cumsum(0)
+            x(i, 3).cumsum(1)
+            x(i, 70).sum(1)
+            x(70, i).max(0)
+            tl.Tensor.rand((i, 33), dtype=tl.DType.F16)
+            tl.Tensor.randn((i, 33))
             image = x(2, 3, i + 3, 2 * i + 2)
             image.max_pool2d((2, 3), (1, 2))
             image[:, :, :, 1:].max_pool2d(2)
             image.upsample_nearest2d(i, 5 * i)
             if dtype != np.uint8:
+                x(70, i).var(0)
+                x(i, 70).softmax(1)
+                x(i, 70).log_softmax(1)
+                x(i, 70).layer_norm(x(70), x(70))
+                x(i, 70).cross_entropy(index(i).to_dtype(tl.DType.I64))
+                angles = tensor(np.ones((i + 2, 11), np.float32))
+                for interleaved in (False, True):
+                    x(2, i, 22).rope(angles, angles, index(1)[0], interleaved)
                 image.avg_pool2d(2)
                 x(3, 5 * i).linear(x(9, 5 * i), x(9))
                 x(1, i).linear(x(7, i + 3)[:, 3:])
@@ -339,8 +353,10 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
     some += "|product_f16|product_f64|block_product_F16|block_product_Q5_0|block_product_Q4K"
+    some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
+    some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
-    families = "span", "host_index", "host_window", "host_product", "host_few_rows"
+    families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]

@@ -1,4 +1,5 @@
-// What the layers of networks make of rows on the host. Sums are of doubles, and results are rounded once.
+// What the layers of networks make of rows on the host. Sums are of floats for a piece of a row, and of doubles for the
+// rest; results are rounded once.
 #pragma once
 
 #include "math.hpp"
@@ -7,11 +8,13 @@
 
 namespace tallow {
 
-// Rows of up to so many elements are held as floats; of longer ones the exponentials are computed twice.
+// The exponentials of rows of up to so many elements are held as floats; those of longer ones are computed twice.
 constexpr uint64_t held_length = 1 << 13;
 // A part has about so many elements.
-constexpr uint64_t rows_length = 1 << 14;
-constexpr uint32_t sum_lanes = 16;
+constexpr uint64_t rows_length = 1 << 13;
+// So many elements are a piece, which the nearest cache holds, and so many are added side by side.
+constexpr uint64_t row_piece = 2048;
+constexpr uint32_t row_lanes = 32;
 
 template <typename Arguments, typename Function>
 TALLOW_INLINE void run_rows(const Arguments& arguments, const Function& function) {
@@ -23,62 +26,51 @@ TALLOW_INLINE void run_rows(const Arguments& arguments, const Function& function
     do_parts(arguments, (arguments.rows + together - 1) / together, part);
 }
 
-// Elements of a row as floats: those themselves, or a part of them converted.
-template <typename T> TALLOW_INLINE const float* floats_of(const T* source, uint64_t count, float* held) {
-    if constexpr (is_same<T, float>) {
-        return source;
-    } else {
-        convert_span(count, held, source);
-        return held;
-    }
-}
-template <typename T> TALLOW_INLINE void store_floats(uint64_t count, T* result, const float* source) {
-    if constexpr (is_same<T, float>)
-        map_span(count, [](float x) { return x; }, result, source);
-    else
-        convert_span(count, result, source);
+// Calls visit(first, length) for the pieces of a row.
+template <typename Visit> TALLOW_INLINE void for_pieces(uint64_t length, Visit visit) {
+    for (uint64_t first = 0; first < length; first += row_piece)
+        visit(first, length - first < row_piece ? length - first : row_piece);
 }
 
-// Calls visit(first, length, floats) for the parts of a row.
-template <typename T, typename Visit> TALLOW_INLINE void for_parts(const T* row, uint64_t length, Visit visit) {
-    float held[span_part];
-    for (uint64_t first = 0; first < length; first += span_part) {
-        const uint64_t count = length - first < span_part ? length - first : span_part;
-        visit(first, count, floats_of(row + first, count, held));
-    }
-}
-
-// The sum of doubles that a function makes of floats: always in the same order.
-template <typename Function> TALLOW_INLINE double sum_of(const float* values, uint64_t count, Function function) {
-    double sums[sum_lanes] = {};
+// What `join` makes of floats that a function makes of elements, from `begin` on: always in the same order.
+template <typename T, typename Function, typename Join>
+TALLOW_INLINE float joined_floats(const T* values, uint64_t count, float begin, Function function, Join join) {
+    float lanes[row_lanes];
+    for (uint32_t lane = 0; lane < row_lanes; ++lane)
+        lanes[lane] = begin;
     uint64_t i = 0;
-    for (; i + sum_lanes <= count; i += sum_lanes)
-        for (uint32_t lane = 0; lane < sum_lanes; ++lane)
-            sums[lane] += function(values[i + lane]);
-    for (uint32_t lane = 0; i < count; ++i, ++lane)
-        sums[lane] += function(values[i]);
-    for (uint32_t half = sum_lanes / 2; half > 0; half /= 2)
-        for (uint32_t lane = 0; lane < half; ++lane)
-            sums[lane] += sums[lane + half];
-    return sums[0];
+    for (; i + row_lanes <= count; i += row_lanes)
+        for (uint32_t lane = 0; lane < row_lanes; ++lane)
+            lanes[lane] = join(lanes[lane], function(to_compute(values[i + lane])));
+    if (i < count) {
+        T last[row_lanes] = {};
+        __builtin_memcpy(last, values + i, (count - i) * sizeof(T));
+        for (uint32_t lane = 0; lane < row_lanes; ++lane)
+            lanes[lane] = join(lanes[lane], lane < count - i ? function(to_compute(last[lane])) : begin);
+    }
+    for (uint32_t lane = 0; lane < row_lanes / 2; ++lane)
+        lanes[lane] = join(lanes[lane], lanes[lane + row_lanes / 2]);
+    for (uint32_t lane = 0; lane < row_lanes / 4; ++lane)
+        lanes[lane] = join(lanes[lane], lanes[lane + row_lanes / 4]);
+    for (uint32_t lane = 1; lane < row_lanes / 4; ++lane)
+        lanes[0] = join(lanes[0], lanes[lane]);
+    return lanes[0];
+}
+template <typename T, typename Function>
+TALLOW_INLINE double sum_of(const T* values, uint64_t count, Function function) {
+    return static_cast<double>(joined_floats(values, count, 0.0f, function, [](float x, float y) { return x + y; }));
 }
 
 // The largest element of a row; NaN wins.
 template <typename T> TALLOW_INLINE float largest_of(const T* row, uint64_t length) {
-    float most[sum_lanes];
-    for (uint32_t lane = 0; lane < sum_lanes; ++lane)
-        most[lane] = -infinity(float{});
-    for_parts(row, length, [&](uint64_t, uint64_t count, const float* values) {
-        uint64_t i = 0;
-        for (; i + sum_lanes <= count; i += sum_lanes)
-            for (uint32_t lane = 0; lane < sum_lanes; ++lane)
-                most[lane] = maximum(most[lane], values[i + lane]);
-        for (uint32_t lane = 0; i < count; ++i, ++lane)
-            most[lane] = maximum(most[lane], values[i]);
-    });
-    for (uint32_t lane = 1; lane < sum_lanes; ++lane)
-        most[0] = maximum(most[0], most[lane]);
-    return most[0];
+    return joined_floats(
+        row, length, -infinity(float{}), [](float x) { return x; }, [](float x, float y) { return maximum(x, y); });
+}
+
+// The exponentials of elements less `most`, which none is above, and their sum.
+template <typename T> TALLOW_INLINE double powers_of(const T* values, uint64_t count, float most, float* powers) {
+    map_span(count, [=](T x) { return exp_below_zero(to_compute(x) - most); }, powers, values);
+    return sum_of(static_cast<const float*>(powers), count, [](float x) { return x; });
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void softmax_rows(const Arguments& arguments) {
@@ -87,44 +79,49 @@ template <typename T, typename Arguments> TALLOW_INLINE void softmax_rows(const 
         const T* const source = pointer_to<const T>(arguments.source) + row * length;
         T* const result = pointer_to<T>(arguments.result) + row * length;
         const float most = largest_of(source, length);
-        float powers[held_length];
+        float held[held_length];
         const bool is_held = length <= held_length;
-        const auto power = [=](float x) { return exp(x - most); };
         double sum = 0.0;
-        for_parts(source, length, [&](uint64_t first, uint64_t count, const float* values) {
-            float* const made = powers + (is_held ? first : 0);
-            map_span(count, power, made, values);
-            sum += sum_of(made, count, [](float x) { return static_cast<double>(x); });
+        for_pieces(length, [&](uint64_t first, uint64_t count) {
+            sum += powers_of(source + first, count, most, held + (is_held ? first : 0));
         });
         const auto share = static_cast<float>(1.0 / sum);
-        for_parts(source, length, [&](uint64_t first, uint64_t count, const float* values) {
-            float* const made = powers + (is_held ? first : 0);
+        for_pieces(length, [&](uint64_t first, uint64_t count) {
+            float* const powers = held + (is_held ? first : 0);
             if (!is_held)
-                map_span(count, power, made, values);
-            map_span(count, [=](float x) { return x * share; }, made, static_cast<const float*>(made));
-            store_floats(count, result + first, made);
+                powers_of(source + first, count, most, powers);
+            map_span(
+                count, [=](float x) { return round_from<T>(x * share); }, result + first,
+                static_cast<const float*>(powers));
         });
     });
 }
 
+// The largest element of a row, and the logarithm of the sum of exponentials of elements less it.
+struct RowTotal {
+    float most;
+    double logarithm;
+};
+template <typename T> __attribute__((noinline)) RowTotal row_total(const T* row, uint64_t length) {
+    const float most = largest_of(row, length);
+    double sum = 0.0;
+    for_pieces(length, [&](uint64_t first, uint64_t count) {
+        float powers[row_piece];
+        sum += powers_of(row + first, count, most, powers);
+    });
+    return {most, log(sum)};
+}
+
 template <typename T, typename Arguments> TALLOW_INLINE void log_softmax_rows(const Arguments& arguments) {
     run_rows(arguments, [&](uint64_t row) {
-        const uint64_t length = arguments.length;
-        const T* const source = pointer_to<const T>(arguments.source) + row * length;
-        T* const result = pointer_to<T>(arguments.result) + row * length;
-        const float most = largest_of(source, length);
-        double sum = 0.0;
-        for_parts(source, length, [&](uint64_t, uint64_t count, const float* values) {
-            float powers[span_part];
-            map_span(count, [=](float x) { return exp(x - most); }, powers, values);
-            sum += sum_of(powers, count, [](float x) { return static_cast<double>(x); });
-        });
-        const double taken = static_cast<double>(most) + log(sum);
-        for_parts(source, length, [&](uint64_t first, uint64_t count, const float* values) {
-            float made[span_part];
-            map_span(count, [=](float x) { return static_cast<float>(static_cast<double>(x) - taken); }, made, values);
-            store_floats(count, result + first, made);
-        });
+        const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
+        T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
+        const RowTotal total = row_total(source, arguments.length);
+        const double taken = static_cast<double>(total.most) + total.logarithm;
+        map_span(
+            arguments.length,
+            [=](T x) { return round_from<T>(static_cast<float>(static_cast<double>(to_compute(x)) - taken)); }, result,
+            source);
     });
 }
 
@@ -136,12 +133,9 @@ template <typename T, typename Arguments> TALLOW_INLINE const T* summed_row(cons
         return source;
     const T* const residual = pointer_to<const T>(arguments.residual) + place;
     T* const sums = pointer_to<T>(arguments.sums) + place;
-    for_parts(source, arguments.length, [&](uint64_t first, uint64_t count, const float* values) {
-        float held[span_part];
-        float made[span_part];
-        map_span(count, [](float x, float y) { return x + y; }, made, values, floats_of(residual + first, count, held));
-        store_floats(count, sums + first, made);
-    });
+    map_span(
+        arguments.length, [](T x, T y) { return round_from<T>(to_compute(x) + to_compute(y)); }, sums, source,
+        residual);
     return sums;
 }
 
@@ -150,49 +144,37 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
     const auto weights = pointer_to<const T>(arguments.weight);
     const auto biases = pointer_to<const T>(arguments.bias);
     run_rows(arguments, [&](uint64_t row) {
+        const uint64_t length = arguments.length;
         const T* const source = summed_row<T>(arguments, row);
-        T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
-        double sum = 0.0;
+        T* const result = pointer_to<T>(arguments.result) + row * length;
+        const auto add_up = [=](auto function) {
+            double sum = 0.0;
+            for_pieces(length, [&](uint64_t first, uint64_t count) { sum += sum_of(source + first, count, function); });
+            return sum;
+        };
+        double mean = 0.0;
         if constexpr (Centered)
-            for_parts(source, arguments.length, [&](uint64_t, uint64_t count, const float* values) {
-                sum += sum_of(values, count, [](float x) { return static_cast<double>(x); });
-            });
-        const double mean = sum / static_cast<double>(arguments.length);
-        double squares = 0.0;
-        for_parts(source, arguments.length, [&](uint64_t, uint64_t count, const float* values) {
-            squares += sum_of(values, count, [=](float x) {
-                const double rest = static_cast<double>(x) - mean;
-                return rest * rest;
-            });
-        });
-        const double variance = squares / static_cast<double>(arguments.length);
+            mean = add_up([](float x) { return x; }) / static_cast<double>(length);
+        // What a float leaves of the mean is taken off with the factor.
+        const auto middle = static_cast<float>(mean);
+        const double squares = add_up([=](float x) { return (x - middle) * (x - middle); });
+        const double variance = squares / static_cast<double>(length);
         const double factor = 1.0 / sqrt(variance + from_bits<double>(arguments.epsilon));
-        for_parts(source, arguments.length, [&](uint64_t first, uint64_t count, const float* values) {
-            float weight_held[span_part];
-            float bias_held[span_part];
-            float made[span_part];
-            const auto scaled = [=](float x) { return (static_cast<double>(x) - mean) * factor; };
-            const float* const weight = weights ? floats_of(weights + first, count, weight_held) : nullptr;
-            const float* const bias = biases ? floats_of(biases + first, count, bias_held) : nullptr;
-            if (weight && bias)
-                map_span(
-                    count,
-                    [=](float x, float w, float b) {
-                        return static_cast<float>(scaled(x) * static_cast<double>(w) + static_cast<double>(b));
-                    },
-                    made, values, weight, bias);
-            else if (weight)
-                map_span(
-                    count, [=](float x, float w) { return static_cast<float>(scaled(x) * static_cast<double>(w)); },
-                    made, values, weight);
-            else if (bias)
-                map_span(
-                    count, [=](float x, float b) { return static_cast<float>(scaled(x) + static_cast<double>(b)); },
-                    made, values, bias);
-            else
-                map_span(count, [=](float x) { return static_cast<float>(scaled(x)); }, made, values);
-            store_floats(count, result + first, made);
-        });
+        const auto scale = static_cast<float>(factor);
+        const auto rest = static_cast<float>((static_cast<double>(middle) - mean) * factor);
+        const auto scaled = [=](T x) { return fma(to_compute(x) - middle, scale, rest); };
+        if (weights && biases)
+            map_span(
+                length, [=](T x, T w, T b) { return round_from<T>(fma(scaled(x), to_compute(w), to_compute(b))); },
+                result, source, weights, biases);
+        else if (weights)
+            map_span(
+                length, [=](T x, T w) { return round_from<T>(scaled(x) * to_compute(w)); }, result, source, weights);
+        else if (biases)
+            map_span(
+                length, [=](T x, T b) { return round_from<T>(scaled(x) + to_compute(b)); }, result, source, biases);
+        else
+            map_span(length, [=](T x) { return round_from<T>(scaled(x)); }, result, source);
     });
 }
 
@@ -205,15 +187,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(
         result = round_from<T>(0.0f);
         if (targets[row] < 0)
             return;
-        const float most = largest_of(source, arguments.length);
-        double sum = 0.0;
-        for_parts(source, arguments.length, [&](uint64_t, uint64_t count, const float* values) {
-            float powers[span_part];
-            map_span(count, [=](float x) { return exp(x - most); }, powers, values);
-            sum += sum_of(powers, count, [](float x) { return static_cast<double>(x); });
-        });
-        const auto below = static_cast<double>(to_compute(source[targets[row]])) - static_cast<double>(most);
-        result = convert<T>(log(sum) - below);
+        const RowTotal total = row_total(source, arguments.length);
+        const auto below = static_cast<double>(to_compute(source[targets[row]])) - static_cast<double>(total.most);
+        result = convert<T>(total.logarithm - below);
     });
 }
 

@@ -7,47 +7,61 @@
 
 namespace tallow {
 
-TALLOW_INLINE float float_power_of_two(int exponent) {
-    return bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23);
-}
-TALLOW_INLINE double double_power_of_two(int exponent) {
-    return bit_cast<double>(static_cast<uint64_t>(static_cast<uint32_t>(exponent + 1023)) << 52);
+// The float whose exponent, which is biased, the last bits are.
+TALLOW_INLINE float float_of_exponent(uint32_t bits) {
+    return bit_cast<float>(bits << 23);
 }
 
-// e**x as (1 + excess) * 2**exponent, for |x| <= 120.
+// e**(x + low) as (1 + excess) * 2**n, for |x| <= 120 and far less of `low`. The last bits of `exponent` are those of n
+// + Added.
 struct FloatExponential {
     float excess;
-    int exponent;
+    uint32_t exponent;
 };
-TALLOW_INLINE FloatExponential float_exponential(float x) {
+template <uint32_t Added> TALLOW_INLINE FloatExponential float_exponential(float x, float low = -0.0f) {
     // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
-    const float shifted = fma(x, 1.44269504f, 12582912.0f);
-    const float steps = shifted - 12582912.0f;
-    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, x));
+    constexpr float shift = 12582912.0f + Added;
+    const float shifted = fma(x, 1.44269504f, shift);
+    const float steps = shifted - shift;
+    const float rest = fma(steps, -1.42860677e-6f, fma(steps, -0.693145752f, x) + low);
     const float powers = polynomial(rest, 0.499999934, 0.166665203, 0.0416683919, 0.00836875614, 0.00138145155);
-    return {fma(rest * rest, powers, rest), static_cast<int>(bit_cast<uint32_t>(shifted) - 0x4b400000u)};
+    return {fma(rest * rest, powers, rest), bit_cast<uint32_t>(shifted)};
 }
 
 TALLOW_INLINE float exp(float x) {
     const float above = x < -104.0f ? -104.0f : x;
-    const FloatExponential power = float_exponential(above > 89.0f ? 89.0f : above);
+    const FloatExponential power = float_exponential<2 * 127>(above > 89.0f ? 89.0f : above);
     // Two factors, so that the second product alone rounds, or overflows.
-    const int half = power.exponent >> 1;
-    return (1.0f + power.excess) * float_power_of_two(half) * float_power_of_two(power.exponent - half);
+    const uint32_t half = power.exponent >> 1;
+    return (1.0f + power.excess) * float_of_exponent(half) * float_of_exponent(power.exponent - half);
+}
+// Of x <= 0, or NaN.
+TALLOW_INLINE float exp_below_zero(float x) {
+    const FloatExponential power = float_exponential<127 + 24>(x < -104.0f ? -104.0f : x);
+    // The first product is no smaller than 2**-127, so that the second one alone rounds.
+    return (1.0f + power.excess) * float_of_exponent(power.exponent) * 0x1p-24f;
+}
+
+// As math.hpp has it: the numerator takes the exponential, 2**64 times too large and so never subnormal.
+TALLOW_INLINE float logistic_product(float x, bool negative, float high, float low) {
+    const FloatExponential power = float_exponential<127 + 64>(high > 120.0f ? -120.0f : -high, -low);
+    const float exponential = (1.0f + power.excess) * float_of_exponent(power.exponent);
+    const float quotient = (negative ? x * exponential : x) / fma(exponential, 0x1p-64f, 1.0f);
+    return negative ? quotient * 0x1p-64f : quotient;
 }
 
 TALLOW_INLINE float expm1(float x) {
     const float above = x < -20.0f ? -20.0f : x;
-    const FloatExponential power = float_exponential(above > 89.0f ? 89.0f : above);
-    const float half = float_power_of_two(power.exponent - 1);
+    const FloatExponential power = float_exponential<127 - 1>(above > 89.0f ? 89.0f : above);
+    const float half = float_of_exponent(power.exponent);
     return __builtin_copysignf(2.0f * fma(power.excess, half, half - 0.5f), x);
 }
 
 // With t = e**(-2 |x|) - 1 it is -t / (2 + t).
 TALLOW_INLINE float tanh(float x) {
     const float size = -2.0f * fabs(x);
-    const FloatExponential power = float_exponential(size < -40.0f ? -40.0f : size);
-    const float one = float_power_of_two(power.exponent);
+    const FloatExponential power = float_exponential<127>(size < -40.0f ? -40.0f : size);
+    const float one = float_of_exponent(power.exponent);
     const float decay = fma(power.excess, one, one - 1.0f);
     return __builtin_copysignf(decay / (2.0f + decay), x);
 }
