@@ -1,6 +1,8 @@
 // Elements chosen by indexes on the host.
 #pragma once
 
+#include <stdlib.h>
+
 #include "access.hpp"
 #include "arithmetic.hpp"
 #include "dims.hpp"
@@ -20,6 +22,8 @@ constexpr uint64_t few_columns = 32;
 constexpr uint64_t least_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
 constexpr uint64_t shared_length = 1 << 19;
+// So many elements of a row are added up at once.
+constexpr uint64_t piece_length = 2048;
 
 // The indexes of a call as positions. An index that is out of range is the call's error: of several the first one.
 template <typename Arguments> class Positions {
@@ -191,6 +195,51 @@ template <typename T, typename Arguments> class Scatter {
         return !positions_.tell([&](uint64_t number) { return dims.place(1, number); });
     }
 
+    // Whether lines side by side share the indexes: whole rows are brought to whole rows.
+    bool has_rows() const {
+        for (uint32_t d = 0; d < lines_.rank(); ++d)
+            if (lines_.stride(2, d) != 0)
+                return false;
+        return columns_ != 0 && lines_.stride(0, 0) == 1 && lines_.stride(1, 0) == 1;
+    }
+
+    // Calls apply(elements of a row of the destination, elements of the rows of the source for it in order, how many
+    // rows these are, how many elements) for parts of all rows that the indexes name. Whether there was memory for it.
+    template <typename Apply> bool run_rows(const Apply& apply) const {
+        // The numbers of the source's rows, those of each row of the destination one after the other.
+        const auto ends = static_cast<uint64_t*>(::calloc(arguments_.size + 1, sizeof(uint64_t)));
+        const auto order = static_cast<uint64_t*>(::malloc(length_ * sizeof(uint64_t)));
+        const bool is_there = ends != nullptr && order != nullptr;
+        if (is_there) {
+            for_positions([=](uint64_t, uint64_t row) { ++ends[row + 1]; });
+            for (uint64_t row = 0; row < arguments_.size; ++row)
+                ends[row + 1] += ends[row];
+            for_positions([=](uint64_t i, uint64_t row) { order[ends[row]++] = i; });
+            const uint64_t width = lines_.size(0);
+            const uint64_t outer = lines_count_ / width;
+            const uint64_t pieces = (width + piece_length - 1) / piece_length;
+            const uint64_t together = index_length / (width < piece_length ? width : piece_length) + 1;
+            const uint64_t blocks = (arguments_.size + together - 1) / together;
+            do_parts(arguments_, outer * pieces * blocks, [=](uint64_t part) {
+                const uint64_t column = part % pieces * piece_length;
+                const uint64_t count = width - column < piece_length ? width - column : piece_length;
+                const uint64_t line = part / pieces / blocks * width + column;
+                T* const target = pointer_to<T>(arguments_.destination) + lines_.place(0, line);
+                const T* const values = pointer_to<const T>(arguments_.source) + lines_.place(1, line);
+                const uint64_t first = part / pieces % blocks * together;
+                for (uint64_t row = first; row < first + together && row < arguments_.size; ++row) {
+                    const uint64_t begin = row == 0 ? 0 : ends[row - 1];
+                    if (begin != ends[row])
+                        apply(target + static_cast<int64_t>(row) * row_stride_, values, source_step_, order + begin,
+                              ends[row] - begin, count);
+                }
+            });
+        }
+        ::free(ends);
+        ::free(order);
+        return is_there;
+    }
+
     // Calls apply(element of the destination, its number, element of the source) for all, in order for each place.
     template <typename... Applies> void run(Applies... applies) const {
         const auto do_part = [=](uint64_t part) {
@@ -207,6 +256,19 @@ template <typename T, typename Arguments> class Scatter {
         int64_t first;
         int64_t end;
     };
+
+    // Calls visit(number of the index, the row that it names) for all indexes of a line but marks.
+    template <typename Visit> void for_positions(const Visit& visit) const {
+        int64_t positions[index_block];
+        for (uint64_t i = 0; i < length_; i += index_block) {
+            const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
+            positions_.load(positions, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count,
+                            0);
+            for (uint64_t k = 0; k < count; ++k)
+                if (positions[k] >= 0)
+                    visit(i + k, static_cast<uint64_t>(positions[k]));
+        }
+    }
 
     static Dims lines_of(const Arguments& arguments) {
         uint64_t sizes[max_rank];
@@ -303,10 +365,26 @@ template <typename Word, typename Arguments> TALLOW_INLINE void scatter_set(cons
         scatter.run([](Word* target, uint64_t, const Word* value) { *target = *value; });
 }
 
+// Rows of elements added to one, which is rounded once.
+template <typename T>
+__attribute__((noinline)) void add_rows(T* target, const T* source, int64_t step, const uint64_t* rows, uint64_t count,
+                                        uint64_t length) {
+    using Sum = widened<T>;
+    Sum sums[piece_length];
+    map_span(length, [](T x) { return static_cast<Sum>(convert<Sum>(x)); }, sums, static_cast<const T*>(target));
+    for (uint64_t i = 0; i < count; ++i) {
+        const T* const row = source + static_cast<int64_t>(rows[i]) * step;
+        TALLOW_INDEPENDENT
+        for (uint64_t c = 0; c < length; ++c)
+            sums[c] = add(sums[c], convert<Sum>(row[c]));
+    }
+    map_span(length, [](Sum x) { return convert<T>(x); }, target, static_cast<const Sum*>(sums));
+}
+
 // Floats of fewer bits are added up in `sums`, which has room for all that the lines reach, and rounded once.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add(const Arguments& arguments) {
     const Scatter<T, Arguments> scatter(arguments);
-    if (!scatter.check())
+    if (!scatter.check() || (scatter.has_rows() && scatter.run_rows(add_rows<T>)))
         return;
     if constexpr (is_small_float<T>) {
         float* const sums = pointer_to<float>(arguments.sums);
