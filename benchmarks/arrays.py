@@ -142,6 +142,7 @@ def render(folder: Path, output: Path) -> None:
         page += ["", f"## {file.stem}", "", "|  |  |", "| --- | --- |"]
         page += [f"| {key} | {value} |" for key, value in results.items() if key != "rows"]
         page += ["", *table(results)]
+    output.mkdir(parents=True, exist_ok=True)
     (output / "arrays.md").write_text("\n".join(page) + "\n", encoding="utf-8")
 
 

@@ -318,6 +318,9 @@ def _compile(
     ]
     compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
     possible = [code_object for code_object in wanted if code_object.target in compilers]
+    if host and possible:
+        # Targets that are other machines need compilers that few have.
+        mends = []
     with click.progressbar(
         length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
     ) as bar:

@@ -180,7 +180,7 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
     made_of = {
         "sources": code_object.sources,
         "target": code_object.target,
-        "flags": list(compiler.toolchain.flags),
+        "flags": list(compiler.flags(code_object.target)),
         "compiler": compiler.version,
     }
     usages = _recorded(code_object, made_of)

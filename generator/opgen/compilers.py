@@ -26,8 +26,20 @@ class Compiler:
 
     def command(self, target: str, source: Path, output: Path) -> list[str]:
         """What compiles `source` to a code object."""
-        flags = _filled(self.toolchain.flags, target=target, device_libraries=str(self.device_libraries))
-        return [self.path, *flags, str(source), "-o", str(output)]
+        flags = _filled(self.flags(target), target=target, device_libraries=str(self.device_libraries))
+        return [self.path, *_subcommand(self.toolchain), *flags, str(source), "-o", str(output)]
+
+    def flags(self, target: str) -> tuple[str, ...]:
+        """The flags for a target, with placeholders."""
+        return (*self.toolchain.flags, *self.toolchain.targets.get(target, ()))
+
+    def is_for(self, target: str) -> bool:
+        """Whether it is meant for a target."""
+        return not self.toolchain.targets or target in self.toolchain.targets
+
+
+def _subcommand(toolchain: Toolchain) -> list[str]:
+    return [] if toolchain.subcommand is None else [toolchain.subcommand]
 
 
 def _filled(texts: Sequence[str], **values: str) -> list[str]:
@@ -64,7 +76,7 @@ async def _choose(
 
     async def first(target: str) -> Compiler | None:
         async with limit:
-            for compiler in found:
+            for compiler in filter(lambda compiler: compiler.is_for(target), found):
                 command = compiler.command(target, empty, scratch / target)
                 if (await run(command, compiler.environment)).code == 0:
                     return compiler
@@ -83,7 +95,7 @@ async def _examine(
     environment.update(toolchain.environment)
     # Some compilers look for a GPU when they are not told the target.
     flags = _filled(toolchain.flags, target=target, device_libraries="")
-    answer = await run([path, *flags, "--version"], environment)
+    answer = await run([path, *_subcommand(toolchain), *flags, "--version"], environment)
     if answer.code != 0:
         return None
     libraries = None

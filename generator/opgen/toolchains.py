@@ -1,15 +1,15 @@
 """The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from opgen.fields import Fields, ScalarType
 from opgen.loader import Value
-from opgen.problem import Location, Problem
+from opgen.problem import Location, Problem, did_you_mean
 
 # The name of a folder too.
-_TARGET = re.compile(r"[a-z][a-z0-9_-]*")
+_TARGET = re.compile(r"[a-z][a-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class Toolchain:
     name: str
     install: str  # what to install for it
     compilers: tuple[str, ...]  # names or paths, looked for in this order; $NAME/ is a variable of the environment
+    subcommand: str | None  # of the compiler, before all flags
     environment: Mapping[str, str]
     flags: tuple[str, ...]  # with {target} and {device_libraries}
+    targets: Mapping[str, tuple[str, ...]]  # the only ones that it builds, with the flags of each; empty for all
     device_libraries: DeviceLibraries | None
 
 
@@ -50,29 +52,44 @@ def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> C
     targets: dict[str, Location] = {}
     for target, location in _required_texts(fields, "targets"):
         if not _TARGET.fullmatch(target):
-            message = f"'{target}' cannot be a target's name; use small letters, digits, underscores and hyphens"
+            message = f"'{target}' cannot be a target's name; use small letters, digits, dots, underscores and hyphens"
             fields.problem(location, message)
         if target in targets:
             fields.problem(location, f"{fields.what} lists target '{target}' twice; keep one")
         targets[target] = location
     flags = _flags(fields, fields.texts("flags"), ["target"])
-    toolchains = tuple(_toolchain(name, inner, flags, problems) for name, inner in fields.mapping("toolchains").items())
+    toolchains = tuple(
+        _toolchain(name, inner, flags, targets, problems) for name, inner in fields.mapping("toolchains").items()
+    )
     fields.finish()
     return CodeObjects(host, targets, toolchains)
 
 
-def _toolchain(name: str, value: Value, flags: tuple[str, ...], problems: list[Problem]) -> Toolchain:
+def _toolchain(
+    name: str, value: Value, flags: tuple[str, ...], targets: Collection[str], problems: list[Problem]
+) -> Toolchain:
     fields = Fields(value, f"toolchain '{name}'", problems)
+    subcommand = fields.optional("subcommand")
     value_of_libraries = fields.optional("device_libraries")
     libraries = _device_libraries(value_of_libraries, name, problems) if value_of_libraries is not None else None
     known = ["target"] if libraries is None else ["target", "device_libraries"]
     own_flags = _flags(fields, _required_texts(fields, "flags"), known)
+    own_targets: dict[str, tuple[str, ...]] = {}
+    for target, inner in _items(fields, fields.optional("targets"), "targets").items():
+        if target not in targets:
+            message = f"{fields.what} builds '{target}', which is no target of the backend" + did_you_mean(
+                target, targets
+            )
+            fields.problem(inner.location, message)
+        own_targets[target] = _flags(fields, fields.text_list(inner, target), known)
     toolchain = Toolchain(
         name=name,
         install=fields.text("install"),
         compilers=_texts(fields, "compilers"),
+        subcommand=fields.line(subcommand, "subcommand") if subcommand is not None else None,
         environment=_scalars(fields, fields.optional("environment"), "environment", str),
         flags=flags + own_flags,
+        targets=own_targets,
         device_libraries=libraries,
     )
     fields.finish()
@@ -114,10 +131,15 @@ def _texts(fields: Fields, key: str) -> tuple[str, ...]:
 
 def _scalars(fields: Fields, value: Value | None, key: str, kind: type[ScalarType]) -> dict[str, ScalarType]:
     """A mapping to scalars from texts, which need not be names."""
+    found = {name: fields.scalar(inner, kind, name) for name, inner in _items(fields, value, key).items()}
+    return {name: scalar for name, scalar in found.items() if scalar is not None}
+
+
+def _items(fields: Fields, value: Value | None, key: str) -> dict[str, Value]:
+    """What a mapping from texts holds, which need not be names."""
     if value is None:
         return {}
     if not isinstance(value.content, dict):
         fields.problem(value.location, f"'{key}' of {fields.what} must be a mapping, not {value.type_name}")
         return {}
-    found = {name: fields.scalar(inner, kind, name) for name, inner in value.content.items()}
-    return {name: scalar for name, scalar in found.items() if scalar is not None}
+    return value.content

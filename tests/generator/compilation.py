@@ -35,6 +35,7 @@ kernels:
 COMPILER = """\
 #!/bin/sh
 tools=$(dirname "$0")
+echo "$1" > "$tools/first_word"
 for output; do :; done
 if [ "$output" = --version ]; then
   echo "$(basename "$0") $(cat "$tools/version")"

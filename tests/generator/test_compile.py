@@ -195,6 +195,19 @@ def test_the_first_toolchain_that_can_build_a_target_does(compilation: Compilati
     assert compilation.built() == ["two/scale"]
 
 
+def test_a_toolchain_may_have_targets_of_its_own_and_a_subcommand(compilation: Compilation) -> None:
+    only = {**SETTINGS["toolchains"]["first"], "targets": {"two": ["-own", "{target}"]}, "subcommand": "build"}
+    compilation.settings(toolchains={"first": only})
+    result = compilation.run("--family", "scale")
+    assert compilation.built() == ["two/scale"]
+    assert compilation.record("two/scale")["flags"] == ["-O3", "--for={target}", "-first", "-own", "{target}"]
+    assert (compilation.tools / "first_word").read_text(encoding="utf-8") == "build\n"
+    assert "no compiler here builds one, three" in result.output
+    compilation.settings(toolchains={"first": {**only, "targets": {"tow": []}}})
+    expected = "toolchain 'first' builds 'tow', which is no target of the backend; did you mean 'two'?"
+    assert expected in compilation.run().output
+
+
 @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/nowhere/sh\n"])
 def test_a_compiler_that_does_not_start_is_passed_over(compilation: Compilation, script: str) -> None:
     (compilation.tools / "first").write_text(script, encoding="utf-8")

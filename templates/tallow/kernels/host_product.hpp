@@ -81,8 +81,8 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
         for (uint64_t term = 0; term < arguments.k; term += tile_terms) {
             const auto terms = static_cast<uint32_t>(arguments.k - term < tile_terms ? arguments.k - term : tile_terms);
             const auto place = static_cast<int64_t>(term);
-            take_block<tile.lhs_stride>(lhs + place * arguments.lhs_strides[1], arguments.lhs_strides, rows, terms,
-                                        tile.lhs);
+            take_block<Tile<Value>::lhs_stride>(lhs + place * arguments.lhs_strides[1], arguments.lhs_strides, rows,
+                                                terms, tile.lhs);
             take_block<rhs_stride>(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns,
                                    tile.rhs);
             multiply_tile(tile, rows, columns, terms, product_columns);

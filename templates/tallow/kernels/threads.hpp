@@ -197,7 +197,11 @@ extern "C" __attribute__((visibility("default"), used)) inline void run_parts(Pa
 
 // Whether this machine has the instructions of the target that all this was compiled for.
 extern "C" __attribute__((visibility("default"), used)) inline bool is_supported() {
+#if defined(__x86_64__)
     return __builtin_cpu_supports(TALLOW_TARGET);
+#else
+    return true;
+#endif
 }
 
 } // namespace tallow
