@@ -9,12 +9,14 @@ from opgen.problem import Problem, did_you_mean
 
 # The types of arguments and results, as ctypes calls them.
 C_TYPES = {"bool": "c_bool", "int": "c_int", "pointer": "c_void_p", "size": "c_size_t", "text": "c_char_p"}
+# And of results alone.
+RESULT_TYPES = {**C_TYPES, "nothing": "None"}
 _SIGNATURE = re.compile(r"\[([\w, ]*)\] -> (\w+)")
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of a library; its types are keys of C_TYPES."""
+    """A function of a library; its types are keys of C_TYPES, and that of the result one of RESULT_TYPES."""
 
     name: str
     arguments: tuple[str, ...]
@@ -45,9 +47,9 @@ def build_library(document: Document, problems: list[Problem]) -> CLibrary:
             problems.append(Problem(value.location, message))
             continue
         arguments = tuple(match[1].split(", ")) if match[1] else ()
-        for type in (*arguments, match[2]):
-            if type not in C_TYPES:
-                hint = did_you_mean(type, C_TYPES)
+        for type, types in (*((argument, C_TYPES) for argument in arguments), (match[2], RESULT_TYPES)):
+            if type not in types:
+                hint = did_you_mean(type, types)
                 problems.append(Problem(value.location, f"unknown type '{type}' in '{name}'{hint}"))
         functions.append(Function(name, arguments, match[2]))
     fields.finish()

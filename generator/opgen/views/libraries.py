@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from opgen.libraries import C_TYPES
+from opgen.libraries import C_TYPES, RESULT_TYPES
 from opgen.model import Spec
 from opgen.views.python import quoted
 
@@ -21,8 +21,8 @@ def library_functions(spec: Spec, member: str | None) -> FunctionsView:
     rows = []
     used: set[str] = set()
     for function in library.functions:
-        types = [C_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
-        used.update(types)
+        types = [RESULT_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
+        used.update(type for type in types if type in C_TYPES.values())
         rows.append(f"{quoted(function.name)}: ({', '.join(types)},),")
     what = f"The functions of the library {library.name} that are called"
     doc = f"{what}: the type of the result, then those of the arguments.\n\n{library.doc}"

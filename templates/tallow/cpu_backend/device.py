@@ -17,6 +17,7 @@ from ..error import InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from .kernels import HostKernels
+from .onednn import Onednn
 from .ops import compiled, compiled_reduce, elementwise, memory
 from .storage import CpuStorage, QCpuStorage
 
@@ -41,6 +42,11 @@ class CpuDevice(ArrayDevice):
     def kernels(self) -> HostKernels | None:
         """The kernels for this machine; None where NumPy does everything."""
         return HostKernels.open()
+
+    @property
+    def onednn(self) -> Onednn | None:
+        """oneDNN, where its library is installed."""
+        return Onednn.open()
 
     def planned(
         self,

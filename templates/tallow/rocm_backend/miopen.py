@@ -18,9 +18,10 @@ from ..error import OutOfMemory
 from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
+from ..libraries import load
+from ..libraries.miopen import FUNCTIONS
 from .hip import HipDevice, HipStream
 from .hip.resource import HipResource
-from .miopen_functions import FUNCTIONS
 from ..gpu_backend.storage.slice import Slice
 
 if TYPE_CHECKING:
@@ -61,18 +62,7 @@ def available() -> bool:
 def _load() -> ctypes.CDLL | None:
     # Where hip-python finds ROCm, under both of the names that it may know; then where the loader looks, under the
     # name that an installation without headers has.
-    for path in (get_library_path("miopen"), get_library_path("MIOpen"), b"libMIOpen.so.1"):
-        with suppress(OSError):
-            library = ctypes.CDLL(os.fsdecode(path))
-            break
-    else:
-        return None
-    if not all(hasattr(library, name) for name in FUNCTIONS):
-        return None
-    for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
+    return load((get_library_path("miopen"), get_library_path("MIOpen"), b"libMIOpen.so.1"), FUNCTIONS)
 
 
 class Miopen(Library, HipResource):

@@ -14,7 +14,8 @@ import numpy as np
 
 from ...array_backend.ops.operand import Operand
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ...dtype import Array
+from ...dtype import Array, DType
+from ...host.array import bits
 from ...host_memory import require_room, tells_lack_of_memory
 from ...kernels import constants, host_arguments
 from ...layout import Layout
@@ -68,7 +69,7 @@ class _Phase(NamedTuple):
 @by_plan
 def conv1d(kernels: HostKernels, x: Operand, kernel: Operand, params: ParamsConv1D) -> Callable[..., CpuStorage] | None:
     """As `conv.conv1d`; None where NumPy does it."""
-    return _plan(kernels, _as_image(x), _as_image(kernel), params, (0, params.padding))
+    return _plan(kernels, as_image(x), as_image(kernel), params, (0, params.padding))
 
 
 @by_plan
@@ -86,7 +87,7 @@ def conv_transpose1d(
     def by_numpy(image: CpuStorage, weights: CpuStorage) -> Any:
         return conv.conv_transpose1d(Operand(image, x.layout), Operand(weights, kernel.layout), params)
 
-    return _plan_transposed(kernels, _as_image(x), _as_image(kernel), params, (0, params.padding), by_numpy)
+    return _plan_transposed(kernels, as_image(x), as_image(kernel), params, (0, params.padding), by_numpy)
 
 
 @by_plan
@@ -101,10 +102,18 @@ def conv_transpose2d(
     return _plan_transposed(kernels, x, kernel, params, (params.padding, params.padding), by_numpy)
 
 
-def _as_image(x: Operand) -> Operand:
+def as_image(x: Operand) -> Operand:
     """A line as an image of height 1."""
     (b, c, w), (stride_b, stride_c, stride_w) = x.layout.shape, x.layout.strides
     return Operand(x.storage, Layout((b, c, 1, w), (stride_b, stride_c, 0, stride_w), x.layout.start_offset))
+
+
+def is_finite(array: Array, dtype: DType) -> bool:
+    """Whether none of the floats is infinite or NaN."""
+    with np.errstate(all="ignore"):
+        least = int(bits(np.array(np.inf).astype(dtype.numpy)))
+    patterns = bits(array)
+    return array.size == 0 or int((patterns & (least | least - 1)).max()) < least
 
 
 def _plan(
@@ -174,7 +183,7 @@ def _plan_transposed(
     def run(image: CpuStorage, weights: CpuStorage) -> Any:
         array = weights.view(kernel.layout).swapaxes(0, 1)
         # Beyond the ends of the source kernels multiply zeros, where nothing is.
-        if not np.isfinite(array).all():
+        if not is_finite(array, dtype):
             return by_numpy(image, weights)
         made = type(image)(image.device, dtype, empty(count, numpy_type))
         for first, row_taps, column_taps, rest, _ in calls:

@@ -1,0 +1,150 @@
+"""Matrix products and convolutions by oneDNN: of small integers, exactly as NumPy makes them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.cpu_backend.device import CpuDevice
+from tallow.cpu_backend.onednn import Onednn
+from tallow.libraries import load
+from tallow.libraries.onednn import FUNCTIONS
+
+from .test_host_products import check, integers
+
+ONEDNN = Onednn.open()
+needs_onednn = pytest.mark.skipif(ONEDNN is None, reason="oneDNN is missing; pip install 'tallow[cpu]'")
+
+
+def without_onednn(monkeypatch: pytest.MonkeyPatch, call: Callable[[], tl.Tensor]) -> np.ndarray:
+    with monkeypatch.context() as context:
+        context.setattr(CpuDevice, "onednn", None)
+        tl.Device.cpu().inner.plans.clear()
+        result = call().to_dtype(tl.DType.F32).numpy()
+    tl.Device.cpu().inner.plans.clear()
+    return result
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = tl.get_threads()
+    yield
+    tl.set_threads(before)
+
+
+def test_a_library_without_the_functions_is_none() -> None:
+    assert load(["no such library"], FUNCTIONS) is None
+    assert load(["libc.so.6"], FUNCTIONS) is None
+
+
+@needs_onednn
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F16])
+def test_products(dtype: tl.DType) -> None:
+    lhs, rhs, bias = integers(3, 70, 129), integers(3, 129, 65), integers(65)
+    x, y, shift = (each.to_dtype(dtype) for each in (lhs, rhs, bias))
+    for count in (1, 3):
+        tl.set_threads(count)
+        for _ in range(3):
+            check(x @ y, lhs @ rhs)
+        check(x @ y.transpose(1, 2).contiguous().transpose(1, 2), lhs @ rhs)
+        check(x.transpose(1, 2).contiguous().transpose(1, 2)[:, 3:] @ y, lhs[:, 3:] @ rhs)
+        check(x[:1].broadcast_as(3, 70, 129) @ y, lhs[:1].broadcast_as(3, 70, 129) @ rhs)
+        expected = lhs[0] @ rhs[0] + bias.broadcast_as(70, 65)
+        check(x[0].linear(y[0].t(), shift), expected)
+        check(
+            x[0].linear(y[0].t().contiguous(), shift[1:2].broadcast_as(65)),
+            lhs[0] @ rhs[0] + bias[1:2].broadcast_as(70, 65),
+        )
+
+
+@needs_onednn
+@pytest.mark.parametrize("steps", [{}, {"padding": 1}, {"padding": 2, "stride": 2}, {"stride": 3, "dilation": 2}])
+@pytest.mark.parametrize("dtype", [tl.DType.BF16, tl.DType.F16, tl.DType.F32])
+def test_convolutions(steps: dict[str, int], dtype: tl.DType) -> None:
+    image, kernel = integers(2, 20, 27, 30), integers(18, 20, 3, 3)
+    x, w = image.to_dtype(dtype), kernel.to_dtype(dtype)
+    check(x.conv2d(w, **steps), image.conv2d(kernel, **steps))
+    turned = x.transpose(2, 3).contiguous().transpose(2, 3)
+    check(turned.conv2d(w, **steps), image.conv2d(kernel, **steps))
+    back, weights = w.transpose(0, 1), kernel.transpose(0, 1)
+    check(x[:, :, :9].conv_transpose2d(back, **steps), image[:, :, :9].conv_transpose2d(weights, **steps))
+    lines, taps = image.reshape(2, 20, 810), kernel.reshape(18, 20, 9)
+    check(lines.to_dtype(dtype).conv1d(taps.to_dtype(dtype), **steps), lines.conv1d(taps, **steps))
+
+
+@needs_onednn
+def test_the_zeros_of_the_padding_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = (integers(*shape).to_dtype(tl.DType.F32) for shape in ((1, 20, 30, 30), (16, 20, 3, 3)))
+    for special in (np.inf, np.nan):
+        array = w.numpy()
+        array[3, 4, 0, 0] = special
+        kernel = tl.Tensor(array)
+        got = x.conv2d(kernel, padding=1).numpy()
+        assert np.isnan(got[:, 3, 0]).all()
+        expected = without_onednn(monkeypatch, lambda kernel=kernel: x.conv2d(kernel, padding=1))
+        np.testing.assert_array_equal(got, expected)
+
+
+@needs_onednn
+@pytest.mark.usefixtures("threads")
+def test_the_same_bits_at_every_call() -> None:
+    generator = np.random.default_rng(0)
+    x, w = (tl.Tensor(generator.standard_normal(shape, np.float32)) for shape in ((1, 64, 20, 20), (32, 64, 3, 3)))
+    y = x.reshape(160, 160).to_dtype(tl.DType.BF16)
+    for count in (1, 2, 5):
+        tl.set_threads(count)
+        assert len({x.conv2d(w).numpy().tobytes() for _ in range(10)}) == 1
+        assert len({(y @ y).to_dtype(tl.DType.F32).numpy().tobytes() for _ in range(10)}) == 1
+
+
+def run(program: str, **environment: str) -> str:
+    command = [sys.executable, "-c", f"import os, numpy as np, tallow as tl\n{program}"]
+    result = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return result.stdout.strip()
+
+
+def test_numpy_serves_without_threads() -> None:
+    assert run("print(tl.Device.cpu().inner.onednn)", TALLOW_THREADS="0") == "None"
+
+
+@needs_onednn
+def test_threads_are_as_many_as_tallow_says() -> None:
+    program = """
+x = tl.Tensor(np.ones((1, 64, 40, 40), np.float32))
+w = tl.Tensor(np.ones((64, 64, 3, 3), np.float32))
+x.exp()
+library = tl.Device.cpu().inner.onednn.library
+before = library.omp_get_max_threads()
+def started(): return len(os.listdir("/proc/self/task"))
+first = started()
+for count in (1, 3):
+    tl.set_threads(count)
+    x.conv2d(w)
+    print(started() - first, end=" ")
+print(library.omp_get_max_threads() == before)
+"""
+    assert run(program, TALLOW_THREADS="1") == "0 2 True"
+
+
+@needs_onednn
+def test_a_forked_process_does_without() -> None:
+    program = """
+tl.set_threads(2)
+x = tl.Tensor(np.ones((1, 64, 40, 40), np.float32))
+w = tl.Tensor(np.ones((64, 64, 3, 3), np.float32))
+first = x.conv2d(w).numpy()
+child = os.fork()
+if child == 0:
+    same = (x.conv2d(w).numpy() == first).all() and (x.conv2d(w, padding=1).numpy()[:, :, 1:-1, 1:-1] == first).all()
+    os._exit(0 if same and tl.Device.cpu().inner.onednn is None else 1)
+print(os.waitpid(child, 0)[1], (x.conv2d(w).numpy() == first).all())
+"""
+    assert run(program) == "0 True"
