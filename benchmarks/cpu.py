@@ -245,8 +245,8 @@ machine; `python -m benchmarks.cpu render` makes the page.
 What is behind PyTorch, and why:
 
 - Without oneDNN, conv2d and products of bf16 multiply floats: instructions for pairs of bf16 do twice as many.
-- Reductions of 2^24 elements wait for memory. They read it in the order of the elements, a part after the other.
-- gelu_erf, silu and softmax of 2^16 elements, which are in the cache, compute: bf16 is converted in passes of its own.
+- Sums of 2^16 elements of f32, which are in the cache, are made of doubles.
+- Elementwise functions of 2^16 elements of bf16 compute as those of f32 do, and are converted in passes of their own.
 - Calls on 2^10 elements take 5 us and more, nearly all of them in Python; PyTorch's take 1.5."""
 
 
