@@ -5,6 +5,11 @@
 #include "functor.hpp"
 #include "math.hpp"
 
+#if defined(__F16C__) && !defined(__clang__)
+#include <immintrin.h>
+#define TALLOW_F16C 1
+#endif
+
 // Each turn of the loop below stands alone, though results may lie where operands do.
 #if defined(__clang__)
 #define TALLOW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave(enable)")
@@ -47,6 +52,25 @@ template <typename T> __attribute__((noinline)) void convert_span(uint64_t count
 template <typename T> __attribute__((noinline)) void convert_span(uint64_t count, T* result, const float* source) {
     map_span(count, [](float x) { return round_from<T>(x); }, result, source);
 }
+
+// gcc converts f16 one by one.
+#if defined(TALLOW_F16C)
+template <> __attribute__((noinline)) inline void convert_span(uint64_t count, float* result, const f16* source) {
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(result + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
+    for (; i < count; ++i)
+        result[i] = to_float(source[i]);
+}
+template <> __attribute__((noinline)) inline void convert_span(uint64_t count, f16* result, const float* source) {
+    uint64_t i = 0;
+    for (; i + 8 <= count; i += 8)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(result + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < count; ++i)
+        result[i] = round_from<f16>(source[i]);
+}
+#endif
 
 // A functor of floats that are nearly always bounded: which of its two ways serves, is asked for parts of the span.
 template <typename Functor> TALLOW_INLINE void map_bounded_span(uint64_t count, float* result, const float* source) {
