@@ -41,6 +41,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
     rows = tl.Tensor(np.random.default_rng(1).integers(0, 513, (513, 700)))
     column = rows.reshape((-1, 1)), x.reshape((-1, 1)).to_dtype(tl.DType.BF16)
     blocks = tl.QTensor.quantize(tl.Tensor(random(513, 704)), "Q4_1")
+    heads = tl.Tensor(random(2, 3, 150, 40))
     calls = {
         "gelu": lambda: x.gelu(),
         "turned": lambda: x + y.t(),
@@ -51,6 +52,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "softmax": lambda: x.softmax(1),
         "norm": lambda: x.rms_norm(None, 1e-5),
         "linear": lambda: x[:3].linear(x),
+        "attention": lambda: heads.scaled_dot_product_attention(heads, heads, causal=True),
         "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
         "blocks": lambda: tl.QMatMul(blocks).forward(tl.Tensor(random(5, 704))),
         "cumsum": lambda: x.cumsum(0),
@@ -287,6 +289,7 @@ def call_all(tensor):
                 image.avg_pool2d(2)
                 x(3, 5 * i).linear(x(9, 5 * i), x(9))
                 x(1, i).linear(x(7, i + 3)[:, 3:])
+                x(1, 4, i, 9).scaled_dot_product_attention(x(1, 2, 70, 9), x(1, 2, 70, 9), causal=True)
                 image.upsample_bilinear2d(2 * i, 3 * i, False)
                 image.permute((1, 0, 3, 2)).upsample_bilinear2d(9, 4, True)
                 x(i, 200) @ x(200, i)
@@ -352,11 +355,12 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     # One of each function is enough; NumPy does what the others would do.
     some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
-    some += "|product_f16|product_f64|block_product_F16|block_product_Q5_0|block_product_Q4K"
+    some += "|attend_f32|product_f16|product_f64|block_product_F16|block_product_Q5_0|block_product_Q4K"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
+    families += ("host_attention",)
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
