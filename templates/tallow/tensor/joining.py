@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Never, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Final, Never, TypeVar
 
+from ..argument import integer
 from ..check import require_alike_but
-from ..error import DeviceMismatch, DTypeMismatch, InvalidArgument, ShapeMismatch
+from ..error import InvalidArgument, ShapeMismatch
+from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
-from .base import named, refuse_keywords, require_tensors
+from .base import TensorBase, named, refuse_keywords, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
+
+# Which dim layouts were joined along, and the layout of the result, by the numbers of the layouts.
+_joins: Final[Kept[tuple[int, ...], tuple[int, Layout]]] = Kept(1 << 12)
 
 
 def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
@@ -22,31 +27,38 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
     refuse_keywords("cat", unknown)
-    tensors = _alike("cat", tensors)
-    first = tensors[0]
-    shape = first.shape
+    tensors = _listed("cat", tensors)
+    first, *others = tensors
+    layouts = tuple([tensor._layout for tensor in others])
+    dim = integer("cat", "dim", dim)
+    key = dim, first._layout.number, *[layout.number for layout in layouts]
+    dim, joined = _joins.get(key) or _joins.keep(key, _join(dim, [first.shape, *(layout.shape for layout in layouts)]))
+    storage = first._storage.cat(first._layout, tuple([tensor._storage for tensor in others]), layouts, dim)
+    return first._new(storage, joined)
+
+
+def _join(dim: int, shapes: Sequence[Shape]) -> tuple[int, Layout]:
+    """The dim along which shapes are joined, counted from the first, and the layout of the result."""
+    shape = shapes[0]
     dim = shape.dim("cat", dim)
-    for tensor in tensors:
-        require_alike_but("cat", dim, shape, tensor.shape)
-    joined = Shape((*shape[:dim], sum(tensor.shape[dim] for tensor in tensors), *shape[dim + 1 :]))
-    others = tensors[1:]
-    storages, layouts = tuple([tensor.storage for tensor in others]), tuple([tensor.layout for tensor in others])
-    return first._new(first.storage.cat(first.layout, storages, layouts, dim), Layout.contiguous(joined))
+    for other in shapes:
+        require_alike_but("cat", dim, shape, other)
+    return dim, Layout.contiguous((*shape[:dim], sum(each[dim] for each in shapes), *shape[dim + 1 :]))
 
 
 @named
 def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
     refuse_keywords("stack", unknown)
-    first, *others = _alike("stack", tensors)
+    first, *others = _listed("stack", tensors)
     for tensor in others:
         if tensor.shape != first.shape:
             raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
     return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
 
 
-def _alike(op: str, tensors: Iterable[T]) -> list[T]:
-    """Return the tensors, at least one of them, once they have shown to be of one dtype and on one device."""
+def _listed(op: str, tensors: Iterable[T]) -> list[T]:
+    """Return the tensors, at least one of them."""
     try:
         tensors = list(tensors)
     except TypeError:  # of what is no sequence, and of an array of rank 0, which has the methods of one
@@ -55,11 +67,6 @@ def _alike(op: str, tensors: Iterable[T]) -> list[T]:
     if not tensors:
         raise InvalidArgument(op, "there are no tensors to join; give at least one")
     for position, tensor in enumerate(tensors):
-        require_tensors(op, **{f"tensors[{position}]": tensor})
-    first = tensors[0]
-    for tensor in tensors:
-        if tensor.dtype is not first.dtype:
-            raise DTypeMismatch(op, (first.dtype, tensor.dtype))
-        if tensor.device != first.device:
-            raise DeviceMismatch(op, (first.device.label, tensor.device.label))
+        if not isinstance(tensor, TensorBase):
+            require_tensors(op, **{f"tensors[{position}]": tensor})
     return tensors

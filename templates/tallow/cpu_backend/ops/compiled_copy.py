@@ -65,29 +65,35 @@ def copy_rows(
 
 
 @by_plan
-def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Callable[..., CpuStorage]:
-    """As `copy.cat`."""
+def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Callable[..., CpuStorage] | None:
+    """As `copy.cat`; None where NumPy does it."""
     operands = [first, *others]
     shape = first.layout.shape
     sizes = [operand.layout.shape[dim] for operand in operands]
     whole = Layout.contiguous((*shape[:dim], sum(sizes), *shape[dim + 1 :]))
-    count, dtype, copier = whole.elem_count, first.dtype, _copier(kernels, first.dtype)
-    calls = []
-    for i, operand in enumerate(operands):
-        layout = operand.layout
-        if layout.elem_count:
-            begin = sum(sizes[:i]) * whole.strides[dim] * dtype.itemsize
-            there = Layout(layout.shape, whole.strides, 0)
-            calls.append((i, begin, layout.start_offset * dtype.itemsize, packed_map((there, layout), (dtype, dtype))))
-    map_operands, numpy_type = kernels.map_operands, dtype.numpy
+    filled = [i for i, operand in enumerate(operands) if operand.layout.elem_count]
+    if not filled:
+        return None
+    dtype, packer = first.dtype, host_arguments.MAP_OPERANDS
+    place, source_place = (packer.places["addresses"] + 8 * each for each in range(2))
+    result = Result(place, whole.elem_count, dtype)
+    calls: list[Callable[..., CpuStorage]] = []
+    for i in filled:
+        layout = operands[i].layout
+        there = Layout(layout.shape, whole.strides, 0)
+        packed = PLACES.pack(_copier(kernels, dtype), *(0,) * MOST_OPERANDS, 1)
+        packed += packed_map((there, layout), (dtype, dtype))
+        source = Source(source_place, layout.start_offset * dtype.itemsize)
+        # The first one makes the result, which begins with its elements; the others write to it.
+        begin = Source(place, sum(sizes[:i]) * whole.strides[dim] * dtype.itemsize)
+        results, sources = ((), [begin, source]) if calls else (result, [source])
+        calls.append(kernels.call(kernels.map_operands_address, packer, packed, first.storage, results, sources))
+    make, *write = calls
 
-    @tells_lack_of_memory
     def run(*storages: CpuStorage) -> CpuStorage:
-        made = type(storages[0])(storages[0].device, dtype, np.empty(count, numpy_type))
-        threads = get_threads()
-        for i, begin, offset, rest in calls:
-            places = made.address + begin, storages[i].address + offset
-            map_operands(PLACES.pack(copier, *places, 0, 0, threads) + rest)
+        made = make(storages[filled[0]])
+        for call, i in zip(write, filled[1:], strict=True):
+            call(made, storages[i])
         return made
 
     return run
