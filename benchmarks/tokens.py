@@ -31,7 +31,7 @@ LAYERS, WIDTH, HIDDEN, HEADS, KEY_HEADS, HEAD_DIM, VOCABULARY = 8, 1024, 2688, 1
 CONTEXT, PROMPT, STEPS, TURNS = 1024, 512, 32, 7
 # In a pause the threads of the other library fall asleep.
 PAUSE = 0.2
-FILE, PAGE = "tokens.json", "tokens.md"
+FILE, PAGE, PEER = "tokens.json", "tokens.md", "llama-cpp-python"
 
 HEAD = """# Tokens a second on the CPU
 
@@ -173,17 +173,15 @@ def measure(kind: str, threads: int, folder: Path) -> Iterator[dict[str, Any]]:
     weights = write_model(path, kind)
     models: dict[str, Model] = {"tallow": Tallow(path)}
     if find_spec("llama_cpp"):
-        models["llama-cpp-python"] = LlamaCpp(path, threads)
+        models[PEER] = LlamaCpp(path, threads)
     tokens = np.random.default_rng(1).integers(3, VOCABULARY, PROMPT).tolist()
     # llama.cpp rounds what weights in blocks multiply.
     require_agreement(list(models.values()), tokens[:64], 1e-4 if kind == "F32" else 0.2)
-    first = None
-    for name, (prefill, decode) in zip(models, timed(list(models.values()), tokens), strict=True):
-        row = {"weights": kind, "millions": weights / 1e6, "library": name, "prefill": prefill, "decode": decode}
-        if first is None:
-            first = row
-        else:
-            row |= {f"tallow's {key}": first[key] / row[key] for key in ("prefill", "decode")}
+    speeds = dict(zip(models, timed(list(models.values()), tokens), strict=True))
+    for name, speed in speeds.items():
+        row: dict[str, Any] = {"weights": kind, "millions": weights / 1e6, "library": name}
+        for column, own, other in zip(("prefill", "decode"), speed, speeds.get(PEER, (None, None)), strict=True):
+            row |= {column: own, f"{column}, over {PEER}": None if name == PEER or other is None else own / other}
         yield row
     path.unlink()
 
@@ -211,11 +209,11 @@ def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
         "rows": rows,
     }
     if find_spec("llama_cpp"):
-        results["llama-cpp-python"] = __import__("llama_cpp").__version__
+        results[PEER] = __import__("llama_cpp").__version__
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         (output / FILE).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    click.echo("\n".join(table(rows[::-1])))
+    click.echo("\n".join(table(rows)))
 
 
 @main.command()

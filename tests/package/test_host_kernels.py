@@ -54,7 +54,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "linear": lambda: x[:3].linear(x),
         "attention": lambda: heads.scaled_dot_product_attention(heads, heads, causal=True),
         "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
-        "blocks": lambda: tl.QMatMul(blocks).forward(tl.Tensor(random(5, 704))),
+        "blocks": lambda: tl.QMatMul(blocks, save_memory=True).forward(tl.Tensor(random(5, 704))),
         "cumsum": lambda: x.cumsum(0),
         "copy": lambda: y.t().contiguous(),
         "gather": lambda: x.gather(rows, 0),
@@ -302,7 +302,7 @@ def call_all(tensor):
         x = tensor(np.ones((3, 768), np.float32))
         blocks = tl.QTensor.quantize(x, format)
         for rows in x, x[:1]:
-            tl.QMatMul(blocks).forward(rows)
+            tl.QMatMul(blocks, save_memory=True).forward(rows)
 """
 
 

@@ -42,9 +42,8 @@ class ExecutionPlan:
     """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
 
     `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
-    the CPU decodes one when it first reads several tokens at once and keeps that too, unless it shall `save_memory`.
-    InvalidArgument names what is missing. With `activations="q8_1"` products with quants are those of
-    `QMatMul(..., activations="q8_1")`.
+    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. InvalidArgument names
+    what is missing. With `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
     """
 
     def __init__(

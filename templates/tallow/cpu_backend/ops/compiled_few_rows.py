@@ -9,7 +9,7 @@ from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...host import cast
 from ...host.array import contiguous
-from ...host.weights import FEW_ROWS
+from ...host.weights import FEW_ROWS, decode
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ..kernels import Result, Source
@@ -57,18 +57,19 @@ def forward(
     x: Operand,
     outputs: int,
     length: int,
-    _save_memory: bool,
+    save_memory: bool,
     activations: str | None,
 ) -> Callable[..., CpuStorage] | None:
-    """As `quantized.forward`, by the blocks as they are; None where BLAS multiplies by what they are decoded to."""
+    """As `quantized.forward`, which decodes once, or by the blocks as they are; None where BLAS multiplies."""
     rows, dtype, layout = x.layout.shape[0], x.dtype, x.layout
     if rows > FEW_ROWS or activations is not None or 0 in (rows, length, outputs):
         return None
-    kernel = kernels.address("host_few_rows", f"block_product_{blocks.dtype.value}")
+    kernel = kernels.address("host_few_rows", f"block_product_{blocks.dtype.value}" if save_memory else "product_f32")
     if kernel is None:
         return None
     is_plain = dtype is DType.F32 and layout.is_contiguous
-    sizes = rows, outputs, length, length // blocks.block_size * blocks.dtype.type_size
+    step = length // blocks.block_size * blocks.dtype.type_size if save_memory else 4 * length
+    sizes = rows, outputs, length, step
     call = kernels.call(
         kernel,
         _ARGUMENTS,
@@ -77,12 +78,16 @@ def forward(
         Result(_ARGUMENTS.places["result"], rows * outputs, DType.F32),
         [Source(_ARGUMENTS.places["matrix"], 0), Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain)],
     )
-    if is_plain:
+    if is_plain and save_memory:
         return call
 
     @tells_lack_of_memory
     def run(blocks: QCpuStorage, x: CpuStorage) -> CpuStorage:
-        made: CpuStorage = call(blocks, x.result(contiguous(cast.widen(x.array(layout), dtype)), DType.F32))
-        return made.result(cast.narrow(made.data, dtype), dtype)
+        if not save_memory and blocks.weights is None:
+            blocks.weights = decode(blocks.bytes, blocks.dtype)
+        matrix = blocks if save_memory else type(x)(x.device, DType.F32, blocks.weights)
+        wide = x if is_plain else x.result(contiguous(cast.widen(x.array(layout), dtype)), DType.F32)
+        made: CpuStorage = call(matrix, wide)
+        return made if is_plain else made.result(cast.narrow(made.data, dtype), dtype)
 
     return run
