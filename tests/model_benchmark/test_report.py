@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks.model import measure, report
 from benchmarks.model.__main__ import main
-from benchmarks.model.results import COMPILED, FUSED, TALLOW, Results, Row
+from benchmarks.model.results import COMPILED, FUSED, SAME_OPS, TALLOW, Results, Row
 from benchmarks.model.ways import Calls, Data
 from benchmarks.model.weights import CONFIGS, random_weights
 
@@ -63,16 +63,17 @@ def test_wrong_logits_and_errors_have_no_times(monkeypatch: pytest.MonkeyPatch) 
         raise OSError("no compiler")
 
     tallow_calls = measure.tallow_calls
-    torch = SimpleNamespace(
-        exact_calls=lambda data: tallow_calls(TALLOW, data), torch_calls=calls, trace=lambda _: (1.0, 2)
-    )
+    torch = SimpleNamespace(exact_calls=lambda data: tallow_calls(TALLOW, data), torch_calls=calls)
     machine = measure.Machine(tl.Device.cpu(), {}, torch, "", lambda: None, lambda: None)
     rows: list[Row] = []
-    measure.measure(machine, data, "f32", [TALLOW, FUSED, COMPILED], rows.append)
+    measure.measure(machine, data, "f32", [TALLOW, FUSED, SAME_OPS, COMPILED], rows.append)
     found = {(row.way, row.phase): row for row in rows}
     assert found[FUSED, "decode"].reason == "logits differ by 0.01 of their size"
-    assert found[COMPILED, "prefill"].reason.startswith("OSError: no compiler")
+    assert found[SAME_OPS, "prefill"].reason.startswith("OSError: no compiler")
     wrong = {key for key, row in found.items() if row.failed}
-    assert wrong == {(FUSED, "decode"), (COMPILED, "prefill"), (COMPILED, "decode")}
+    assert wrong == {(FUSED, "decode"), (SAME_OPS, "prefill"), (SAME_OPS, "decode")}
     for key, row in found.items():
-        assert (row.wall_seconds is None) == (row.launches is None) == (key in wrong)
+        assert (row.wall_seconds is None) == (key in wrong or row.way == COMPILED)
+        # A CPU has neither a profiler of GPUs nor graphs.
+        assert row.launches is None
+    assert found[COMPILED, "decode"].reason == "a graph is a GPU's"

@@ -124,7 +124,10 @@ TALLOW_INLINE void elementwise_span(const Arguments& arguments) {
     using T = typename Last<Sources...>::type;
     const auto result = pointer_to<Result>(arguments.result);
     const typename CountUp<sizeof...(Sources)>::type order;
-    if constexpr (is_small_float<T>)
+    if constexpr (is_small_float<Result> && is_same<T, float>)
+        // Nothing but a conversion makes such a result of floats.
+        convert_span(arguments.count, result, pointer_to<const float>(arguments.sources[0]));
+    else if constexpr (is_small_float<T>)
         widened_span<Functor, T, Result, Sources...>(arguments, result, order);
     else
         plain_span<Functor, Result, Sources...>(arguments, result, order);
