@@ -10,6 +10,7 @@ import json
 import platform
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter, sleep
@@ -176,11 +177,17 @@ def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, .
                 raise click.ClickException(f"{case.name} of {dtype}, 2**{exponent}: the results differ")
             seconds = time_in_turns(case[1:])
             rows.append([count, dtype, exponent, case.name, *seconds])
+    cpu: Any = tl.Device.cpu().inner
     machine = {
         "processor": _processor(),
         "cores": len(__import__("os").sched_getaffinity(0)),
-        "versions": {"tallow": tl.__version__, "NumPy": np.__version__, "PyTorch": getattr(torch, "__version__", None)},
-        "kernels": tl.Device.cpu().inner.kernels is not None,
+        "versions": {
+            "tallow": tl.__version__,
+            "NumPy": np.__version__,
+            "PyTorch": getattr(torch, "__version__", None),
+            "oneDNN": None if cpu.onednn is None else version("onednn-cpu-gomp"),
+        },
+        "kernels": cpu.kernels is not None,
     }
     output.mkdir(parents=True, exist_ok=True)
     command = " ".join(["python -m benchmarks.cpu run", *(f"--threads {count}" for count in threads)])
@@ -207,7 +214,7 @@ def _page(files: Sequence[Path]) -> str:
     for file in files:
         found = json.loads(file.read_text(encoding="utf-8"))
         machine, rows = found["machine"], found["rows"]
-        versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
+        versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items() if number)
         lines += [
             "",
             f"## {machine['processor']}, {machine['cores']} cores",
@@ -245,9 +252,12 @@ machine; `python -m benchmarks.cpu render` makes the page.
 What is behind PyTorch, and why:
 
 - Without oneDNN, conv2d and products of bf16 multiply floats: instructions for pairs of bf16 do twice as many.
-- Sums of 2^16 elements of f32, which are in the cache, are made of doubles.
+- scatter_add looks at all indexes before it writes, and adds in their order; that of bf16 adds up in floats.
+- randn draws the bits that all backends draw, by Philox, four words at a time.
+- Sums of f32 are made of doubles. Those of the table for 16 cores are older than the kernels' reading ahead, which
+  took a thread from 10 to 25 GB/s there, and its casts to f16 are older than those of eight numbers at a time.
 - Elementwise functions of 2^16 elements of bf16 compute as those of f32 do, and are converted in passes of their own.
-- Calls on 2^10 elements take 5 us and more, nearly all of them in Python; PyTorch's take 1.5."""
+- A call on 2^10 elements takes 2 to 3 us and more, nearly all of it in Python; PyTorch's takes 1.5."""
 
 
 def _mean(ratios: Sequence[float]) -> str:

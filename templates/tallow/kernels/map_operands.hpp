@@ -17,7 +17,6 @@ constexpr uint64_t block_length = 1024;
 constexpr uint64_t least_row = 256;
 // Elements of an operand that lie side by side in another dim than those of the result are read in tiles: whole lines
 // of the cache.
-constexpr uint64_t line_bytes = 64;
 constexpr uint64_t tile_columns = 256;
 constexpr uint64_t buffer_bytes = tile_columns * line_bytes;
 static_assert(buffer_bytes >= block_length * 8, "a block of the widest elements fits");

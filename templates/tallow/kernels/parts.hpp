@@ -5,6 +5,9 @@
 
 namespace tallow {
 
+// Of a line of the cache.
+constexpr uint64_t line_bytes = 64;
+
 // Does one part. What it does depends on its number alone, so that results are the same for every number of threads.
 using Part = void (*)(const void* context, uint64_t part);
 using RunParts = void(Part part, const void* context, uint64_t parts, uint32_t threads);
