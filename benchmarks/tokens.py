@@ -193,7 +193,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
-@click.option("--format", "kinds", multiple=True, default=("F32", "Q8_0", "Q4_0", "Q4K"), show_default=True)
+@click.option("--format", "kinds", multiple=True, default=("F32", "Q8_0", "Q4_0"), show_default=True)
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="The folder for tokens.json.")
 def run(threads: int, kinds: tuple[str, ...], output: Path | None) -> None:
     """Compare the logits of both libraries, then time them."""
