@@ -144,10 +144,11 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     assert KERNELS is not None
     source, result, largest = Guarded(count * itemsize), Guarded(count * itemsize), Guarded(itemsize)
     states = np.empty(64, np.uint8)
-    kernel = KERNELS.elementwise(f"sqr_{dtype}")
+    kernel, map_operands = KERNELS.elementwise(f"sqr_{dtype}"), KERNELS.kernel("span", "map_operands")
     assert kernel is not None
+    assert map_operands is not None
     dims, strides = (count, *(0,) * 7), (1, *(0,) * 7, 1, *(0,) * 23)
-    KERNELS.map_operands(
+    map_operands(
         host_arguments.MAP_OPERANDS.pack(
             kernel,
             result.address,

@@ -51,8 +51,7 @@ class HostKernels:
     def __init__(self, libraries: dict[str, ctypes.CDLL]) -> None:
         self._libraries = libraries
         self._kernels: dict[tuple[str, str], Kernel | None] = {}
-        self.map_operands: Final = self._kernel(_ELEMENTWISE, "map_operands")
-        self.map_operands_address: Final = _address_of(libraries[_ELEMENTWISE].map_operands)
+        self.map_operands: Final = _address_of(libraries[_ELEMENTWISE].map_operands)
         self.run_parts: Final = _address_of(libraries[_ELEMENTWISE].run_parts)
         python = ctypes.PyDLL(None, handle=libraries[_ELEMENTWISE]._handle)
         self._make_call = python.make_call
@@ -84,7 +83,7 @@ class HostKernels:
         return self.address(_ELEMENTWISE, name)
 
     def kernel(self, family: str, name: str) -> Kernel | None:
-        """A kernel of another family; None where there is none of this name."""
+        """A kernel of a family; None where there is none of this name."""
         key = family, name
         if key not in self._kernels:
             is_there = hasattr(self._libraries[family], name)

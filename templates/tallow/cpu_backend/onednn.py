@@ -16,6 +16,7 @@ import numpy as np
 from ..dtype import Array, DType
 from ..libraries import load
 from ..libraries.onednn import FUNCTIONS
+from ..shape import Shape
 from ..threads import get_threads
 
 # oneDNN's own numbers.
@@ -44,10 +45,8 @@ class Memory(NamedTuple):
     @classmethod
     def dense(cls, dims: Sequence[int]) -> Self:
         """That of elements in row-major order."""
-        strides = [1]
-        for size in reversed(dims[1:]):
-            strides.insert(0, strides[0] * size)
-        return cls(tuple(dims), tuple(strides))
+        shape = Shape(dims)
+        return cls(shape, shape.contiguous_strides())
 
 
 class Window(NamedTuple):

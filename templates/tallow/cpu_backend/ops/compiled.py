@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ...array_backend.ops.operand import Operand
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-MOST_OPERANDS: Final = 4
-# What MAP_OPERANDS begins with: what each call has of its own.
-PLACES: Final = Struct("=5QI")
-# And what it ends with.
+# What MAP_OPERANDS has room for.
+_MOST_OPERANDS: Final = 4
 _PARAMETERS: Final = 2
 
 
@@ -56,7 +53,7 @@ def elementwise(
     *others: Operand | float,
     result: DType | None = None,
 ) -> Callable[..., CpuStorage] | None:
-    """As `elementwise.elementwise`, of other numbers too; None where NumPy is as good."""
+    """As `elementwise.elementwise`, of other numbers too; None where NumPy does it."""
     operands = [x, *(argument for argument in others if isinstance(argument, Operand))]
     first, source = operands[0], operands[-1].dtype
     target = result or op.result or source
@@ -75,37 +72,49 @@ def elementwise(
     if kernel is None:
         return None
     numbers = [argument for argument in others if not isinstance(argument, Operand)]
-    layouts = [first.layout.dense, *(operand.layout for operand in operands)]
-    bits = [bits_of(number, source.compute) for number in numbers]
-    packed = PLACES.pack(kernel, *(0,) * MOST_OPERANDS, 1) + packed_map(
-        layouts, [target, *(operand.dtype for operand in operands)], bits
-    )
-    arguments = host_arguments.MAP_OPERANDS
-    addresses, parameters = arguments.places["addresses"], arguments.places["parameters"]
+    return plan_map(kernels, kernel, first.storage, first.layout.dense, target, operands, made=count, numbers=numbers)
+
+
+def plan_map(
+    kernels: HostKernels,
+    kernel: int,
+    storage: CpuStorage,
+    layout: Layout,
+    dtype: DType,
+    operands: Sequence[Operand],
+    *,
+    made: int | None = None,
+    numbers: Sequence[float] = (),
+) -> Callable[..., Any]:
+    """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
+
+    That is in a new storage of `made` elements on the device of `storage`, or else in the first storage that the plan
+    is given, one like `storage`. The last operand is of the dtype in whose compute dtype numbers are.
+    """
+    packer, compute = host_arguments.MAP_OPERANDS, operands[-1].dtype.compute
+    layouts = [layout, *(operand.layout for operand in operands)]
+    sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
+    strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK)]
+    packed = packer.pack(
+        kernel, *(0,) * _MOST_OPERANDS, 1, len(layouts), len(layout.shape), *filled(sizes, _MOST_OPERANDS),
+        layout.elem_count, *filled(layout.shape[::-1], MAX_RANK), *filled(strides, _MOST_OPERANDS * MAX_RANK),
+        *filled([bits_of(number, compute) for number in numbers], _PARAMETERS),
+    )  # fmt: skip
+    address, parameters = packer.places["addresses"], packer.places["parameters"]
+    places = [
+        Source(address + 8 * place, each.start_offset * size)
+        for place, (each, size) in enumerate(zip(layouts, sizes, strict=True))
+    ]
     return kernels.call(
-        kernels.map_operands_address,
-        arguments,
+        kernels.map_operands,
+        packer,
         packed,
-        first.storage,
-        Result(addresses, count, target),
-        [
-            Source(addresses + 8 * place, operand.layout.start_offset * operand.dtype.itemsize)
-            for place, operand in enumerate(operands, 1)
-        ],
+        storage,
+        () if made is None else Result(address, made, dtype),
+        places if made is None else places[1:],
         numbers=[parameters + 8 * place for place in range(len(numbers))],
-        compute=source.compute,
+        compute=compute,
     )
-
-
-def packed_map(layouts: Sequence[Layout], dtypes: Sequence[DType], bits: Sequence[int] = ()) -> bytes:
-    """What a call of `map_operands` takes behind its places: of the result, the operands and the parameters."""
-    shape = layouts[0].shape
-    strides = [stride for layout in layouts for stride in filled(layout.strides[::-1], MAX_RANK)]
-    return host_arguments.MAP_OPERANDS.pack(
-        *(0,) * (2 + MOST_OPERANDS), len(layouts), len(shape),
-        *filled([dtype.itemsize for dtype in dtypes], MOST_OPERANDS), shape.elem_count, *filled(shape[::-1], MAX_RANK),
-        *filled(strides, MOST_OPERANDS * MAX_RANK), *filled(bits, _PARAMETERS),
-    )[PLACES.size :]  # fmt: skip
 
 
 def filled(numbers: Any, length: int) -> tuple[int, ...]:

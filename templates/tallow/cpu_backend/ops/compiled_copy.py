@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
-from ...kernels import host_arguments
 from ...layout import Layout
 from ...op import BinaryOp
 from ...shape import Shape
-from ...threads import get_threads
-from ..kernels import Result, Source
-from .compiled import MOST_OPERANDS, PLACES, by_plan, packed_map
+from .compiled import by_plan, plan_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -74,20 +69,14 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
     filled = [i for i, operand in enumerate(operands) if operand.layout.elem_count]
     if not filled:
         return None
-    dtype, packer = first.dtype, host_arguments.MAP_OPERANDS
-    place, source_place = (packer.places["addresses"] + 8 * each for each in range(2))
-    result = Result(place, whole.elem_count, dtype)
+    dtype, copier = first.dtype, _copier(kernels, first.dtype)
     calls: list[Callable[..., CpuStorage]] = []
     for i in filled:
-        layout = operands[i].layout
-        there = Layout(layout.shape, whole.strides, 0)
-        packed = PLACES.pack(_copier(kernels, dtype), *(0,) * MOST_OPERANDS, 1)
-        packed += packed_map((there, layout), (dtype, dtype))
-        source = Source(source_place, layout.start_offset * dtype.itemsize)
+        begin = sum(sizes[:i]) * whole.strides[dim]
+        there = Layout(operands[i].layout.shape, whole.strides, begin)
         # The first one makes the result, which begins with its elements; the others write to it.
-        begin = Source(place, sum(sizes[:i]) * whole.strides[dim] * dtype.itemsize)
-        results, sources = ((), [begin, source]) if calls else (result, [source])
-        calls.append(kernels.call(kernels.map_operands_address, packer, packed, first.storage, results, sources))
+        made = None if calls else whole.elem_count
+        calls.append(plan_map(kernels, copier, first.storage, there, dtype, [operands[i]], made=made))
     make, *write = calls
 
     def run(*storages: CpuStorage) -> CpuStorage:
@@ -101,13 +90,10 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
 
 def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuStorage]:
     """What makes a storage of the elements that an operand's layout reaches in one like its own, in row-major order."""
-    layout, dtype, packer = x.layout, x.dtype, host_arguments.MAP_OPERANDS
-    first, second = (packer.places["addresses"] + 8 * place for place in range(2))
-    packed = PLACES.pack(_copier(kernels, dtype), *(0,) * MOST_OPERANDS, 1)
-    packed += packed_map((layout.dense, layout), (dtype, dtype))
-    result = Result(first, layout.elem_count, dtype)
-    sources = [Source(second, layout.start_offset * dtype.itemsize)]
-    return kernels.call(kernels.map_operands_address, packer, packed, x.storage, result, sources)
+    layout, dtype = x.layout, x.dtype
+    return plan_map(
+        kernels, _copier(kernels, dtype), x.storage, layout.dense, dtype, [x], made=layout.elem_count
+    )
 
 
 class Dense:
@@ -124,8 +110,10 @@ class Dense:
         return storage if self._copy is None else self._copy(storage)
 
 
-def _copier(kernels: HostKernels, dtype: DType) -> int | None:
-    return kernels.elementwise(f"copy_b{8 * dtype.itemsize}")
+def _copier(kernels: HostKernels, dtype: DType) -> int:
+    kernel = kernels.elementwise(f"copy_b{8 * dtype.itemsize}")
+    assert kernel is not None
+    return kernel
 
 
 def _turned(write: Write | None) -> Write | None:
@@ -142,19 +130,16 @@ def _plan(
     # In which order elements are written is told to nobody.
     if kernel is None or layout.overlaps_itself:
         return None
-    layouts = [layout, *[layout] * is_read, from_layout]
-    rest = packed_map(layouts, [dtype] * len(layouts))
     begin, end = layout.start_offset * dtype.itemsize, layout.end * dtype.itemsize
-    from_begin, is_same = from_layout.start_offset * dtype.itemsize, layout == from_layout
-    map_operands, without = kernels.map_operands, (0,) * (2 - is_read)
+    is_same = layout == from_layout
+    write = plan_map(kernels, kernel, target.storage, layout, dtype, [*[target] * is_read, source])
 
     @tells_lack_of_memory
     def run(target: CpuStorage, source: CpuStorage) -> bool:
         is_itself = is_same and target.address == source.address
         if not is_itself and not is_apart(target, begin, end, source, from_layout):
             source = copied(source, from_layout)
-        operands = (target.address + begin,) * (1 + is_read)
-        map_operands(PLACES.pack(kernel, *operands, source.address + from_begin, *without, get_threads()) + rest)
+        write(target, *[target] * is_read, source)
         return True
 
     return run

@@ -36,7 +36,7 @@ def reduce(
     run = plan((kernels, op, operand, dims, *parameters))
     if run is not None:
         return run(operand.storage)
-    is_there = kernels.kernel("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
+    is_there = kernels.address("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
     if operand.layout.elem_count == 0 or not dims or not is_there:
         return None
     # The reduced dims come last, and their elements side by side.
