@@ -31,9 +31,9 @@ HEAD = """# Weights in blocks
 
 What products with weights in blocks take on a GPU, in microseconds: calls with different weights, so that these come
 from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
-weights, "q8_1" rounds x to integers first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16, which are
-3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. No figure in this page is written
-by hand: they show what the command below measured, and
+weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16,
+which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. No figure in this page
+is written by hand: they show what the command below measured, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 

@@ -262,7 +262,10 @@ class _Quads:
                 places = self._values(index)
                 self._places &= {place for place in range(self._count) if places[place] == places[0]}
                 self.is_signed |= FIELD_TYPES[self._fields[name][0]].low < 0
-                self.loads.append(f"load_words<{self._offsets[name]}, N>({name} + {self._cpp(index, 'first')})")
+                # So many quants from a multiple of it on are bytes from a multiple of it on.
+                whole = [n for n in (8, 16) if all(places[place] % n == 0 for place in range(0, self._count, n))]
+                aligned = min(self._offsets[name], max(whole, default=4))
+                self.loads.append(f"load_words<{aligned}, N>({name} + {self._cpp(index, 'first')})")
                 return f"loaded.words[{len(self.loads) - 1}].values[quad]"
             case ast.BinOp(left=ast.BinOp(left=left, op=ast.RShift(), right=shift), op=ast.BitAnd(), right=mask):
                 steps = self._steps(shift)

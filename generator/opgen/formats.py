@@ -90,7 +90,7 @@ def _format(name: str, value: Value, problems: list[Problem]) -> Format:
                 fields.problem(fields.place(key), f"'{key}' of {fields.what}: {error}")
     quads = None
     if len(problems) == before:
-        alignments = {member.name: math.gcd(member.offset, size, 4) for member in members}
+        alignments = {member.name: math.gcd(member.offset, size, 16) for member in members}
         quads = quads_of(written["quant"], known, alignments, elements)
         _check_decodings(fields, decodings, group_value)
     return Format(

@@ -91,6 +91,7 @@ class KernelFamily:
     doc: str
     host: bool  # they work on spans of elements on the host, others on GPUs
     early: bool  # they wait themselves for the kernel in front of them
+    resident: int  # a multiprocessor of NVIDIA holds so many blocks at least; 0 where the compiler is free
     headers: Mapping[str, Location]
     functors: Mapping[str, Location]
     structs: tuple[Struct, ...]
@@ -121,6 +122,7 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
         doc=fields.text("doc"),
         host=fields.flag("host"),
         early=fields.flag("early"),
+        resident=_resident(fields, problems),
         headers=dict(fields.texts("headers")),
         functors=dict(fields.texts("functors")),
         structs=tuple(structs),
@@ -129,6 +131,14 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
     )
     fields.finish()
     return family
+
+
+def _resident(fields: Fields, problems: list[Problem]) -> int:
+    value = fields.optional("resident")
+    count = fields.scalar(value, int, "resident")
+    if value is not None and count is not None and count < 1:
+        problems.append(Problem(value.location, f"resident: {count} is no number of blocks; write 1 or more"))
+    return count or 0
 
 
 def _pairs(value: Value | None) -> list[tuple[str, Value]]:

@@ -137,7 +137,7 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
                 if name not in known and name not in operands:
                     what = f"'hip' of op '{functor.name}'"
                     _note(functor.hip.location, what, name, {*known, *operands}, mend, problems)
-    known = known | {struct.name for struct in family.structs}
+    known = known | {struct.name for struct in family.structs} | {constant.name for constant in spec.constants}
     for kernel in family.kernels:
         for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
             if name not in known:

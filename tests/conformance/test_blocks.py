@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow import Device, QMatMul, QTensor, Tensor
+from tallow import Device, GgmlDType, QMatMul, QStorage, QTensor, Tensor
 from tallow.gpu_backend.device import GpuDevice
 from tallow.gpu_backend.ops import quantized
 
@@ -24,3 +24,68 @@ def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
     assert np.abs(product.forward(x).numpy() - whole).max() <= 1e-5 * whole.std()
     assert np.abs(whole - x.numpy() @ weights.T).max() <= 0.02 * whole.std()
     device.inner.plans.clear()
+
+
+# So long that rows end inside a part of theirs, and so few that waves share them.
+ROWS, HIDDEN = 37, 8448
+FORMATS = [dtype.value for dtype in GgmlDType if dtype.block_size > 1]
+
+
+def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
+    """Weights of random blocks, and the same in f64."""
+    generator, dtype = np.random.default_rng(2), GgmlDType(format)
+    blocks = generator.integers(0, 256, ROWS * HIDDEN // dtype.block_size * dtype.type_size, np.uint8).view(dtype.numpy)
+    for field in {"d", "dmin", "m", "s"} & set(blocks.dtype.names or ()):
+        blocks[field] = generator.normal(0, 0.01, blocks.shape).astype(blocks.dtype[field])
+    weights = QTensor(QStorage.from_data(blocks.view(np.uint8), device, format), (ROWS, HIDDEN))
+    return weights, weights.dequantize().numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize("activations", [None, "q8_1"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_row_of_x_has_the_same_product_alone_and_among_others(
+    format: str, activations: str | None, device: Device
+) -> None:
+    weights, _ = of_random_blocks(format, device)
+    x = np.random.default_rng(3).standard_normal((8, HIDDEN), np.float32)
+    product = QMatMul(weights, activations=activations)
+    whole = product.forward(Tensor(x, device=device)).numpy()
+    for row in range(8):
+        alone = product.forward(Tensor(x[row : row + 1], device=device)).numpy()
+        assert np.array_equal(alone.view(np.uint32), whole[row : row + 1].view(np.uint32))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_products_are_exact_whatever_the_size_of_x(format: str, device: Device) -> None:
+    weights, decoded = of_random_blocks(format, device)
+    generator = np.random.default_rng(4)
+    x = generator.standard_normal((8, HIDDEN), np.float32)
+    x[1] *= 1e30
+    x[2] *= 1e-30
+    x[3] *= np.exp(generator.normal(0, 8, HIDDEN)).astype(np.float32)
+    x[4, ::100] *= 1e6
+    x[5] = np.copysign(np.nextafter(np.float32(2), np.float32(0)), x[5])
+    x[6] *= 1e-39
+    x[7] = 0
+    got = QMatMul(weights).forward(Tensor(x, device=device)).numpy()
+    # Numbers may be as exact as the largest of 32 is.
+    largest = np.abs(x.astype(np.float64)).reshape(8, -1, 32).max(2)
+    sizes = largest @ np.abs(decoded).reshape(ROWS, -1, 32).sum(2).T
+    assert (np.abs(got - x.astype(np.float64) @ decoded.T) <= 1e-6 * sizes + 1e-41).all()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_is_not_finite_makes_its_products_so(format: str, device: Device) -> None:
+    weights, decoded = of_random_blocks(format, device)
+    x = np.random.default_rng(5).standard_normal((3, HIDDEN), np.float32)
+    x[0, 5], x[1, 6], x[2, 7] = np.inf, -np.inf, np.nan
+    got = QMatMul(weights).forward(Tensor(x, device=device)).numpy()
+    assert np.isnan(got[2]).all()
+    for row, place in enumerate((5, 6)):
+        factors = decoded[:, place]
+        # A product with a weight of a quant and an offset may be that of both, which have no sum.
+        expected = np.copysign(np.inf, factors * np.sign(x[row, place]))
+        expected[factors == 0] = np.nan
+        assert (np.isnan(got[row]) | (got[row] == expected)).all()
+        if format in {"Q4_0", "Q5_0", "Q8_0", "Q3K", "Q6K"}:
+            assert np.array_equal(got[row], expected, equal_nan=True)

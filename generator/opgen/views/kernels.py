@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from opgen.fields import Names
-from opgen.kernels import FIELD_TYPES, Kernel, Struct
+from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
@@ -73,14 +73,17 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return FamilyView(
         doc=family.doc,
-        includes="\n".join(
-            [*(["#define TALLOW_EARLY 1"] if family.early else []), *(f'#include "{it}"' for it in family.headers)]
-        ),
+        includes="\n".join([*_macros(family), *(f'#include "{it}"' for it in family.headers)]),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
+
+
+def _macros(family: KernelFamily) -> list[str]:
+    early = ["#define TALLOW_EARLY 1"] if family.early else []
+    return early + ([f"#define TALLOW_RESIDENT {family.resident}"] if family.resident else [])
 
 
 def _functor(functor: Functor) -> FunctorRow:

@@ -20,14 +20,19 @@ TALLOW_INLINE uint32_t shared_address(const void* pointer) {
     return address;
 }
 
-// 16 bytes to shared memory, of which the source has so many and the others are zeros, while the thread goes on.
-TALLOW_INLINE void copy_async(void* target, const void* source, uint32_t bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(target)), "l"(source), "r"(bytes)
-                 : "memory");
+// 16 bytes to such an address, of which the source has so many and the others are zeros, while the thread goes on.
+TALLOW_INLINE void copy_async(uint32_t target, const void* source, uint32_t bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-// The same of whole ones, to such an address.
-TALLOW_INLINE void copy_async(uint32_t target, const void* source) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source) : "memory");
+TALLOW_INLINE void copy_async(void* target, const void* source, uint32_t bytes) {
+    copy_async(shared_address(target), source, bytes);
+}
+// The same of whole ones to such an address, where they are needed, without a branch.
+TALLOW_INLINE void copy_async_if(bool is_needed, uint32_t target, const void* source) {
+    asm volatile("{ .reg .pred is_needed; setp.ne.u32 is_needed, %2, 0; @is_needed cp.async.cg.shared.global [%0], "
+                 "[%1], 16; }" ::"r"(target),
+                 "l"(source), "r"(static_cast<uint32_t>(is_needed))
+                 : "memory");
 }
 // Ends a group of these copies.
 TALLOW_INLINE void commit_copies() {

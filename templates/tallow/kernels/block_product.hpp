@@ -2,7 +2,8 @@
 //
 // A wave takes rows of weights. It brings the bytes of a part of each to shared memory in whole accesses, wherever
 // blocks begin, and then each lane takes 32 weights of each row. Sums have one order, whatever else is computed: that
-// of a lane's weights, then the lanes by halves. So a row of x has the same result alone and among others.
+// of a lane's parts, then the lanes by halves, then the waves that share a row. So a row of x has the same result alone
+// and among others.
 #pragma once
 
 #include "async_copy.hpp"
@@ -44,419 +45,382 @@ template <typename Block> TALLOW_INLINE LanePlace place_of(uint32_t element) {
     return {lane, i / apart<Block> * run_length<Block> + i % run_length<Block>};
 }
 
-// Where the bytes of x that a lane multiplies with 32 weights are, which are accesses of all lanes of a wave in turn:
-// so lanes read side by side.
-template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_place(LanePlace place) {
-    constexpr uint32_t accesses = lane_weights * Bytes / access_bytes;
-    const uint32_t byte = place.number * Bytes;
-    const uint32_t access =
-        (place.lane / wave_size * accesses + byte / access_bytes) * wave_size + place.lane % wave_size;
-    return access * access_bytes + byte % access_bytes;
-}
-// The bytes of such a row.
-template <uint32_t Bytes> TALLOW_INLINE uint32_t arranged_bytes(uint32_t hidden) {
-    constexpr uint32_t part = wave_size * lane_weights;
-    return (hidden + part - 1) / part * part * Bytes;
-}
+// x is multiplied as integers, of which Planes bytes each have a plane: one of numbers that were rounded as Q8_1 has
+// them, and exact_planes of numbers that were not. So four of them meet four quants in one instruction, their sum is
+// exact, and no quant becomes a float. What a lane multiplies with its weights of a part is in accesses that all lanes
+// of a wave read side by side, plane after plane; behind those each lane has, for weights that share a scale, the step
+// of the integers and their sum, which of rounded ones is that of what they stand for.
+template <typename Block> constexpr uint32_t sum_length = Block::group < lane_weights ? Block::group : lane_weights;
+template <typename Block, uint32_t Planes> struct XPart {
+    static constexpr uint32_t elements = wave_size * lane_weights;
+    static constexpr uint32_t sums = lane_weights / sum_length<Block>;
+    static constexpr uint32_t lane_bytes = sums * 8;
+    static constexpr uint32_t bytes = elements * Planes + wave_size * lane_bytes;
 
-// A place in shared memory, as what copies to it takes it; where copies do not wait, accesses that are not whole are
-// left out.
+    static TALLOW_INLINE uint32_t place_of_quant(LanePlace place) {
+        return (place.number / access_bytes * wave_size + place.lane) * access_bytes + place.number % access_bytes;
+    }
+    static TALLOW_INLINE uint32_t place_of_sum(LanePlace place) {
+        return elements * Planes + place.lane * lane_bytes + place.number / sum_length<Block> * 8;
+    }
+    static TALLOW_INLINE uint32_t row_bytes(uint32_t hidden) {
+        return (hidden + elements - 1) / elements * bytes;
+    }
+};
+
+// A place in shared memory, as what copies to it takes it.
 #if defined(TALLOW_ASYNC_COPIES)
 using SharedPlace = uint32_t;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
     return shared_address(pointer);
 }
-TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source, int) {
-    copy_async(target, source);
+TALLOW_INLINE const uint8_t* pointer_of_shared(SharedPlace place) {
+    return static_cast<const uint8_t*>(__cvta_shared_to_generic(place));
+}
+TALLOW_INLINE void bring(bool is_needed, SharedPlace target, const uint8_t* source) {
+    copy_async_if(is_needed, target, source);
 }
 #else
 using SharedPlace = uint8_t*;
 TALLOW_INLINE SharedPlace place_of_shared(bits128* pointer) {
     return reinterpret_cast<uint8_t*>(pointer);
 }
-TALLOW_INLINE void bring(SharedPlace target, const uint8_t* source, int left) {
-    if (left >= 0) {
+TALLOW_INLINE const uint8_t* pointer_of_shared(SharedPlace place) {
+    return place;
+}
+TALLOW_INLINE void commit_copies() {
+}
+template <uint32_t> TALLOW_INLINE void await_copies() {
+}
+TALLOW_INLINE void bring(bool is_needed, SharedPlace target, const uint8_t* source) {
+    if (is_needed)
         store_registers(target, load_registers<access_bytes>(source));
-    } else {
-        for (int i = 0; i < left + static_cast<int>(access_bytes); i += 2)
-            store_registers(target + i, load_registers<2>(source + i));
-    }
 }
 #endif
 
-// The parts of a wave's rows in shared memory. Where copies do not wait, those of the next parts are under way.
-template <typename Block, uint32_t Rows> struct Parts {
+// What a block's windows take of the 48 KiB of shared memory; the rest has what waves hand each other.
+constexpr uint32_t most_windows_bytes = 46 << 10;
+
+// The windows of a wave's rows in shared memory: accesses that have a part of each. Where copies do not wait, those of
+// the next parts are under way.
+template <typename Block, uint32_t Rows> struct Windows {
     static constexpr uint32_t blocks = wave_size * lane_weights / Block::elements;
     static constexpr uint32_t bytes = blocks * sizeof(Block);
-    // The first block of all begins at a multiple of 16, each at one of 2, and so do words, which are cut from whole
-    // ones.
-    static constexpr bool is_aligned = sizeof(Block) % access_bytes == 0;
-    static constexpr uint32_t accesses = (bytes + (is_aligned ? 0 : 2 * access_bytes - 1)) / access_bytes;
-    // What is quickest was measured on an H200.
+    static constexpr uint32_t accesses = Brought<Block>::template accesses<bytes>;
+    static_assert(accesses * access_bytes <= least_blocks_bytes, "a window is inside what may be read");
 #if defined(TALLOW_ASYNC_COPIES)
-    static constexpr uint32_t slots = Rows == 1 ? 3 : 2;
+    static constexpr uint32_t slot_bytes = waves_per_block * Rows * accesses * access_bytes;
+    static constexpr uint32_t slots = 3 * slot_bytes <= most_windows_bytes ? 3 : 2;
 #else
     static constexpr uint32_t slots = 1;
 #endif
     bits128 memory[slots][Rows][accesses];
-
-    // The block of a lane of the part of row `row` that begins with `begin`.
-    TALLOW_INLINE const Block& block(uint32_t slot, uint32_t row, const Block* begin) const {
-        const uint8_t* const first = reinterpret_cast<const uint8_t*>(memory[slot][row]) + skew_of(begin);
-        return reinterpret_cast<const Block*>(first)[lane_index() / lanes_of_block<Block>];
-    }
-
-    // How many bytes of its first access are in front of a part.
-    static TALLOW_INLINE uint32_t skew_of(const void* begin) {
-        return is_aligned ? 0 : static_cast<uint32_t>(reinterpret_cast<uint64_t>(begin)) % access_bytes;
-    }
+    // The words of a last block may end behind it.
+    bits128 behind;
 };
 
-// What a lane copies of the parts of rows, which follow each other: accesses of all rows in turn.
-template <typename Block, uint32_t Rows> struct Copies {
-    using Wave = Parts<Block, Rows>;
-    static constexpr uint32_t rounds = (Rows * Wave::accesses + wave_size - 1) / wave_size;
-    static_assert(Rows <= 2, "the second row is the other one");
+// The parts of rows of weights on their way to shared memory. A window begins with the access in which its part does,
+// and what it has of the next row does no harm. Behind all weights nothing is read: no window begins so late.
+template <typename Block, uint32_t Rows> struct Stream {
+    using Wave = Windows<Block, Rows>;
 
-    Wave& parts;
+    // Where the lane brings the first bytes of the first window, and where it has its block if that begins a window.
     SharedPlace target;
-    // Where the next part would have the lane's bytes if it began with an access.
-    const uint8_t* sources[rounds];
-    // The lowest bits of the last address at which an access may begin. What a row's last access has of the next row
-    // does no harm; behind all rows nothing is read.
-    uint32_t limits[rounds];
-#if defined(TALLOW_ASYNC_COPIES)
-    static constexpr int least_left = 0;
-#else
-    static constexpr int least_left = 1 - static_cast<int>(access_bytes);
-#endif
+    SharedPlace block;
+    // What the lane brings of a window that would begin with a row, how far behind such a one the row begins, and how
+    // far behind it the last window does.
+    const uint8_t* sources[Rows];
+    uint32_t skews[Rows];
+    int lasts[Rows];
 
-    TALLOW_INLINE Copies(Wave& wave, const Block* const (&begins)[Rows], uint32_t length, const Block* end)
-        : parts(wave), target(place_of_shared(&wave.memory[0][0][0]) + lane_index() * access_bytes) {
+    template <typename Arguments>
+    TALLOW_INLINE Stream(Wave& wave, const Arguments& arguments, uint32_t first_row)
+        : target(place_of_shared(&wave.memory[0][0][0]) + lane_index() * access_bytes),
+          block(place_of_shared(&wave.memory[0][0][0]) + lane_index() / lanes_of_block<Block> * sizeof(Block)) {
+        constexpr uint32_t far = 1u << 26;
+        const uint32_t length = arguments.hidden / Block::elements * static_cast<uint32_t>(sizeof(Block));
+        const uint64_t end = (arguments.blocks + arguments.readable + access_bytes - 1) / access_bytes;
 #pragma unroll
-        for (uint32_t i = 0; i < rounds; ++i) {
-            const uint32_t access = i * wave_size + lane_index();
-            const Block* const begin = row_of(access) == 0 ? begins[0] : begins[Rows - 1];
-            const Block* const row_end = begin + length;
-            sources[i] = reinterpret_cast<const uint8_t*>(begin) + place_of(access);
-            limits[i] =
-                static_cast<uint32_t>(reinterpret_cast<uint64_t>(row_end)) - (row_end == end ? access_bytes : 1);
+        for (uint32_t r = 0; r < Rows; ++r) {
+            // Behind the last row it is the last one again.
+            const uint32_t row = first_row + r < arguments.rows ? first_row + r : arguments.rows - 1;
+            const uint64_t begin = arguments.blocks + uint64_t{row} * length;
+            const uint32_t reach = static_cast<uint32_t>(end) - static_cast<uint32_t>(begin / access_bytes);
+            lasts[r] = static_cast<int>((reach < far ? reach : far) - Wave::accesses) * static_cast<int>(access_bytes);
+            skews[r] = Brought<Block>::skew(begin);
+            sources[r] = pointer_to<const uint8_t>(begin - skews[r]) + lane_index() * access_bytes;
         }
     }
 
-    static TALLOW_INLINE uint32_t row_of(uint32_t access) {
-        return Rows == 1 || access < Wave::accesses ? 0 : Rows - 1;
-    }
-    static TALLOW_INLINE uint32_t place_of(uint32_t access) {
-        return (access - row_of(access) * Wave::accesses) * access_bytes;
+    // Where the window of the part that begins `offset` behind its row begins.
+    TALLOW_INLINE int window_of(uint32_t r, uint32_t offset) const {
+        constexpr bool is_steady = Wave::bytes % access_bytes == 0;
+        const uint32_t access = is_steady ? offset : (offset + skews[r]) / access_bytes * access_bytes;
+        return static_cast<int>(access) < lasts[r] ? static_cast<int>(access) : lasts[r];
     }
 
-    // Copies the next part; behind the last one there is nothing to copy.
-    TALLOW_INLINE void next(uint32_t slot) {
+    TALLOW_INLINE void bring_part(uint32_t slot, uint32_t offset) const {
 #pragma unroll
-        for (uint32_t i = 0; i < rounds; ++i) {
-            const uint32_t access = i * wave_size + lane_index();
-            const uint32_t skew = Wave::skew_of(sources[i]);
-            const uint8_t* const source = sources[i] - skew;
-            const int left = static_cast<int>(limits[i] - static_cast<uint32_t>(reinterpret_cast<uint64_t>(source)));
-            if (access < Rows * Wave::accesses && place_of(access) < skew + Wave::bytes && left >= least_left)
-                bring(target + (slot * Rows * Wave::accesses + i * wave_size) * access_bytes, source, left);
-            sources[i] += Wave::bytes;
+        for (uint32_t r = 0; r < Rows; ++r) {
+            const uint8_t* const source = sources[r] + window_of(r, offset);
+#pragma unroll
+            for (uint32_t begin = 0; begin < Wave::accesses; begin += wave_size)
+                bring(begin + wave_size <= Wave::accesses || begin + lane_index() < Wave::accesses,
+                      target + ((slot * Rows + r) * Wave::accesses + begin) * access_bytes,
+                      source + begin * access_bytes);
         }
-#if defined(TALLOW_ASYNC_COPIES)
-        commit_copies();
-#endif
     }
 
-#if defined(TALLOW_ASYNC_COPIES)
-    // Copies what the last access of all rows has, where that is not whole, of a part that begins with `begin`.
-    TALLOW_INLINE void finish(uint32_t slot, uint32_t row, const Block* begin, const Block* end) {
-        const uint8_t* const last = reinterpret_cast<const uint8_t*>(end) - skew_of_access(end);
-        const uint8_t* const first = reinterpret_cast<const uint8_t*>(begin) - skew_of_access(begin);
-        const uint32_t place = lane_index() * 2;
-        if (place < skew_of_access(end))
-            store_registers(reinterpret_cast<uint8_t*>(parts.memory[slot][row]) + (last - first) + place,
-                            load_registers<2>(last + place));
+    // The block of a lane in such a part, once that is there.
+    TALLOW_INLINE const Block& block_of(uint32_t slot, uint32_t r, uint32_t offset) const {
+        const uint32_t place = offset + skews[r] - static_cast<uint32_t>(window_of(r, offset));
+        const uint32_t window = (slot * Rows + r) * Wave::accesses * access_bytes;
+        return *reinterpret_cast<const Block*>(pointer_of_shared(block + window + place));
     }
-    static TALLOW_INLINE uint32_t skew_of_access(const Block* pointer) {
-        return static_cast<uint32_t>(reinterpret_cast<uint64_t>(pointer)) % access_bytes;
-    }
-#endif
 };
 
-// x as spread_x leaves it. `add` adds the products of a lane's weights, which begin at `i` of their block and are those
-// of part `part` of a row.
-template <typename Block, uint32_t Rows, uint32_t Held> struct ExactRows {
-    static constexpr bool is_rounded = false;
+// Rows of x as arrange_x leaves them.
+template <typename Block, uint32_t Planes, uint32_t Held> struct RowsOfX {
+    using Part = XPart<Block, Planes>;
 
-    const float* x;
+    // What a lane multiplies with 32 weights.
+    struct Numbers {
+        uint32_t quads[Planes][lane_weights / 4];
+        Registers<Part::lane_bytes> steps_and_sums;
+    };
+
+    const uint8_t* x;
     uint32_t stride;
     uint32_t count;
 
     template <typename Arguments>
-    TALLOW_INLINE explicit ExactRows(const Arguments& arguments)
-        : x(pointer_to<const float>(arguments.x)), stride(arranged_bytes<4>(arguments.hidden) / 4),
+    TALLOW_INLINE explicit RowsOfX(const Arguments& arguments)
+        : x(pointer_to<const uint8_t>(arguments.x)), stride(Part::row_bytes(arguments.hidden)),
           count(arguments.x_rows) {
     }
 
-    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
-                           float (&sums)[Rows][Held]) const {
-        constexpr uint32_t quads_of_run = run_length<Block> / 4;
-        // Many rows of x need the registers.
-        constexpr uint32_t unrolled = Held == 1 ? lane_weights : 1;
-        constexpr uint32_t unrolled_runs = Held == 1 ? runs<Block> : 2;
-        const uint32_t first = (part * (lane_weights / 4) * wave_size + lane_index()) * 4;
-        constexpr uint32_t at_once = Held == 1 ? quads_of_run : 1;
-        typename Block::template Loaded<at_once> loaded[Rows];
+    // AMD hardware has scalar registers for the offsets of all rows, but not for their addresses; NVIDIA's compiler
+    // spills registers for the offsets.
+    TALLOW_INLINE Numbers load(uint32_t row, uint32_t part) const {
+#if defined(TALLOW_AMD)
+        const uint8_t* const begin = x + (row * stride + part * Part::bytes);
+#else
+        const uint8_t* const begin = x + row * stride + part * Part::bytes;
+#endif
+        Numbers numbers;
+        constexpr uint32_t words = access_bytes / 4;
 #pragma unroll
-        for (uint32_t r = 0; r < Rows; ++r)
-            loaded[r] = blocks[r]->template load<at_once>(i);
-#pragma unroll unrolled_runs
-        for (uint32_t run = 0; run < runs<Block>; ++run) {
-            const uint32_t place = i + run * apart<Block>;
-            float products[Rows][Held] = {};
-            float totals[Held] = {};
-#pragma unroll unrolled
-            for (uint32_t quad = 0; quad < quads_of_run; ++quad) {
-                float quants[Rows][4];
+        for (uint32_t plane = 0; plane < Planes; ++plane) {
 #pragma unroll
-                for (uint32_t r = 0; r < Rows; ++r) {
-                    if (at_once == 1)
-                        loaded[r] = blocks[r]->template load<at_once>(i + 4 * quad);
-                    const uint32_t quads = blocks[r]->quads(loaded[r], quad % at_once, place + 4 * quad);
+            for (uint32_t quad = 0; quad < lane_weights / 4; quad += words) {
+                const uint32_t place = Part::place_of_quant({lane_index(), quad * 4});
+                const auto access = load_registers<access_bytes>(begin + plane * Part::elements + place);
 #pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k)
-                        quants[r][k] = quant_of<Block::bias>(quads, k);
-                }
-#pragma unroll
-                for (uint32_t h = 0; h < Held; ++h) {
-                    const uint32_t held = Held == 1 || h < count ? h : 0;
-                    float values[4];
-                    load_floats(x + (held * stride + first) + (run * quads_of_run + quad) * (4 * wave_size), values);
-#pragma unroll
-                    for (uint32_t k = 0; k < 4; ++k) {
-#pragma unroll
-                        for (uint32_t r = 0; r < Rows; ++r)
-                            products[r][h] = multiply_add(quants[r][k], values[k], products[r][h]);
-                        totals[h] += values[k];
-                    }
-                }
-            }
-#pragma unroll
-            for (uint32_t r = 0; r < Rows; ++r) {
-                const float scale = blocks[r]->scale(place / Block::group);
-                float offset = 0.0f;
-                if constexpr (Block::has_offset)
-                    offset = blocks[r]->offset(place / Block::group);
-#pragma unroll
-                for (uint32_t h = 0; h < Held; ++h) {
-                    sums[r][h] = multiply_add(scale, products[r][h], sums[r][h]);
-                    if constexpr (Block::has_offset)
-                        sums[r][h] = multiply_add(offset, totals[h], sums[r][h]);
-                }
+                for (uint32_t k = 0; k < words; ++k)
+                    numbers.quads[plane][quad + k] = access.values[k];
             }
         }
-    }
-};
-
-// Arranges rows of x in f32 for the lanes that multiply them.
-template <typename Block, typename Arguments> TALLOW_INLINE void spread_x(const Arguments& arguments) {
-    await_previous_kernel();
-    const uint32_t fours = arguments.hidden / 4;
-    const uint32_t count = fours * arguments.x_rows;
-    for (uint32_t four = block_index() * block_size + thread_index(); four < count;
-         four += grid_blocks() * block_size) {
-        const uint32_t row = four / fours;
-        const uint32_t element = four % fours * 4;
-        const float* const source = pointer_to<const float>(arguments.x) + row * arguments.x_stride + element;
-        uint8_t* const target = pointer_to<uint8_t>(arguments.result) +
-                                uint64_t{row} * arranged_bytes<4>(arguments.hidden) +
-                                arranged_place<4>(place_of<Block>(element));
-        store_registers(target, load_registers<access_bytes>(source));
-    }
-    // Not before: what products fetch of their weights would hold up what is read of x.
-    let_next_kernel_begin();
-}
-
-// x as round_x leaves it: the quants of all rows for the lanes, then for each 32 elements their scale and their sum.
-template <typename Block, uint32_t Rows, uint32_t Held> struct RoundedRows {
-    static constexpr bool is_rounded = true;
-
-    const uint8_t* quants;
-    const uint64_t* scales;
-    uint32_t stride;
-    uint32_t blocks_of_row;
-    uint32_t count;
-
-    template <typename Arguments>
-    TALLOW_INLINE explicit RoundedRows(const Arguments& arguments)
-        : quants(pointer_to<const uint8_t>(arguments.x)), stride(arranged_bytes<1>(arguments.hidden)),
-          blocks_of_row(arguments.hidden / lane_weights), count(arguments.x_rows) {
-        scales = pointer_to<const uint64_t>(arguments.x + uint64_t{stride} * count);
+        numbers.steps_and_sums = load_registers<Part::lane_bytes>(begin + Part::place_of_sum({lane_index(), 0}));
+        return numbers;
     }
 
-    // Where the quants of a row are from `first` on. AMD hardware has scalar registers for the offsets of all rows, but
-    // not for their addresses; NVIDIA's compiler spills registers for the offsets.
-    TALLOW_INLINE const uint8_t* row_of(uint32_t row, uint32_t first) const {
-#if defined(TALLOW_AMD)
-        return quants + (row * stride + first);
-#else
-        return quants + row * stride + first;
-#endif
-    }
-
-    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i,
+    // Adds the products with a lane's weights, which begin at `i` of their block; one row of x is there already.
+    template <uint32_t Rows>
+    TALLOW_INLINE void add(const Block* const (&blocks)[Rows], uint32_t part, uint32_t i, const Numbers& only,
                            float (&sums)[Rows][Held]) const {
-        constexpr uint32_t length = run_length<Block>;
-        constexpr uint32_t bytes = length < access_bytes ? length : access_bytes;
-        constexpr uint32_t unrolled = Held == 1 ? runs<Block> : 1;
-        const uint32_t first = (part * (lane_weights / access_bytes) * wave_size + lane_index()) * access_bytes;
-        const uint32_t begin =
-            (part * wave_size + lane_index() / lanes_of_block<Block> * lanes_of_block<Block>)*lane_weights + i;
+        constexpr uint32_t length = run_length<Block> / 4;
+        constexpr uint32_t quads_of_sum = sum_length<Block> / 4;
         // Quants of 8 bits are signed as they stand.
         constexpr bool is_signed = Block::bias == -128;
-        constexpr int bias = is_signed ? 0 : Block::bias;
-        // A lane whose weights share their scale meets one block of x, of which the sum is known: what the weights have
-        // in common is multiplied with that.
-        constexpr bool has_sums = Block::elements == lane_weights || runs<Block> == 1;
-        int totals[Rows][Held] = {};
-        typename Block::template Loaded<length / 4> loaded[Rows];
+        constexpr float bias = is_signed ? 0.0f : static_cast<float>(Block::bias);
+        uint32_t quads[Rows][lane_weights / 4];
+        float scales[Rows][Part::sums];
+        float offsets[Rows][Part::sums];
 #pragma unroll
-        for (uint32_t r = 0; r < Rows; ++r)
-            loaded[r] = blocks[r]->template load<length / 4>(i);
-#pragma unroll unrolled
-        for (uint32_t run = 0; run < runs<Block>; ++run) {
-            const uint32_t place = run * apart<Block>;
-            const uint32_t group = (i + place) / Block::group;
-            uint32_t quads[Rows][length / 4];
-            float scale[Rows];
-            float offset[Rows] = {};
+        for (uint32_t r = 0; r < Rows; ++r) {
+            const auto loaded = blocks[r]->template load<length>(i);
 #pragma unroll
-            for (uint32_t r = 0; r < Rows; ++r) {
-#pragma unroll
-                for (uint32_t quad = 0; quad < length / 4; ++quad)
-                    quads[r][quad] =
-                        blocks[r]->quads(loaded[r], quad, i + place + 4 * quad) ^ (is_signed ? 0x80808080u : 0u);
-                scale[r] = blocks[r]->scale(group);
-                if constexpr (Block::has_offset)
-                    offset[r] = blocks[r]->offset(group);
+            for (uint32_t quad = 0; quad < lane_weights / 4; ++quad) {
+                const uint32_t place = i + quad / length * apart<Block> + quad % length * 4;
+                quads[r][quad] = blocks[r]->quads(loaded, quad % length, place) ^ (is_signed ? 0x80808080u : 0u);
             }
 #pragma unroll
-            for (uint32_t h = 0; h < Held; ++h) {
-                const uint32_t held = Held == 1 || h < count ? h : 0;
-                const uint8_t* const row = row_of(held, first);
-                int total = 0;
-                Registers<bytes> x;
+            for (uint32_t run = 0; run < Part::sums; ++run) {
+                const uint32_t group = (i + run * apart<Block>) / Block::group;
+                scales[r][run] = blocks[r]->scale(group);
+                if constexpr (Block::has_offset)
+                    offsets[r][run] = blocks[r]->offset(group);
+            }
+        }
 #pragma unroll
-                for (uint32_t quad = 0; quad < length / 4; ++quad) {
-                    const uint32_t number = run * length + quad * 4;
-                    if (quad % (bytes / 4) == 0)
-                        x = load_registers<bytes>(row + number / access_bytes * (access_bytes * wave_size) +
-                                                  number % access_bytes);
-                    const uint32_t four = x.values[quad % (bytes / 4)];
-                    if constexpr (!has_sums && (bias != 0 || Block::has_offset))
-                        total = dot_of_bytes(0x01010101u, four, total);
+        for (uint32_t h = 0; h < Held; ++h) {
+            const Numbers numbers = Held == 1 ? only : load(h < count ? h : 0, part);
 #pragma unroll
-                    for (uint32_t r = 0; r < Rows; ++r)
-                        totals[r][h] = dot_of_bytes(quads[r][quad], four, totals[r][h]);
-                }
-                if (has_sums && run + 1 < runs<Block>)
-                    continue;
-                const uint64_t pair = scales[held * blocks_of_row + (begin + run * apart<Block>) / lane_weights];
-                const float step = bit_cast<float>(static_cast<uint32_t>(pair));
-                const float sum =
-                    has_sums ? bit_cast<float>(static_cast<uint32_t>(pair >> 32)) : step * static_cast<float>(total);
+            for (uint32_t run = 0; run < Part::sums; ++run) {
+                const float step = bit_cast<float>(numbers.steps_and_sums.values[2 * run]);
+                const float sum = bit_cast<float>(numbers.steps_and_sums.values[2 * run + 1]);
 #pragma unroll
                 for (uint32_t r = 0; r < Rows; ++r) {
-                    float product;
-                    if constexpr (has_sums && bias != 0)
-                        product = multiply_add(static_cast<float>(totals[r][h]), step, static_cast<float>(bias) * sum);
-                    else
-                        product = static_cast<float>(totals[r][h] + bias * total) * step;
-                    sums[r][h] = multiply_add(scale[r], product, sums[r][h]);
+                    float total = 0.0f;
+#pragma unroll
+                    for (uint32_t plane = 0; plane < Planes; ++plane) {
+                        int dot = 0;
+#pragma unroll
+                        for (uint32_t quad = run * quads_of_sum; quad < (run + 1) * quads_of_sum; ++quad)
+                            dot = dot_of_bytes(quads[r][quad], numbers.quads[plane][quad], dot);
+                        total = multiply_add(total, 256.0f, static_cast<float>(dot));
+                    }
+                    // A step that is infinite meets weights, and not what these are made of.
+                    const float product = bias == 0.0f  ? total * step
+                                          : Planes == 1 ? multiply_add(total, step, bias * sum)
+                                                        : multiply_add(bias, sum, total) * step;
+                    sums[r][h] = multiply_add(scales[r][run], product, sums[r][h]);
                     if constexpr (Block::has_offset)
-                        sums[r][h] = multiply_add(offset[r], sum, sums[r][h]);
-                    totals[r][h] = 0;
+                        sums[r][h] = multiply_add(offsets[r][run], Planes == 1 ? sum : sum * step, sums[r][h]);
                 }
             }
         }
     }
 };
 
-// Adds up sums of the lanes of a wave, and writes those of rows from `row` on.
+// Adds up sums of the lanes of a wave; every lane has them then.
+template <uint32_t Rows, uint32_t Held> TALLOW_INLINE void add_lanes(float (&sums)[Rows][Held]) {
+#pragma unroll
+    for (uint32_t r = 0; r < Rows; ++r) {
+#pragma unroll
+        for (uint32_t h = 0; h < Held; ++h) {
+#pragma unroll
+            for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
+                sums[r][h] += shuffle_xor(sums[r][h], mask);
+        }
+    }
+}
+
+// Writes the sums of rows from `row` on.
 template <uint32_t Rows, uint32_t Held, typename Arguments>
 TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const float (&sums)[Rows][Held]) {
 #pragma unroll
     for (uint32_t r = 0; r < Rows; ++r) {
 #pragma unroll
         for (uint32_t h = 0; h < Held; ++h) {
-            float sum = sums[r][h];
-#pragma unroll
-            for (uint32_t mask = wave_size / 2; mask > 0; mask /= 2)
-                sum += shuffle_xor(sum, mask);
             if (lane_index() == 0 && row + r < arguments.rows && h < arguments.x_rows)
-                pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row + r] = sum;
+                pointer_to<float>(arguments.result)[static_cast<uint64_t>(h) * arguments.rows + row + r] = sums[r][h];
         }
     }
 }
 
-// X is ExactRows or RoundedRows.
-template <typename Block, template <typename, uint32_t, uint32_t> typename X, uint32_t Held, typename Arguments>
+// The parts of a row that a wave takes: every `step`-th from `first` on, round and round. Where it begins depends on
+// the row, because waves that all began with the same part would wait for the same numbers of x, each time anew.
+struct Round {
+    uint32_t first;
+    uint32_t step;
+    uint32_t parts;
+    uint32_t count;
+
+    TALLOW_INLINE Round(uint32_t member, uint32_t split_bits, uint32_t all)
+        : first(member), step(1u << split_bits), parts(all),
+          count(all > member ? ((all - member - 1) >> split_bits) + 1 : 0) {
+    }
+
+    TALLOW_INLINE uint32_t begin(uint32_t row, uint32_t split_bits) const {
+        // Numbers that follow each other, times 2**32 over the golden ratio, lie far apart.
+        constexpr uint32_t golden = 2654435769u;
+        return first + (multiply_high(row / product_rows * golden, count) << split_bits);
+    }
+    TALLOW_INLINE uint32_t after(uint32_t part) const {
+        return part + step < parts ? part + step : first;
+    }
+};
+
+// The sums of the parts that a wave takes of rows from `row` on.
+template <typename Block, uint32_t Planes, uint32_t Rows, uint32_t Held, typename Arguments>
+TALLOW_INLINE void add_parts(const Arguments& arguments, Windows<Block, Rows>& windows, uint32_t row, uint32_t member,
+                             float (&sums)[Rows][Held]) {
+    using Wave = Windows<Block, Rows>;
+    constexpr uint32_t ahead = Wave::slots - 1;
+    const RowsOfX<Block, Planes, Held> x(arguments);
+    const Stream<Block, Rows> stream(windows, arguments, row);
+    const uint32_t length = arguments.hidden / Block::elements;
+    const Round round(member, arguments.split_bits, (length + Wave::blocks - 1) / Wave::blocks);
+    uint32_t part = round.begin(row, arguments.split_bits);
+    uint32_t next = part;
+    // Unrolled, it takes registers that compilers then spill.
+#pragma unroll 1
+    for (uint32_t slot = 0; slot < ahead; ++slot) {
+        if (slot < round.count)
+            stream.bring_part(slot, next * Wave::bytes);
+        commit_copies();
+        next = round.after(next);
+    }
+    await_previous_kernel();
+    typename RowsOfX<Block, Planes, Held>::Numbers numbers;
+    if (Held == 1 && round.count != 0)
+        numbers = x.load(0, part);
+    uint32_t slot = 0;
+#pragma unroll 1
+    for (uint32_t left = round.count; left != 0; --left) {
+        if (left > ahead)
+            stream.bring_part(slot == 0 ? ahead : slot - 1, next * Wave::bytes);
+        commit_copies();
+        next = round.after(next);
+        await_copies<ahead>();
+        synchronize_wave();
+        const Block* blocks[Rows];
+#pragma unroll
+        for (uint32_t r = 0; r < Rows; ++r)
+            blocks[r] = &stream.block_of(slot, r, part * Wave::bytes);
+        if (part * Wave::blocks + lane_index() / lanes_of_block<Block> < length)
+            x.add(blocks, part, first_weight<Block>(lane_index()), numbers, sums);
+        synchronize_wave();
+        part = round.after(part);
+        // It comes from a cache, but that takes long as well.
+        if (Held == 1 && left != 1)
+            numbers = x.load(0, part);
+        slot = slot == ahead ? 0 : slot + 1;
+    }
+}
+
+// Where rows are few, waves share some: each takes parts of its own, and the first of them adds the sums up.
+template <typename Block, uint32_t Planes, uint32_t Held, typename Arguments>
 TALLOW_INLINE void block_product(const Arguments& arguments) {
     let_next_kernel_begin();
-    // Rows of weights share what is read of x, which is most where it is not rounded.
-    constexpr uint32_t count = X<Block, 1, Held>::is_rounded && Held == 1 ? 1 : product_rows;
-    using Wave = Parts<Block, count>;
-    __shared__ Wave shared[waves_per_block];
-    Wave& parts = shared[wave_index()];
-    const X<Block, count, Held> x(arguments);
-    const uint32_t length = arguments.hidden / Block::elements;
+    // Rows of weights share what is read of x, but not where windows so large would leave room for few on their way.
+    constexpr uint32_t count = Held == 1 && sizeof(Block) >= Block::elements ? 1 : product_rows;
+    __shared__ Windows<Block, count> shared[waves_per_block];
+    __shared__ float partial[waves_per_block][count][Held];
+    const uint32_t split = 1u << arguments.split_bits;
+    const uint32_t member = wave_index() & (split - 1);
     const uint32_t groups = (arguments.rows + count - 1) / count;
-    const Block* const end = pointer_to<const Block>(arguments.blocks) + static_cast<uint64_t>(arguments.rows) * length;
-    for (uint32_t group = block_index() * waves_per_block + wave_index(); group < groups;
-         group += grid_blocks() * waves_per_block) {
-        const Block* rows[count];
-#pragma unroll
-        for (uint32_t r = 0; r < count; ++r) {
-            // Behind the last row it is the last one again.
-            const uint32_t row = group * count + r;
-            rows[r] = pointer_to<const Block>(arguments.blocks) +
-                      static_cast<uint64_t>(row < arguments.rows ? row : arguments.rows - 1) * length;
-        }
-        Copies<Block, count> copies(parts, rows, length, end);
+    const uint32_t step = waves_per_block >> arguments.split_bits;
+    for (uint32_t first = block_index() * step; first < groups; first += grid_blocks() * step) {
+        const uint32_t row = (first + (wave_index() >> arguments.split_bits)) * count;
         float sums[count][Held] = {};
-        // Unrolled, it takes registers that compilers then spill.
-#pragma unroll 1
-        for (uint32_t ahead = 0; ahead + 1 < Wave::slots; ++ahead)
-            copies.next(ahead);
-        await_previous_kernel();
-        uint32_t slot = 0;
-#pragma unroll 1
-        for (uint32_t part = 0; part * Wave::blocks < length; ++part) {
-            copies.next(slot == 0 ? Wave::slots - 1 : slot - 1);
-            const uint32_t first = part * Wave::blocks;
-#if defined(TALLOW_ASYNC_COPIES)
-            if (first + Wave::blocks >= length) {
+        if (row < arguments.rows) {
+            add_parts<Block, Planes>(arguments, shared[wave_index()], row, member, sums);
+            add_lanes(sums);
+        }
+        if (split != 1) {
+            if (lane_index() == 0 && member != 0) {
 #pragma unroll
                 for (uint32_t r = 0; r < count; ++r) {
-                    if (rows[r] + length == end)
-                        copies.finish(slot, r, rows[r] + first, end);
+#pragma unroll
+                    for (uint32_t h = 0; h < Held; ++h)
+                        partial[wave_index()][r][h] = sums[r][h];
                 }
             }
-            await_copies<Wave::slots - 1>();
-#endif
-            synchronize_wave();
-            if (first + lane_index() / lanes_of_block<Block> < length) {
-                const Block* blocks[count];
+            synchronize_block();
+            for (uint32_t other = 1; member == 0 && other < split; ++other) {
 #pragma unroll
-                for (uint32_t r = 0; r < count; ++r)
-                    blocks[r] = &parts.block(slot, r, rows[r] + first);
-                x.add(blocks, part, first_weight<Block>(lane_index()), sums);
+                for (uint32_t r = 0; r < count; ++r) {
+#pragma unroll
+                    for (uint32_t h = 0; h < Held; ++h)
+                        sums[r][h] += partial[wave_index() + other][r][h];
+                }
             }
-            synchronize_wave();
-            slot = slot + 1 == Wave::slots ? 0 : slot + 1;
+            synchronize_block();
         }
-        write_sums(arguments, group * count, sums);
+        if (member == 0)
+            write_sums(arguments, row, sums);
     }
 }
 
@@ -485,21 +449,63 @@ TALLOW_INLINE void float_product(const Arguments& arguments) {
                     sums[0][h] = multiply_add(factors[k], values[k], sums[0][h]);
             }
         }
+        add_lanes(sums);
         write_sums(arguments, row, sums);
     }
 }
 
-// Rounds rows of x to signed bytes, 32 of which share a scale, as Q8_1 has them; 8 lanes take 32 elements. Behind the
-// quants of all rows, for the lanes that multiply them, stand a scale and a sum for each 32: of x where a block of
-// weights has as many, else of what it was rounded to, as Candle and llama.cpp have it.
-template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const Arguments& arguments) {
+// A size that was divided by a step, rounded with the sign of its number: halves go away from zero.
+TALLOW_INLINE int rounded_size(float size, float number) {
+    const float whole = floor(size);
+    const int rounded = static_cast<int>(whole) + (size - whole >= 0.5f);
+    return number < 0.0f ? -rounded : rounded;
+}
+
+// Integers of numbers whose largest size has these bits; gives their step.
+template <uint32_t N> TALLOW_INLINE float round_as_q8_1(const float (&values)[N], uint32_t largest, int (&quants)[N]) {
+    const float step = bit_cast<float>(largest) / 127.0f;
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+        // No number, and what a step of zero makes, is 0.
+        const float size = fabs(values[k]) / step;
+        quants[k] = size <= 128.0f ? rounded_size(size, values[k]) : 0;
+    }
+    return to_float(round_from<f16>(step));
+}
+template <uint32_t N> TALLOW_INLINE float split(const float (&values)[N], uint32_t largest, int (&quants)[N]) {
+    constexpr uint32_t infinite = 0x7f800000u;
+    // The bytes of an integer are signed, so the largest is not quite 2**23: what is nearly a power of two counts as
+    // one.
+    const uint32_t exponent = (largest + (1u << 17)) >> 23;
+    // 2**(149 - exponent), which may be more than a float has, in two factors.
+    const uint32_t half = (149 + 2 * 127 - exponent) / 2;
+    const float factor = bit_cast<float>(half << 23);
+    const float other = bit_cast<float>((149 + 2 * 127 - exponent - half) << 23);
+#pragma unroll
+    for (uint32_t k = 0; k < N; ++k) {
+        const float size =
+            largest < infinite ? fabs(values[k]) * factor * other : fabs(values[k]) >= bit_cast<float>(infinite);
+        quants[k] = rounded_size(size, values[k]);
+    }
+    if (largest >= infinite)
+        return bit_cast<float>(largest);
+    return bit_cast<float>(exponent < 23 ? 1u << exponent : (exponent - 22) << 23);
+}
+
+// Makes integers of rows of x; 8 lanes take 32 elements. Those of one plane are rounded as Q8_1 has them, 32 with a
+// step, and with sums as Candle and llama.cpp have them: of x where a block of weights has 32, else of what it was
+// rounded to. Others share a step if they meet weights that share a scale: a power of two, by which the largest of them
+// has 23 bits. Numbers that are infinite have all of such a product, and one that is none makes it none.
+template <typename Block, uint32_t Planes, typename Arguments>
+TALLOW_INLINE void arrange_x(const Arguments& arguments) {
+    using Part = XPart<Block, Planes>;
     let_next_kernel_begin();
     await_previous_kernel();
     constexpr uint32_t run = 4;
+    constexpr uint32_t stepped = Planes == 1 ? lane_weights : sum_length<Block>;
     const uint32_t runs = arguments.hidden / run;
     const uint32_t count = runs * arguments.x_rows;
-    const uint32_t stride = arranged_bytes<1>(arguments.hidden);
-    uint64_t* const scales = pointer_to<uint64_t>(arguments.result + uint64_t{stride} * arguments.x_rows);
+    const uint32_t stride = Part::row_bytes(arguments.hidden);
     // All lanes of a wave go round as often.
     for (uint32_t begin = block_index() * block_size; begin < count; begin += grid_blocks() * block_size) {
         const uint32_t number = begin + thread_index();
@@ -508,39 +514,49 @@ template <typename Block, typename Arguments> TALLOW_INLINE void round_x(const A
         float values[run] = {};
         if (number < count)
             load_floats(pointer_to<const float>(arguments.x) + row * arguments.x_stride + element, values);
-        float largest = 0.0f;
-#pragma unroll
-        for (uint32_t k = 0; k < run; ++k)
-            largest = maximum(largest, fabs(values[k]));
-        float sum = (values[0] + values[1]) + (values[2] + values[3]);
-#pragma unroll
-        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2)
-            largest = maximum(largest, shuffle_xor(largest, mask));
-        const float scale = largest / 127.0f;
-        const float kept = to_float(round_from<f16>(scale));
-        uint32_t quads = 0;
+        // The bits of sizes have their order.
+        uint32_t largest = 0;
 #pragma unroll
         for (uint32_t k = 0; k < run; ++k) {
-            // Halves go away from zero. No number, and what a scale of zero makes, is 0.
-            const float size = fabs(values[k]) / scale;
-            const float whole = floor(size);
-            const int rounded = size <= 128.0f ? static_cast<int>(whole) + (size - whole >= 0.5f) : 0;
-            quads |= (static_cast<uint32_t>(values[k] < 0.0f ? -rounded : rounded) & 255u) << 8 * k;
+            const uint32_t size = bit_cast<uint32_t>(values[k]) & 0x7fffffffu;
+            largest = largest < size ? size : largest;
         }
-        constexpr bool is_of_quants = Block::elements != lane_weights;
-        if constexpr (is_of_quants)
-            sum = static_cast<float>(dot_of_bytes(0x01010101u, quads, 0));
 #pragma unroll
-        for (uint32_t mask = 1; mask < lane_weights / run; mask *= 2)
-            sum += shuffle_xor(sum, mask);
-        if constexpr (is_of_quants)
-            sum *= kept;
+        for (uint32_t mask = 1; mask < stepped / run; mask *= 2) {
+            const uint32_t other = shuffle_xor(largest, mask);
+            largest = largest < other ? other : largest;
+        }
+        int quants[run];
+        const float step = Planes == 1 ? round_as_q8_1(values, largest, quants) : split(values, largest, quants);
+        int sum_of_quants = (quants[0] + quants[1]) + (quants[2] + quants[3]);
+        float sum_of_values = (values[0] + values[1]) + (values[2] + values[3]);
+#pragma unroll
+        for (uint32_t mask = 1; mask < sum_length<Block> / run; mask *= 2) {
+            sum_of_quants += shuffle_xor(sum_of_quants, mask);
+            sum_of_values += shuffle_xor(sum_of_values, mask);
+        }
+        constexpr bool is_of_values = Planes == 1 && Block::elements == lane_weights;
+        const float sum =
+            is_of_values ? sum_of_values : static_cast<float>(sum_of_quants) * (Planes == 1 ? step : 1.0f);
         if (number < count) {
-            store_registers<run>(pointer_to<uint8_t>(arguments.result) + row * stride +
-                                     arranged_place<1>(place_of<Block>(element)),
-                                 {{quads}});
-            if (number % (lane_weights / run) == 0)
-                scales[number / (lane_weights / run)] = join_words(bit_cast<uint32_t>(kept), bit_cast<uint32_t>(sum));
+            uint8_t* const part =
+                pointer_to<uint8_t>(arguments.result) + row * stride + element / Part::elements * Part::bytes;
+            const LanePlace place = place_of<Block>(element % Part::elements);
+            // From the lowest byte on, which leaves what it lacks of its number to the next one.
+#pragma unroll
+            for (uint32_t plane = Planes; plane-- > 0;) {
+                uint32_t quads = 0;
+#pragma unroll
+                for (uint32_t k = 0; k < run; ++k) {
+                    const int lowest = static_cast<int8_t>(quants[k]);
+                    quads |= (static_cast<uint32_t>(lowest) & 255u) << 8 * k;
+                    quants[k] = (quants[k] - lowest) >> 8;
+                }
+                store_registers<run>(part + plane * Part::elements + Part::place_of_quant(place), {{quads}});
+            }
+            if (element % sum_length<Block> == 0)
+                store_registers<8>(part + Part::place_of_sum(place),
+                                   {{bit_cast<uint32_t>(step), bit_cast<uint32_t>(sum)}});
         }
     }
 }

@@ -36,6 +36,13 @@
 #define TALLOW_INLINE inline __device__ __attribute__((always_inline))
 #endif
 
+// What the compiler is told of blocks: their threads and, where a family says so, how many a multiprocessor holds.
+#if defined(TALLOW_NVIDIA) && defined(TALLOW_RESIDENT)
+#define TALLOW_BOUNDS __launch_bounds__(tallow::block_size, TALLOW_RESIDENT)
+#else
+#define TALLOW_BOUNDS __launch_bounds__(tallow::block_size)
+#endif
+
 // A kernel: its name, its struct, and the function of the struct that its threads call.
 #if defined(TALLOW_VECTOR)
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
@@ -44,7 +51,7 @@
     }
 #else
 #define TALLOW_KERNEL(name, Arguments, ...)                                                                            \
-    extern "C" __global__ void __launch_bounds__(tallow::block_size) name(Arguments arguments) {                       \
+    extern "C" __global__ void TALLOW_BOUNDS name(Arguments arguments) {                                               \
         tallow::begin_kernel();                                                                                        \
         __VA_ARGS__(arguments);                                                                                        \
     }

@@ -28,26 +28,37 @@ TALLOW_INLINE uint32_t shift_pair(uint32_t low, uint32_t high, uint32_t shift) {
 #endif
 }
 
-// Words that follow each other, of which the first stands at a multiple of so many bytes. Some begin in the middle of a
-// word of memory: many of those, which are in shared memory, are cut from whole ones, of which the ends reach outside.
+// Words that follow each other, of which the first stands at a multiple of so many bytes, or of their own. Some begin
+// in the middle of a word of memory: many of those, which are in shared memory, are cut from whole ones, of which the
+// ends reach outside.
 template <uint32_t N> struct Words {
     uint32_t values[N];
 };
 template <uint32_t Alignment, uint32_t N> TALLOW_INLINE Words<N> load_words(const void* pointer) {
-    static_assert(Alignment == 2 || Alignment == 4, "blocks begin at multiples of 2");
+    static_assert(is_power_of_two<Alignment> && Alignment >= 2, "blocks begin at multiples of 2");
     const uint8_t* const bytes = static_cast<const uint8_t*>(pointer);
     Words<N> words;
 #if defined(TALLOW_VECTOR)
     __builtin_memcpy(words.values, bytes, sizeof(words.values));
 #else
-    if constexpr (Alignment == 4) {
+    if constexpr (Alignment >= 4) {
+        constexpr uint32_t together = Alignment / 4 < N ? Alignment / 4 : N;
 #pragma unroll
-        for (uint32_t k = 0; k < N; ++k)
-            words.values[k] = load_registers<4>(bytes + 4 * k).values[0];
+        for (uint32_t k = 0; k < N; k += together) {
+            const auto access = load_registers<4 * together>(bytes + 4 * k);
+#pragma unroll
+            for (uint32_t i = 0; i < together; ++i)
+                words.values[k + i] = access.values[i];
+        }
     } else if constexpr (N == 1) {
         words.values[0] = load_registers<2>(bytes).values[0] | load_registers<2>(bytes + 2).values[0] << 16;
     } else {
+#if defined(TALLOW_NVIDIA)
+        // The same bits of an address in shared memory are known without the address that stands for it elsewhere.
+        const uint32_t odd = static_cast<uint32_t>(__cvta_generic_to_shared(bytes)) & 2;
+#else
         const uint32_t odd = static_cast<uint32_t>(reinterpret_cast<uint64_t>(bytes)) & 2;
+#endif
         uint32_t low = load_registers<4>(bytes - odd).values[0];
 #pragma unroll
         for (uint32_t k = 0; k < N; ++k) {

@@ -1,60 +1,168 @@
 // Weights in blocks: decoding.
 #pragma once
 
+#include "async_copy.hpp"
 #include "blocks.hpp"
 #include "math.hpp"
+#include "wave.hpp"
 
 namespace tallow {
 
-// N weights from place i on, a multiple of N, in a block; N is 4 or 8.
+// N weights from place i on, a multiple of N, in a block; N is 4 or 8. Where it is 8, the block is in shared memory.
 template <typename Block, uint32_t N> TALLOW_INLINE void decode(const Block& block, uint32_t i, float (&weights)[N]) {
+    const auto loaded = block.template load<N / 4>(i);
     const float scale = block.scale(i / Block::group);
     float offset = 0.0f;
     if constexpr (Block::has_offset)
         offset = block.offset(i / Block::group);
 #pragma unroll
-    for (uint32_t quad = 0; quad < N; quad += 4) {
-        const uint32_t quads = block.quads(block.template load<1>(i + quad), 0, i + quad);
+    for (uint32_t quad = 0; quad < N / 4; ++quad) {
+        const uint32_t quads = block.quads(loaded, quad, i + 4 * quad);
 #pragma unroll
         for (uint32_t k = 0; k < 4; ++k) {
-            weights[quad + k] = quant_of<Block::bias>(quads, k) * scale;
+            weights[4 * quad + k] = quant_of<Block::bias>(quads, k) * scale;
             if constexpr (Block::has_offset)
-                weights[quad + k] += offset;
+                weights[4 * quad + k] += offset;
         }
     }
 }
 
-// Thread by thread an access of the result, some of which are under way at once.
-template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dequantize(const Arguments& arguments) {
-    constexpr uint32_t length = access_bytes / sizeof(T);
-    constexpr uint32_t packs = decoded_packs;
-    const Block* const blocks = pointer_to<const Block>(arguments.blocks);
-    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size * length * packs;
-    uint64_t first = (static_cast<uint64_t>(block_index()) * block_size * packs + thread_index()) * length;
-    for (; first < arguments.count; first += step) {
-        float weights[packs][length];
+// Numbers rounded to a type, as an access has them.
+template <typename T, uint32_t N> TALLOW_INLINE Registers<N * sizeof(T)> round_all(const float (&values)[N]) {
+    Registers<N * sizeof(T)> rounded;
 #pragma unroll
-        for (uint32_t pack = 0; pack < packs; ++pack) {
-            uint64_t place = first + pack * block_size * length;
-            if constexpr (Block::elements == 1) {
+    for (uint32_t w = 0; w < N * sizeof(T) / 4; ++w) {
+        if constexpr (sizeof(T) == 2)
+            rounded.values[w] = round_pair<T>(values[2 * w], values[2 * w + 1]);
+        else
+            rounded.values[w] = bit_cast<uint32_t>(values[w]);
+    }
+    return rounded;
+}
+
+// How blocks come to shared memory in whole accesses. The first of all begins with an access. Each does where they are
+// whole accesses themselves; others begin at multiples of 2, and so do words, which are cut from whole ones: for both
+// there is room.
+template <typename Block> struct Brought {
+    static constexpr bool is_aligned = sizeof(Block) % access_bytes == 0;
+
+    template <uint32_t Bytes>
+    static constexpr uint32_t accesses = (Bytes + (is_aligned ? 0 : 2 * access_bytes - 1)) / access_bytes;
+    // How many bytes of its access are in front of a block at this address.
+    static TALLOW_INLINE uint32_t skew(uint64_t address) {
+        return is_aligned ? 0 : static_cast<uint32_t>(address) % access_bytes;
+    }
+};
+
+// The blocks that a wave decodes at a time. Its lanes bring their bytes to shared memory in whole accesses, wherever
+// blocks begin: so each byte is fetched once, and all of them are under way together.
+template <typename Block, typename T> struct DecodedTile {
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    // Lanes write side by side, so that a pack of a lane and its next one are so far from each other.
+    static constexpr uint32_t apart = wave_size * length;
+    static constexpr uint32_t weights = apart * decoded_packs;
+    static_assert(weights % Block::elements == 0, "tiles have whole blocks");
+    static_assert(apart % Block::elements == 0 || Block::elements % apart == 0, "packs of a lane have one place");
+    static constexpr uint32_t bytes = weights / Block::elements * sizeof(Block);
+    static constexpr uint32_t accesses = Brought<Block>::template accesses<bytes>;
+    static constexpr uint32_t rounds = (accesses + wave_size - 1) / wave_size;
+
+    bits128 memory[accesses];
+
+    // Brings so many bytes from `begin` on. Of others it reads at most those that share an access with them.
+    TALLOW_INLINE void bring(const Block* begin, uint32_t count) {
+        const uint32_t skew = Brought<Block>::skew(reinterpret_cast<uint64_t>(begin));
+        const uint32_t end = skew + count;
+        const uint32_t place = lane_index() * access_bytes;
+        const uint8_t* const source = reinterpret_cast<const uint8_t*>(begin) - skew + place;
+        constexpr uint32_t step = wave_size * access_bytes;
+#if defined(TALLOW_ASYNC_COPIES)
+        const uint32_t target = shared_address(memory) + place;
 #pragma unroll
-                for (uint32_t k = 0; k < length; ++k)
-                    weights[pack][k] = place + k < arguments.count ? blocks[place + k].quant(0) : 0.0f;
-            } else {
-                place = place < arguments.count ? place : first;
-                decode(blocks[place / Block::elements], static_cast<uint32_t>(place % Block::elements), weights[pack]);
-            }
+        for (uint32_t i = 0; i < rounds; ++i) {
+            const uint32_t left = end - (place + i * step);
+            if (place + i * step < end)
+                copy_async(target + i * step, source + i * step, left < access_bytes ? left : access_bytes);
         }
+        commit_copies();
+        await_copies<0>();
+#else
+        uint8_t* const target = reinterpret_cast<uint8_t*>(memory) + place;
+        // No load waits for another one.
+        Registers<access_bytes> brought[rounds];
 #pragma unroll
-        for (uint32_t pack = 0; pack < packs; ++pack) {
-            Pack<T, length> rounded;
+        for (uint32_t i = 0; i < rounds; ++i)
+            if (place + i * step < end)
+                brought[i] = load_registers<access_bytes>(source + i * step);
 #pragma unroll
-            for (uint32_t k = 0; k < length; ++k)
-                rounded.values[k] = round_from<T>(weights[pack][k]);
-            const uint64_t place = first + pack * block_size * length;
-            store_guarded(pointer_to<T>(arguments.result), place, arguments.count, rounded);
+        for (uint32_t i = 0; i < rounds; ++i)
+            if (place + i * step < end)
+                store_registers(target + i * step, brought[i]);
+#endif
+    }
+
+    // Decodes so many weights of a tile that was brought from `begin`.
+    TALLOW_INLINE void decode_to(T* result, const Block* begin, uint32_t count) const {
+        const uint32_t place = lane_index() * length;
+        const uint32_t skew = Brought<Block>::skew(reinterpret_cast<uint64_t>(begin));
+        const uint8_t* const brought = reinterpret_cast<const uint8_t*>(memory) + skew;
+        const Block* const blocks = reinterpret_cast<const Block*>(brought) + place / Block::elements;
+        T* const target = result + place;
+#pragma unroll
+        for (uint32_t pack = 0; pack < decoded_packs; ++pack) {
+            constexpr uint32_t elements = Block::elements;
+            float values[length];
+            // Behind the last block this is of no use, but without a branch several packs are decoded together.
+            decode(blocks[pack * apart / elements], place % elements + pack * apart % elements, values);
+            const Registers<access_bytes> rounded = round_all<T>(values);
+            if (place + pack * apart < count)
+                store_streaming(target + pack * apart, rounded);
         }
     }
+};
+
+template <typename Block, typename T, typename Arguments> TALLOW_INLINE void decode_tiles(const Arguments& arguments) {
+    using Tile = DecodedTile<Block, T>;
+    __shared__ Tile tiles[waves_per_block];
+    Tile& tile = tiles[wave_index()];
+    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * waves_per_block * Tile::weights;
+    uint64_t first = (static_cast<uint64_t>(block_index()) * waves_per_block + wave_index()) * Tile::weights;
+#pragma unroll 1
+    for (; first < arguments.count; first += step) {
+        const uint64_t left = arguments.count - first;
+        const uint32_t count = left < Tile::weights ? static_cast<uint32_t>(left) : Tile::weights;
+        const Block* const begin = pointer_to<const Block>(arguments.blocks) + first / Block::elements;
+        tile.bring(begin, count / Block::elements * sizeof(Block));
+        synchronize_wave();
+        tile.decode_to(pointer_to<T>(arguments.result) + first, begin, count);
+        synchronize_wave();
+    }
+}
+
+// Weights that are floats have no blocks: thread by thread takes an access of them.
+template <typename Block, typename T, typename Arguments> TALLOW_INLINE void round_floats(const Arguments& arguments) {
+    using Value = decltype(Block::value);
+    constexpr uint32_t length = pack_length<Value, T>;
+    const Value* const weights = &pointer_to<const Block>(arguments.blocks)->value;
+    const uint64_t step = static_cast<uint64_t>(grid_blocks()) * block_size * length;
+    uint64_t first = (static_cast<uint64_t>(block_index()) * block_size + thread_index()) * length;
+    for (; first < arguments.count; first += step) {
+        const uint64_t left = arguments.count - first;
+        const Pack<Value, length> pack =
+            load_some<length>(weights + first, 1, left < length ? static_cast<uint32_t>(left) : length);
+        Pack<T, length> rounded;
+#pragma unroll
+        for (uint32_t k = 0; k < length; ++k)
+            rounded.values[k] = round_from<T>(to_compute(pack.values[k]));
+        store_guarded(pointer_to<T>(arguments.result), first, arguments.count, rounded);
+    }
+}
+
+template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dequantize(const Arguments& arguments) {
+    if constexpr (Block::elements == 1)
+        round_floats<Block, T>(arguments);
+    else
+        decode_tiles<Block, T>(arguments);
 }
 
 template <uint32_t N, typename T> TALLOW_INLINE void load_floats(const T* pointer, float (&values)[N]) {

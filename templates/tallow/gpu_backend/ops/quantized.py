@@ -11,7 +11,15 @@ from ...host.quantize import quantized
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...kernels import arguments
-from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE, DECODED_PACKS, PRODUCT_ROWS
+from ...kernels.constants import (
+    ACCESS_BYTES,
+    BLOCK_SIZE,
+    DECODED_PACKS,
+    EXACT_PLANES,
+    LEAST_BLOCKS_BYTES,
+    PRODUCT_ROWS,
+    PRODUCT_WAVES,
+)
 from ...layout import Layout
 from ...op import MethodOp
 from ..utils import ceil_divide
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..libraries import Blas
     from ..storage import GpuStorage, QGpuStorage
+    from ..storage.backend_impl import Memory
 
 # The kernel multiplies so many rows at most without decoding the weights to memory.
 _MOST_ROWS: Final = 8
@@ -31,9 +40,11 @@ _MOST_DECODED: Final = 1 << 27
 _LANE_FLOATS: Final = 8
 # A block has so many waves, or half of them.
 _WAVES: Final = BLOCK_SIZE // 32
-# x is rounded in blocks of 32, which have a scale and a sum in f32 behind the quants.
-_ROUNDED: Final = 32
-_ROUNDED_BYTES: Final = 8
+# x is multiplied as integers, 32 of which have a step, and at most two sums with it, in f32.
+_STEPPED: Final = 32
+_STEP_BYTES: Final = 16
+# Rows of so many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
+_LEAST_SHARED: Final = 2 * 4 * 32 * 32
 # A lane arranges so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
 _LANE_ARRANGES: Final = 4
 _MOST_PART: Final = 64 * 32
@@ -109,15 +120,17 @@ def forward(
     x = _aligned(x)
     result = device.empty(DType.F32, held * rows)
     kernel = "block_product" if activations is None else "rounded_product"
+    weights, split_bits = blocks.memory, 0
     if blocks.block_size > 1:
-        x = _arranged(blocks, x, activations)
+        x, weights, split_bits = _arranged(blocks, x, activations), _roomy(blocks), _split_bits(rows, hidden)
+    readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
     packed = arguments.BLOCK_PRODUCT.pack(
-        *(result.memory.address, blocks.memory.address, x.address, x.strides[0], held, rows, hidden)
+        *(result.memory.address, weights.address, readable, x.address, x.strides[0], held, rows, hidden, split_bits)
     )
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
-    is_alone = blocks.block_size == 1 or (held == 1 and activations is not None)
+    is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
     at_once = 1 if is_alone else PRODUCT_ROWS
-    device.kernels.launch("block_product", name, ceil_divide(rows, _WAVES * at_once), packed)
+    device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
     return _converted(dense(result, (held * rows,)), dtype)
 
 
@@ -127,13 +140,31 @@ def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
     return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
 
 
+def _split_bits(rows: int, hidden: int) -> int:
+    """The logarithm of how many waves of a block share a row of weights: of few rows, if each has enough parts."""
+    bits = 0
+    while (2 << bits) <= _WAVES // 2 and rows << bits < PRODUCT_WAVES and _LEAST_SHARED << bits <= hidden:
+        bits += 1
+    return bits
+
+
+def _roomy(blocks: QGpuStorage) -> Memory:
+    """The memory of the weights; of few a copy in as much as products read, which take whole accesses."""
+    count = blocks.size_in_bytes
+    if count >= LEAST_BLOCKS_BYTES:
+        return blocks.memory
+    roomy = blocks.device.empty(DType.U8, LEAST_BLOCKS_BYTES)
+    whole = Layout.contiguous((count,))
+    copy.copy(Operand(blocks.device.held(DType.U8, count, blocks.memory), whole), Operand(roomy, whole))
+    return roomy.memory
+
+
 def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
-    """Rows in f32 that lanes load whole accesses of as the kernel of products reads them: see block_product.hpp."""
+    """Rows of integers as lanes of the kernel of products read them: see block_product.hpp."""
     held, hidden = x.shape
-    length, name, dtype = ceil_divide(hidden, _MOST_PART) * _MOST_PART, "spread", DType.F32
-    if activations is not None:
-        length, name, dtype = length + hidden // _ROUNDED * _ROUNDED_BYTES, "round", DType.U8
-    arranged = x.device.empty(dtype, held * length)
+    name, planes = ("split", EXACT_PLANES) if activations is None else ("round", 1)
+    length = ceil_divide(hidden, _MOST_PART) * _MOST_PART // _STEPPED * (_STEPPED * planes + _STEP_BYTES)
+    arranged = x.device.empty(DType.U8, held * length)
     packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
     needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
     x.device.kernels.launch("block_product", f"{name}_{blocks.dtype.value}", needed, packed)
