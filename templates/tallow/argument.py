@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable
+from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -33,6 +34,12 @@ Object = TypeVar("Object")
 def wrong_type(op: str, name: str, value: object, expected: str) -> InvalidArgument:
     """Return the error for an argument that is not of the type `expected`."""
     return InvalidArgument(op, f"{name} must be of type {expected}, not {type(value).__name__}")
+
+
+def instance(op: str, name: str, value: object, classes: type | UnionType, expected: str) -> None:
+    """Refuse what is of none of the classes."""
+    if not isinstance(value, classes):
+        raise wrong_type(op, name, value, expected)
 
 
 def both_or_neither(op: str, name: str, layout_name: str, storage: object, layout: object) -> None:
@@ -70,10 +77,10 @@ def integers(
 ) -> tuple[int, ...]:
     """Return a sequence of integers, `count` of them if it is given, as a tuple of Python's."""
     try:
-        found = tuple(values)
+        found = values if type(values) is tuple else tuple(values)
         for value in found:
             # Nearly all are Python's own, for which a call each would take longer than all the rest.
-            if type(value) is not int or not -_MOST < value < _MOST:
+            if type(value) is not int or not -_EXACT < value < _EXACT:
                 found = tuple([integer(op, name, value) for value in found])
                 break
     except (InvalidArgument, TypeError):

@@ -57,6 +57,8 @@ class Part(NamedTuple):
 class BackendStorage:
     """Elements on a device of one backend: `length` of them, flat."""
 
+    __slots__ = ()
+
     device: "BackendDevice"
     dtype: DType
     length: int

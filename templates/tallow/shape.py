@@ -61,7 +61,10 @@ class Shape(tuple[int, ...]):
 
     def dim(self, op: str, dim: int, name: str = "dim") -> int:
         """Return `dim` counted from the front, where -1 is the last; `InvalidArgument` if there is none."""
-        rank, dim = len(self), integer(op, name, dim)
+        rank = len(self)
+        if type(dim) is int and 0 <= dim < rank:
+            return dim
+        dim = integer(op, name, dim)
         if 0 <= dim < rank:
             return dim
         if -rank <= dim < 0:

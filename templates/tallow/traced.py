@@ -324,6 +324,9 @@ class TracedTensor(Tensor):
             storage.inner.trace.refuse(_CHANGES_SHAPE)
         return super()._new(storage, layout)
 
+    def _view(self, layout: Layout) -> Any:
+        return self if layout is self._layout else self._new(self._storage, layout)
+
     def _number(self, op: str, other: object, name: str = "other") -> Storage:
         trace, dtype = self._storage.inner.trace, self.dtype
         named = trace.number(other, dtype, lambda value: as_number(op, value, dtype, name=name))

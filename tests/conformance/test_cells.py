@@ -116,7 +116,8 @@ def test_unsupported_cell_of_a_backend_that_is_not_here(cell: SupportCell) -> No
 def forged(its_class: type, **attributes: object) -> object:
     """An object of a class that makes none."""
     found = object.__new__(its_class)
-    vars(found).update(attributes)
+    for name, value in attributes.items():
+        setattr(found, name, value)
     return found
 
 

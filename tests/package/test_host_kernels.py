@@ -233,6 +233,53 @@ def test_indexes_choose_elements_of_any_layout(shape: tuple[int, ...], dim: int,
     np.testing.assert_array_equal(x.numpy(), array)
 
 
+@pytest.mark.parametrize("dtype", tl.DType)
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 256, 1000, 2048, 2049, 40_000])
+def test_the_first_of_the_best_is_found(length: int, dtype: tl.DType) -> None:
+    generator = np.random.default_rng(length)
+    # There are many of each number, and rows with zeros of both signs, with NaNs, and of nothing but these.
+    numbers = generator.integers(0 if dtype is tl.DType.U8 else -9, 9, (12, length)).astype(np.float32)
+    numbers[1:3] = np.where(generator.random((2, length)) < 0.5, -0.0, 0.0)
+    if dtype.is_float:
+        numbers[3:5, length // 2 :: 7] = np.nan
+        numbers[5] = np.nan
+        numbers[6, -1] = np.nan
+    x = tl.Tensor(numbers).to_dtype(dtype)
+    held = x.to_dtype(tl.DType.F64).numpy()
+    for sign, found in ((1, x.argmax(1)), (-1, x.argmin(1))):
+        np.testing.assert_array_equal(found.numpy(), np.argmax(held * sign, 1))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.BF16, tl.DType.F16, tl.DType.F8E4M3])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize(("size", "length"), [(70, 600), (600, 70), (9, 140_000)])
+def test_sums_of_a_scatter_are_rounded_once_and_leave_the_rest(
+    size: int, length: int, dim: int, dtype: tl.DType
+) -> None:
+    tl.set_threads(3)
+    generator = np.random.default_rng(0)
+    lines = 600 if length < 10_000 else 4
+    array, terms = (generator.standard_normal((count, lines), np.float32).T for count in (size, length))
+    indexes = generator.integers(0, size, (length, lines), np.int64).T
+    x, y, at = (tl.Tensor(np.moveaxis(each, 1, dim).copy()) for each in (array, terms, indexes))
+    x, y = x.to_dtype(dtype), y.to_dtype(dtype)
+    # NaNs of other bits than those that conversions make.
+    bits = np.moveaxis(x.numpy(), dim, 1).copy().view(f"u{dtype.itemsize}")
+    bits[::5, ::3] = np.iinfo(bits.dtype).max - (0 if dtype is tl.DType.F8E4M3 else 5)
+    x = tl.Tensor(np.moveaxis(bits.view(dtype.numpy), 1, dim).copy())
+    expected = bits.view(dtype.numpy).astype(np.float32)
+    values = np.moveaxis(y.to_dtype(tl.DType.F32).numpy(), dim, 1)
+    rows = np.broadcast_to(np.arange(lines)[:, None], indexes.shape)
+    np.add.at(expected, (rows, indexes), values)
+    made = np.moveaxis(x.scatter_add(at, y, dim).numpy(), dim, 1)
+    touched = np.zeros((lines, size), bool)
+    touched[rows, indexes] = True
+    rounded = tl.Tensor(expected).to_dtype(dtype).numpy()
+    np.testing.assert_array_equal(made.astype(np.float32), rounded.astype(np.float32))
+    np.testing.assert_array_equal(made.copy().view(bits.dtype)[~touched], bits[~touched])
+
+
 def test_what_is_written_and_read_at_once_is_as_if_copied_first() -> None:
     array = np.arange(6000, dtype=np.float32).reshape(60, 100)
     for write in ("copy", "add"):
@@ -290,6 +337,10 @@ def call_all(tensor):
                 image.avg_pool2d(2)
                 x(3, 5 * i).linear(x(9, 5 * i), x(9))
                 x(1, i).linear(x(7, i + 3)[:, 3:])
+                x(3, i) @ x(i, 300)[:, 7:]
+                for half in x(2, i).to_dtype(tl.DType.BF16), x(3, i).to_dtype(tl.DType.BF16):
+                    half @ half[:1].t()
+                    half.linear(half)
                 x(1, 4, i, 9).scaled_dot_product_attention(x(1, 2, 70, 9), x(1, 2, 70, 9), causal=True)
                 image.upsample_bilinear2d(2 * i, 3 * i, False)
                 image.permute((1, 0, 3, 2)).upsample_bilinear2d(9, 4, True)
@@ -354,9 +405,9 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
 def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     sources = Path(tl.__file__).parent / "kernels"
     # One of each function is enough; NumPy does what the others would do.
-    some = "copy_b[0-9]+|add_f16|map_operands|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
+    some = "copy_b[0-9]+|add_f16|map_operands|join_rows|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
-    some += "|attend_f32|product_f16|product_f64|block_product_F16|block_product_Q5_0|block_product_Q4K"
+    some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
@@ -383,3 +434,16 @@ call_all(tl.Tensor)
     options = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "halt_on_error=1", "TALLOW_THREADS": "2"}
     result = run(program, LD_PRELOAD=":".join(map(str.strip, found)), **options)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [tl.DType.U8, tl.DType.BF16, tl.DType.F64])
+@pytest.mark.parametrize("count", [1, 3])
+def test_rows_of_any_length_are_joined(dtype: tl.DType, count: int) -> None:
+    generator = np.random.default_rng(0)
+    tl.set_threads(count)
+    for rows, widths in [(1, (70_001, 3, 140_000)), (700, (1, 99, 400)), (5, tuple(range(1, 10))), (3, (4,))]:
+        arrays = [generator.integers(0, 9, (rows + 1, width)) for width in widths]
+        tensors = [tl.Tensor(array).to_dtype(dtype)[1:] for array in arrays]
+        got = tl.cat(tensors, 1).to_dtype(tl.DType.I64).numpy()
+        np.testing.assert_array_equal(got, np.concatenate(arrays, 1)[1:])

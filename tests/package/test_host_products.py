@@ -41,6 +41,25 @@ def test_products(sizes: tuple[int, int, int], dtype: tl.DType) -> None:
     check(every_other, lhs[:, :, ::2] @ rhs[:, ::2, :])
 
 
+# Around the sizes of lanes, of parts of columns and of rows that are added up together.
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 64, 16), (2, 257, 17), (3, 63, 700), (8, 520, 33)])
+@pytest.mark.parametrize("dtype", [*DTYPES, tl.DType.F8E4M3])
+def test_products_of_few_rows(sizes: tuple[int, int, int], dtype: tl.DType) -> None:
+    m, n, k = sizes
+    x, weight, bias = integers(m, k), integers(n + 3, k + 5)[3:, 5:], integers(n)
+    expected = x.to_dtype(tl.DType.F32).linear(weight.to_dtype(tl.DType.F32), bias.to_dtype(tl.DType.F32))
+    rows, columns = weight.to_dtype(dtype), weight.T.contiguous().to_dtype(dtype)
+    wide = integers(k + 5, n + 3).to_dtype(dtype)[5:, 3:]
+    x = x.to_dtype(dtype)
+    check(x.linear(rows, bias.to_dtype(dtype)), expected)
+    check(x.linear(columns.T, bias.to_dtype(dtype)), expected)
+    check(x @ columns, x.linear(rows))
+    check(x @ wide, x.linear(wide.T.contiguous()))
+    for i in range(m):
+        check((x[i : i + 1] @ columns)[0], (x @ columns)[i])
+        check(x[i : i + 1].linear(rows)[0], x.linear(rows)[i])
+
+
 def test_a_bias_is_added_before_the_sum_is_rounded() -> None:
     # 257 is no bf16, and would be 256 or 258.
     x, weight, bias = (tl.Tensor(np.full(shape, 1.0)).to_dtype(tl.DType.BF16) for shape in ((3, 257), (70, 257), (70,)))

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from opgen.arguments import accepted, border
+from opgen.arguments import Border, accepted, border
 from opgen.fields import Names
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
-from opgen.signature import Signature, is_optional
+from opgen.signature import OPTIONAL, Signature, is_optional
 from opgen.views.python import quoted
 
 # An op of a method, where it chooses between several, and a dtype.
@@ -48,6 +48,7 @@ class PlanView(NamedTuple):
     key: str  # all on which it depends what is done
     condition: str  # whether the storages are on one device
     call: str  # of the plan: the storages, then the numbers of the call
+    makes_storage: bool  # what it gives is in a storage of the method's own class
 
 
 class MethodView(NamedTuple):
@@ -66,7 +67,7 @@ class MethodView(NamedTuple):
     result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
     branches: tuple[Branch, ...]
     others: tuple[str, ...]  # the operands besides the first, which may be on another backend
-    borders: tuple[str, ...] = ()  # what makes the arguments what the signature says, before the checks
+    borders: tuple[str, ...] = ()  # what makes the arguments what the signature says, before all else
     plan: PlanView | None = None  # None for a method that does without
 
 
@@ -135,7 +136,7 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
         label=label,
         dtype=f"{_inner(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
         subject=subject if len(stored) == 1 else f"({subject})",
-        checks=() if is_property else tuple(_checks(spec, method, label)),
+        checks=() if is_property else (*_refusals(method, label), *_checks(spec, method, label)),
         borders=() if is_property else tuple(_borders(method, label)),
         plan=plan,
     )
@@ -174,7 +175,7 @@ def _attribute(signature: Signature, name: str, attribute: str, holder: str | No
     """The attribute of a storage or a layout: None where that is None, and all of them where there are several."""
     kind, holder = signature.type_of(name), holder or name
     if kind.startswith("tuple"):
-        return f"tuple([each.{attribute} for each in {holder}])"
+        return f"{attribute}s_of({holder})"
     return f"None if {holder} is None else {holder}.{attribute}" if is_optional(kind) else f"{holder}.{attribute}"
 
 
@@ -204,6 +205,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
         key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
         condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in operands[1:])]),
         call=f"plan({', '.join([*given, *(f'*{_inner(name)}' for name in several), *numbers])})",
+        makes_storage=signature.returns == "Storage" and not method.holds_blocks,
     )
 
 
@@ -211,7 +213,7 @@ def _is_near(signature: Signature, name: str) -> str:
     """The condition that an operand is on the device of the first one."""
     kind, inner = signature.type_of(name), _inner(name)
     if kind.startswith("tuple"):
-        return f"all(each.device is inner.device for each in {inner})"
+        return f"are_on(inner.device, {inner})"
     near = f"{inner}.device is inner.device"
     return f"({inner} is None or {near})" if is_optional(kind) else near
 
@@ -219,7 +221,7 @@ def _is_near(signature: Signature, name: str) -> str:
 def device_method(spec: Spec, method: Method) -> MethodView:
     """A device method as the template of the device sees it."""
     label = quoted(method.name)
-    checks = list(_borders(method, label))
+    checks = [*_borders(method, label), *_refusals(method, label)]
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
         arguments = [label, "dtype", dtypes_constant(method.dtypes), "self.backend", quoted(method.unsupported or "")]
         checks.append(f"check.known_dtype({', '.join(arguments)})")
@@ -314,34 +316,82 @@ def _inner(name: str) -> str:
     return "inner" if name == "self" else f"{name}_inner"
 
 
+# What is of these classes needs no conversion before a plan is looked for, and a call takes longer than the question.
+_OWN_CLASSES: Final = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
+
+
 def _borders(method: Method, label: str) -> Iterable[str]:
-    """The statements that make each argument what the signature says, or refuse it."""
-    # The op goes first: errors of the others name it.
-    for parameter in sorted(method.signature.parameters, key=lambda parameter: parameter.name != "op"):
+    """The statements that make each argument what the signature says."""
+    if _errors_need_op(method):
+        # Asked in place, because every call asks.
+        kind = method.signature.type_of("op")
+        error = f"argument.wrong_type({quoted(method.name)}, {quoted('op')}, op, {quoted(kind)})"
+        yield f"if not isinstance(op, {kind}): raise {error}"
+    for parameter in method.signature.parameters:
         name, made = parameter.name, border(parameter.type)
         if name == "op" and custom_class(method) is not None:
             yield f"require_op(op, {parameter.type}, backend_name(self))"
-            continue
-        if made is None:
-            continue
-        arguments = ", ".join([quoted(method.name) if name == "op" else label, quoted(name), name])
-        kind = "StorageBase" if made.kind == "Storage" else made.kind
-        if made.converter is not None and kind is not None:
-            yield f"{name} = argument.{made.converter}({arguments}, {kind}, {quoted(made.kind or '')})"
-        elif made.converter is not None:
-            count = "" if made.count is None else f", {made.count}"
+        elif made is not None and made.converter is not None:
+            if made.converter == "objects" and has_plans(method):
+                # What is in a tuple is looked at later.
+                yield f"if type({name}) is not tuple: {name} = {_objects(method, label, name)}"
+                continue
+            rest = [str(made.count)] if made.count is not None else []
+            rest += [] if made.kind is None else [_class_of(made), quoted(made.kind)]
+            arguments = ", ".join([label, quoted(name), name, *rest])
             kept = f"None if {name} is None else " if made.is_optional else ""
-            yield f"{name} = {kept}argument.{made.converter}({arguments}{count})"
-        elif made.kind == "Shape":
+            own = _OWN_CLASSES.get(made.converter) if has_plans(method) else None
+            if own is not None and not made.is_optional:
+                kept = f"{name} if type({name}) is {own} else "
+            yield f"{name} = {kept}argument.{made.converter}({arguments})"
+        elif made is not None and made.kind == "Shape":
             yield f"{name} = Shape({name})"
-        elif made.kind is not None:
-            error = f"argument.wrong_type({arguments}, {quoted(made.kind)})"
-            given = f"{name} is not None and " if made.is_optional else ""
-            yield f"if {given}not isinstance({name}, {kind}): raise {error}"
+
+
+def _refusals(method: Method, label: str) -> Iterable[str]:
+    """The statements that refuse what is of a wrong class: no call that has a plan needs them."""
+    # The op goes first: errors of the others name it.
+    for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
+        made = border(method.signature.type_of(name))
+        is_known = name == "op" and (custom_class(method) is not None or _errors_need_op(method))
+        if made is not None and made.converter is None and made.kind not in (None, "Shape") and not is_known:
+            yield _instance(method, label, name)
+        elif made is not None and made.converter == "integer" and not made.is_optional and has_plans(method):
+            # One of too many bits was let through.
+            yield f"argument.integer({label}, {quoted(name)}, {name})"
+        elif made is not None and made.converter == "objects" and has_plans(method):
+            yield _objects(method, label, name)
     for operand in method.operands:
         if operand.layout is not None and _is_optional(method, operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))
             yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
+
+
+def _class_of(made: Border) -> str:
+    """The class of an argument, or of each of its items."""
+    return "StorageBase" if made.kind == "Storage" else str(made.kind)
+
+
+def _objects(method: Method, label: str, name: str) -> str:
+    """The call that refuses items of another class, and makes a tuple of a sequence."""
+    made = border(method.signature.type_of(name))
+    assert made is not None
+    return f"argument.objects({label}, {quoted(name)}, {name}, {_class_of(made)}, {quoted(made.kind or '')})"
+
+
+def _errors_need_op(method: Method) -> bool:
+    """Whether what converts an argument names the op, which is chosen by another one."""
+    borders = map(border, map(method.signature.type_of, method.signature.arguments))
+    return _label(method) == "op.value" and any(made is not None and made.converter is not None for made in borders)
+
+
+def _instance(method: Method, label: str, name: str) -> str:
+    """The statement that refuses an argument of another class."""
+    made = border(method.signature.type_of(name))
+    assert made is not None
+    classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
+    op = quoted(method.name) if name == "op" else label
+    return f"argument.instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
 
 
 def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:

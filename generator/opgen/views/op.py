@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from opgen.model import ANY_RESULT, BOUNDS, Functor, FunctorKind, Monoid, Position, Spec, sentence
@@ -185,14 +185,15 @@ class TensorOpsView(NamedTuple):
     """tensor/ops.py."""
 
     classes: tuple[str, ...]
+    members: Mapping[str, str]  # of the enums, by the names of constants
     methods: tuple[TensorMethodView, ...]
 
 
 _TENSOR_BODIES = {
-    "unary": "return self._unary(UnaryOp.{op})",
-    "binary": "return self._binary(BinaryOp.{op}, other)",
-    "cmp": "return self._cmp(CmpOp.{op}, other)",
-    "reduce": "return self._reduce(ReduceOp.{op}, dim, keepdim, unknown)",
+    "unary": "return self._unary({op})",
+    "binary": "return self._binary({op}, other)",
+    "cmp": "return self._cmp({op}, other)",
+    "reduce": "return self._reduce({op}, dim, keepdim, unknown)",
 }
 _TENSOR_PARAMETERS = {
     "unary": "self",
@@ -204,9 +205,10 @@ _TENSOR_PARAMETERS = {
 
 def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     """The tensor methods of all functors, and of the storage methods that say so."""
-    methods = []
+    methods, members = [], {}
     for kind in spec.functors.values():
         for functor in kind.chosen:
+            members[functor.name.upper()] = _member(kind, functor)
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
             doc = sentence(f"{functor.doc}; {functor.edges}")
             methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))
@@ -224,4 +226,4 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
                 body = f"return self._like(self._storage.{method.name}({arguments}))"
             parameters = ", ".join(["self", *map(str, front.parameters)])
             methods.append(TensorMethodView(front.name, parameters, method.doc, body))
-    return TensorOpsView(_classes(spec), tuple(methods))
+    return TensorOpsView(_classes(spec), members, tuple(methods))

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 class ArrayStorage(BackendStorage):
     """A flat array of a library, which is never changed: a method that works in place puts another one there."""
 
+    __slots__ = ("device", "dtype", "kind", "length")
+
     device: ArrayDevice
     library: ClassVar[Library]
+    data: Any
 
     def __init__(self, device: ArrayDevice, dtype: DType, data: Any) -> None:
         self.device = device

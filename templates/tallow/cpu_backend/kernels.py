@@ -6,20 +6,17 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeAlias
-
-import numpy as np
+from typing import Any, Final, NamedTuple, Never, TypeAlias
 
 from .. import code_object
 from ..backend import kind_of
-from ..dtype import DType
+from ..dtype import Array, DType
 from ..error import OutOfMemory
 from ..host import cast
 from ..kernels.host_arguments import FAMILIES, TARGETS, Packer
 from ..threads import get_threads
-
-if TYPE_CHECKING:
-    from .storage import CpuStorage
+from . import room
+from .storage import CpuStorage
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """What calls a kernel with the packed bytes of its struct."""
@@ -57,6 +54,11 @@ class HostKernels:
         self._make_call = python.make_call
         self._make_call.argtypes = (ctypes.py_object,)
         self._make_call.restype = ctypes.py_object
+        python.make_shared.argtypes = (ctypes.py_object, ctypes.c_size_t)
+        python.make_shared.restype = ctypes.c_void_p
+        slots = [getattr(CpuStorage, name) for name in ("device", "dtype", "length", "kind", "_memory", "_address")]
+        shared = CpuStorage, get_threads, _large_array, _no_memory, bits_of, *slots
+        self._shared: int = python.make_shared(shared, object.__basicsize__)
 
     @classmethod
     @cache
@@ -101,25 +103,25 @@ class HostKernels:
         *,
         scratch: Result | None = None,
         numbers: Sequence[int] = (),
-        compute: DType = DType.F32,
+        compute: DType | None = DType.F32,
         wrong: tuple[int, Callable[[int], Never]] | None = None,
         kept: object = None,
     ) -> Callable[..., Any]:
         """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
 
         The arguments of the kernel are `packed` but for the addresses, the threads, and the bits of other numbers in
-        `compute`, each of which has a place. New storages are on the device of `storage`; the plan gives one for a
-        result, and a tuple for a sequence of them. `wrong` has the place of the record of an index that is out of
-        range, and what raises that. What is `kept` lives as long as the plan.
+        `compute`, or these themselves where that is None, each of which has a place. New storages are on the device of
+        `storage`; the plan gives one for a result, and a tuple for a sequence of them. `wrong` has the place of the
+        record of an index that is out of range, and what raises that. What is `kept` lives as long as the plan.
         """
         is_one = isinstance(results, Result)
         each = [results] if isinstance(results, Result) else results
-        made = [(*_described(result), kind_of(result.dtype, result.length)) for result in each]
-        elements = max([storage.length, *(result.length for result in each)])
+        is_brief = max([storage.length, *(result.length for result in each)]) <= _BRIEF
         call: Callable[..., Any] = self._make_call((
-            address, packed, arguments.places["threads"], get_threads, elements <= _BRIEF, not is_one,
-            type(storage), storage.device, np.empty, _no_memory, bits_of, compute, tuple(made),
-            () if scratch is None else _described(scratch), tuple(sources), tuple((place,) for place in numbers),
+            self._shared, address, packed, arguments.places["threads"], is_brief, not is_one,
+            storage.device, compute, 0 if compute is None else compute.itemsize * compute.is_float,
+            tuple(map(_described, each)),
+            () if scratch is None else (_described(scratch),), tuple(sources), tuple((place,) for place in numbers),
             wrong or (), kept,
         ))  # fmt: skip
         return call
@@ -143,7 +145,15 @@ def _address_of(function: Any) -> int:
 
 
 def _described(result: Result) -> tuple[object, ...]:
-    return result.place, result.length, np.dtype(result.dtype.numpy), result.dtype
+    place, length, dtype = result
+    return place, length * dtype.itemsize, length, dtype, kind_of(dtype, length)
+
+
+def _large_array(length: int, dtype: DType) -> Array:
+    try:
+        return room.empty(length, dtype.numpy)
+    except MemoryError:
+        _no_memory(length, dtype)
 
 
 def _no_memory(length: int, dtype: DType) -> Never:

@@ -23,13 +23,34 @@ if TYPE_CHECKING:
 class CpuStorage(ArrayStorage):
     """A flat NumPy array of one dtype, contiguous and of rank 1, which is always the same one."""
 
+    # What has the memory: an array, or that of a kernel's result, of which nobody has asked for an array yet.
+    __slots__ = ("_address", "_memory")
+
     device: CpuDevice
     library: ClassVar = Imported("cpu", __package__)
+    _address: int | None
+    _memory: Any
 
-    @cached_property
+    @property
+    def data(self) -> Array:
+        """The elements."""
+        memory = self._memory
+        if type(memory) is not np.ndarray:
+            self._memory = memory = np.frombuffer(memory, self.dtype.numpy)
+        array: Array = memory
+        return array
+
+    @data.setter
+    def data(self, array: Array) -> None:
+        self._memory = array
+        self._address = None
+
+    @property
     def address(self) -> int:
         """Where the elements begin in memory."""
-        address: int = self.data.__array_interface__["data"][0]
+        address = self._address
+        if address is None:
+            self._address = address = int(self.data.__array_interface__["data"][0])
         return address
 
     def to_numpy(self) -> Array:

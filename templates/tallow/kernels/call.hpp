@@ -6,60 +6,61 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "basic.hpp"
 
 extern "C" {
+using Py_ssize_t = ptrdiff_t;
 struct PyObject;
 struct PyThreadState;
-using Py_ssize_t = ptrdiff_t;
 struct PyMethodDef {
     const char* name;
     PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t);
     int flags;
     const char* doc;
 };
-struct Py_buffer {
-    void* data;
-    PyObject* object;
-    Py_ssize_t bytes;
-    Py_ssize_t itemsize;
-    int is_readonly;
-    int rank;
-    char* format;
-    Py_ssize_t* shape;
-    Py_ssize_t* strides;
-    Py_ssize_t* suboffsets;
-    void* internal;
+struct PyType_Slot {
+    int slot;
+    void* function;
 };
-extern PyObject* PyExc_MemoryError;
+struct PyType_Spec {
+    const char* name;
+    int bytes;
+    int itemsize;
+    unsigned flags;
+    PyType_Slot* slots;
+};
+struct Py_buffer;
+extern PyObject PyFloat_Type;
+extern PyObject _Py_NoneStruct;
 extern PyObject* PyExc_TypeError;
-void PyErr_Clear();
-int PyErr_ExceptionMatches(PyObject*);
+int PyBuffer_FillInfo(Py_buffer*, PyObject*, void*, Py_ssize_t, int, int);
 PyObject* PyErr_Occurred();
 void PyErr_SetString(PyObject*, const char*);
 void Py_DecRef(PyObject*);
 void Py_IncRef(PyObject*);
 int PyBytes_AsStringAndSize(PyObject*, char**, Py_ssize_t*);
-void PyBuffer_Release(Py_buffer*);
 PyObject* PyCapsule_New(void*, const char*, void (*)(PyObject*));
 void* PyCapsule_GetPointer(PyObject*, const char*);
 PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
 void PyEval_RestoreThread(PyThreadState*);
 PyThreadState* PyEval_SaveThread();
+double PyFloat_AsDouble(PyObject*);
 unsigned long long PyLong_AsUnsignedLongLong(PyObject*);
 PyObject* PyLong_FromLongLong(long long);
 PyObject* PyLong_FromVoidPtr(void*);
 PyObject* PyObject_CallFunctionObjArgs(PyObject*, ...);
+void PyObject_Free(void*);
 PyObject* PyObject_GetAttr(PyObject*, PyObject*);
-int PyObject_GetBuffer(PyObject*, Py_buffer*, int);
-int PyObject_SetAttr(PyObject*, PyObject*, PyObject*);
 PyObject* PyTuple_GetItem(PyObject*, Py_ssize_t);
 PyObject* PyTuple_New(Py_ssize_t);
 int PyTuple_SetItem(PyObject*, Py_ssize_t, PyObject*);
 Py_ssize_t PyTuple_Size(PyObject*);
+PyObject* PyType_FromSpec(PyType_Spec*);
 PyObject* PyType_GenericAlloc(PyObject*, Py_ssize_t);
+void* PyType_GetSlot(PyObject*, int);
 PyObject* PyUnicode_InternFromString(const char*);
 }
 
@@ -92,6 +93,111 @@ class Reference {
     PyObject* object_;
 };
 
+inline uint64_t as_number(PyObject* object) {
+    return PyLong_AsUnsignedLongLong(object);
+}
+
+inline uint64_t number_at(PyObject* items, Py_ssize_t place) {
+    return as_number(PyTuple_GetItem(items, place));
+}
+
+// How many bytes each object begins with. The last of them are its type, whatever else Python counts there.
+inline size_t header_bytes = 16;
+
+inline PyObject* type_of(PyObject* object) {
+    PyObject* type;
+    memcpy(&type, reinterpret_cast<uint8_t*>(object) + header_bytes - sizeof type, sizeof type);
+    return type;
+}
+
+// Memory for the elements of a small result, which a NumPy array shows once somebody asks for that: making one takes
+// longer than many a kernel. This follows the header of an object.
+struct Memory {
+    void* begin;
+    Py_ssize_t bytes;
+
+    static Memory* of(PyObject* object) {
+        return reinterpret_cast<Memory*>(reinterpret_cast<uint8_t*>(object) + header_bytes);
+    }
+    // Null and no exception where there is none.
+    static PyObject* allocate(size_t bytes) {
+        void* begin = malloc(bytes);
+        if (begin == nullptr)
+            return nullptr;
+        PyObject* made = PyType_GenericAlloc(type(), 0);
+        if (made == nullptr) {
+            free(begin);
+            return nullptr;
+        }
+        *of(made) = {begin, static_cast<Py_ssize_t>(bytes)};
+        return made;
+    }
+    static void deallocate(PyObject* object) {
+        PyObject* type = type_of(object);
+        free(of(object)->begin);
+        PyObject_Free(object);
+        Py_DecRef(type);
+    }
+    static int show(PyObject* object, Py_buffer* buffer, int flags) {
+        const Memory* memory = of(object);
+        return PyBuffer_FillInfo(buffer, object, memory->begin, memory->bytes, 0, flags);
+    }
+    static PyObject* type() {
+        // Numbers of the stable ABI.
+        constexpr int getbuffer = 1, dealloc = 52;
+        constexpr unsigned cannot_be_made_in_python = 1 << 7;
+        static PyType_Slot slots[] = {
+            {getbuffer, reinterpret_cast<void*>(&show)}, {dealloc, reinterpret_cast<void*>(&deallocate)}, {}};
+        static PyType_Spec spec = {"tallow.Memory", static_cast<int>(header_bytes + sizeof(Memory)), 0,
+                                   cannot_be_made_in_python, slots};
+        static PyObject* type = PyType_FromSpec(&spec);
+        return type;
+    }
+};
+
+// An attribute that is one of a class's `__slots__`, without looking it up by its name.
+class Slot {
+  public:
+    explicit Slot(PyObject* descriptor) : descriptor_(descriptor) {
+        constexpr int descr_get = 54, descr_set = 55;
+        Py_IncRef(descriptor);
+        get_ = reinterpret_cast<Get>(PyType_GetSlot(type_of(descriptor), descr_get));
+        set_ = reinterpret_cast<Set>(PyType_GetSlot(type_of(descriptor), descr_set));
+    }
+    PyObject* get(PyObject* object) const {
+        return get_(descriptor_, object, nullptr);
+    }
+    bool set(PyObject* object, PyObject* value) const {
+        return value != nullptr && set_(descriptor_, object, value) == 0;
+    }
+
+  private:
+    using Get = PyObject* (*)(PyObject*, PyObject*, PyObject*);
+    using Set = int (*)(PyObject*, PyObject*, PyObject*);
+    PyObject* descriptor_;
+    Get get_;
+    Set set_;
+};
+
+// What all calls share. The constructor reads a tuple that `HostKernels` gives.
+struct Shared {
+    explicit Shared(PyObject* items)
+        : storage_class(PyTuple_GetItem(items, 0)), threads(PyTuple_GetItem(items, 1)),
+          large_array(PyTuple_GetItem(items, 2)), no_memory(PyTuple_GetItem(items, 3)),
+          bits_of(PyTuple_GetItem(items, 4)), device(PyTuple_GetItem(items, 5)), dtype(PyTuple_GetItem(items, 6)),
+          length(PyTuple_GetItem(items, 7)), kind(PyTuple_GetItem(items, 8)), memory(PyTuple_GetItem(items, 9)),
+          address(PyTuple_GetItem(items, 10)) {
+        Py_IncRef(items);
+    }
+    PyObject* storage_class;
+    PyObject* threads;
+    PyObject* large_array;
+    PyObject* no_memory;
+    PyObject* bits_of;
+    Slot device, dtype, length, kind, memory, address;
+    PyObject* address_name = PyUnicode_InternFromString("address");
+};
+
 // The call of a kernel with other storages and numbers. It is made of a tuple, whose items the constructor reads in
 // order; `HostKernels.call` gives it.
 class Call {
@@ -100,7 +206,8 @@ class Call {
         Py_IncRef(items);
         char* bytes = nullptr;
         Py_ssize_t size = 0;
-        kernel_ = reinterpret_cast<void (*)(const void*)>(number(item(items)));
+        shared_ = reinterpret_cast<const Shared*>(as_number(item(items)));
+        kernel_ = reinterpret_cast<void (*)(const void*)>(as_number(item(items)));
         if (PyBytes_AsStringAndSize(item(items), &bytes, &size) != 0)
             return;
         if (size > static_cast<Py_ssize_t>(sizeof arguments_)) {
@@ -109,20 +216,16 @@ class Call {
         }
         size_ = static_cast<size_t>(size);
         memcpy(arguments_, bytes, size_);
-        threads_place_ = number(item(items));
-        threads_ = item(items);
-        is_brief_ = number(item(items)) != 0;
-        makes_several_ = number(item(items)) != 0;
-        storage_class_ = item(items);
+        threads_place_ = as_number(item(items));
+        is_brief_ = as_number(item(items)) != 0;
+        makes_several_ = as_number(item(items)) != 0;
         device_ = item(items);
-        empty_ = item(items);
-        no_memory_ = item(items);
-        bits_of_ = item(items);
         compute_ = item(items);
-        results_ = item(items);
-        scratch_ = item(items);
-        sources_ = item(items);
-        numbers_ = item(items);
+        compute_bytes_ = as_number(item(items));
+        results_ = List<Result>(item(items));
+        scratch_ = List<Result>(item(items));
+        sources_ = List<Source>(item(items));
+        numbers_ = List<Place>(item(items));
         wrong_ = item(items);
     }
     ~Call() {
@@ -133,30 +236,28 @@ class Call {
 
     // Storages of results, of the sources and then all numbers or none; null and an exception where something fails.
     PyObject* operator()(PyObject* const* given, Py_ssize_t count) const {
-        const Py_ssize_t results = PyTuple_Size(results_), sources = PyTuple_Size(sources_);
-        const Py_ssize_t numbers = count - sources;
-        if (numbers != 0 && numbers != PyTuple_Size(numbers_)) {
+        const Py_ssize_t numbers = count - sources_.count;
+        if (numbers != 0 && numbers != numbers_.count) {
             PyErr_SetString(PyExc_TypeError, "a plan was given another number of arguments");
             return nullptr;
         }
         alignas(8) uint8_t arguments[sizeof arguments_];
         memcpy(arguments, arguments_, size_);
-        for (Py_ssize_t i = 0; i < sources; ++i) {
-            const Reference address(PyObject_GetAttr(given[i], names().address));
+        for (Py_ssize_t i = 0; i < sources_.count; ++i) {
+            const Reference address(address_of(given[i]));
             if (!address)
                 return nullptr;
-            PyObject* source = PyTuple_GetItem(sources_, i);
-            put(arguments, source, number(address.get()) + number(PyTuple_GetItem(source, 1)));
+            put(arguments, sources_[i].place, as_number(address.get()) + sources_[i].offset);
         }
         for (Py_ssize_t i = 0; i < numbers; ++i) {
-            const Reference bits(PyObject_CallFunctionObjArgs(bits_of_, given[sources + i], compute_, nullptr));
-            if (!bits)
+            uint64_t bits = 0;
+            if (!bits_of(given[sources_.count + i], bits))
                 return nullptr;
-            put(arguments, PyTuple_GetItem(numbers_, i), number(bits.get()));
+            put(arguments, numbers_[i].place, bits);
         }
-        Reference made(makes_several_ ? PyTuple_New(results) : nullptr);
-        for (Py_ssize_t i = 0; i < results; ++i) {
-            Reference storage(result(arguments, PyTuple_GetItem(results_, i)));
+        Reference made(makes_several_ ? PyTuple_New(results_.count) : nullptr);
+        for (Py_ssize_t i = 0; i < results_.count; ++i) {
+            Reference storage(storage_of(arguments, results_[i]));
             if (!storage)
                 return nullptr;
             if (!makes_several_)
@@ -167,87 +268,139 @@ class Call {
     }
 
   private:
-    struct Names {
-        PyObject* address = PyUnicode_InternFromString("address");
-        PyObject* data = PyUnicode_InternFromString("data");
-        PyObject* device = PyUnicode_InternFromString("device");
-        PyObject* dtype = PyUnicode_InternFromString("dtype");
-        PyObject* kind = PyUnicode_InternFromString("kind");
-        PyObject* length = PyUnicode_InternFromString("length");
+    // Where eight bytes are written among the arguments.
+    struct Place {
+        explicit Place(PyObject* items) : place(number_at(items, 0)) {
+        }
+        uint64_t place;
     };
-    static const Names& names() {
-        static const Names names;
-        return names;
-    }
+    struct Source : Place {
+        explicit Source(PyObject* items) : Place(items), offset(number_at(items, 1)) {
+        }
+        uint64_t offset;
+    };
+    struct Result : Place {
+        explicit Result(PyObject* items)
+            : Place(items), bytes(number_at(items, 1)), length(PyTuple_GetItem(items, 2)),
+              dtype(PyTuple_GetItem(items, 3)), kind(PyTuple_GetItem(items, 4)) {
+        }
+        size_t bytes;
+        PyObject* length;
+        PyObject* dtype;
+        PyObject* kind;
+    };
+    // What is made of the items of a tuple.
+    template <typename Item> class List {
+      public:
+        List() = default;
+        explicit List(PyObject* tuple) : count(PyTuple_Size(tuple)) {
+            items_ = static_cast<Item*>(malloc(static_cast<size_t>(count + 1) * sizeof(Item)));
+            for (Py_ssize_t i = 0; i < count; ++i)
+                items_[i] = Item(PyTuple_GetItem(tuple, i));
+        }
+        ~List() {
+            free(items_);
+        }
+        List(const List&) = delete;
+        List& operator=(const List&) = delete;
+        List& operator=(List&& other) {
+            count = other.count;
+            items_ = other.items_;
+            other.items_ = nullptr;
+            return *this;
+        }
+        const Item& operator[](Py_ssize_t i) const {
+            return items_[i];
+        }
+        Py_ssize_t count = 0;
+
+      private:
+        Item* items_ = nullptr;
+    };
 
     PyObject* item(PyObject* items) {
         return PyTuple_GetItem(items, next_++);
     }
-    static uint64_t number(PyObject* object) {
-        return PyLong_AsUnsignedLongLong(object);
-    }
-    // Writes eight bytes to where the first of some items says.
-    static void put(uint8_t* arguments, PyObject* items, uint64_t value) {
-        memcpy(arguments + number(PyTuple_GetItem(items, 0)), &value, sizeof value);
+    static void put(uint8_t* arguments, uint64_t place, uint64_t value) {
+        memcpy(arguments + place, &value, sizeof value);
     }
 
-    // A new array of NumPy's, whose address is written into the arguments. The items: its place among them, how many
-    // elements, their type in NumPy, and their dtype.
-    PyObject* array(uint8_t* arguments, PyObject* items, void** address) const {
-        PyObject* length = PyTuple_GetItem(items, 1);
-        Reference data(PyObject_CallFunctionObjArgs(empty_, length, PyTuple_GetItem(items, 2), nullptr));
-        if (!data) {
-            if (PyErr_ExceptionMatches(PyExc_MemoryError) == 0)
-                return nullptr;
-            PyErr_Clear();
-            return PyObject_CallFunctionObjArgs(no_memory_, length, PyTuple_GetItem(items, 3), nullptr);
+    PyObject* address_of(PyObject* storage) const {
+        if (type_of(storage) == shared_->storage_class) {
+            Reference address(shared_->address.get(storage));
+            if (address.get() != &_Py_NoneStruct)
+                return address.release();
         }
-        Py_buffer buffer;
-        if (PyObject_GetBuffer(data.get(), &buffer, 0) != 0)
-            return nullptr;
-        *address = buffer.data;
-        PyBuffer_Release(&buffer);
-        put(arguments, items, reinterpret_cast<uint64_t>(*address));
-        return data.release();
+        return PyObject_GetAttr(storage, shared_->address_name);
     }
 
-    // A new storage of such an array; the item after the others is its kind.
-    PyObject* result(uint8_t* arguments, PyObject* items) const {
-        void* place = nullptr;
-        const Reference data(array(arguments, items, &place));
-        if (!data)
+    // The bits of a number in the compute dtype, or of an integer where there is none; false and an exception where
+    // something fails.
+    bool bits_of(PyObject* number, uint64_t& bits) const {
+        if (compute_ == &_Py_NoneStruct) {
+            bits = as_number(number);
+            return true;
+        }
+        if (compute_bytes_ != 0 && type_of(number) == &PyFloat_Type) {
+            const double wide = PyFloat_AsDouble(number);
+            const float narrow = static_cast<float>(wide);
+            memcpy(&bits, compute_bytes_ == sizeof wide ? static_cast<const void*>(&wide) : &narrow, compute_bytes_);
+            return true;
+        }
+        const Reference found(PyObject_CallFunctionObjArgs(shared_->bits_of, number, compute_, nullptr));
+        if (!found)
+            return false;
+        bits = as_number(found.get());
+        return true;
+    }
+
+    PyObject* memory(const Result& result) const {
+        PyObject* made = Memory::allocate(result.bytes);
+        return made != nullptr || PyErr_Occurred() != nullptr
+                   ? made
+                   : PyObject_CallFunctionObjArgs(shared_->no_memory, result.length, result.dtype, nullptr);
+    }
+
+    // A new storage, whose address is written into the arguments.
+    PyObject* storage_of(uint8_t* arguments, const Result& result) const {
+        const Reference held(
+            is_brief_ ? memory(result)
+                      : PyObject_CallFunctionObjArgs(shared_->large_array, result.length, result.dtype, nullptr));
+        Reference storage(held.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_->storage_class, 0));
+        if (!storage || !shared_->device.set(storage.get(), device_) ||
+            !shared_->dtype.set(storage.get(), result.dtype) || !shared_->length.set(storage.get(), result.length) ||
+            !shared_->kind.set(storage.get(), result.kind) || !shared_->memory.set(storage.get(), held.get()))
             return nullptr;
-        const Reference address(PyLong_FromVoidPtr(place));
-        Reference storage(PyType_GenericAlloc(storage_class_, 0));
-        if (!address || !storage || PyObject_SetAttr(storage.get(), names().data, data.get()) != 0 ||
-            PyObject_SetAttr(storage.get(), names().address, address.get()) != 0 ||
-            PyObject_SetAttr(storage.get(), names().device, device_) != 0 ||
-            PyObject_SetAttr(storage.get(), names().dtype, PyTuple_GetItem(items, 3)) != 0 ||
-            PyObject_SetAttr(storage.get(), names().length, PyTuple_GetItem(items, 1)) != 0 ||
-            PyObject_SetAttr(storage.get(), names().kind, PyTuple_GetItem(items, 4)) != 0)
+        const Reference begin(is_brief_ ? PyLong_FromVoidPtr(Memory::of(held.get())->begin) : nullptr);
+        if (!shared_->address.set(storage.get(), is_brief_ ? begin.get() : &_Py_NoneStruct))
             return nullptr;
+        const Reference address(address_of(storage.get()));
+        if (!address)
+            return nullptr;
+        put(arguments, result.place, as_number(address.get()));
         return storage.release();
     }
 
     // What was made, once the kernel has been called.
     PyObject* called(uint8_t* arguments, Reference& made) const {
-        void* place = nullptr;
-        const bool has_scratch = PyTuple_Size(scratch_) != 0;
-        const Reference scratch(has_scratch ? array(arguments, scratch_, &place) : nullptr);
-        if (has_scratch && !scratch)
-            return nullptr;
+        const bool has_scratch = scratch_.count != 0;
+        const Reference scratch(has_scratch ? memory(scratch_[0]) : nullptr);
+        if (has_scratch) {
+            if (!scratch)
+                return nullptr;
+            put(arguments, scratch_[0].place, reinterpret_cast<uint64_t>(Memory::of(scratch.get())->begin));
+        }
         // Whether an index is out of range, and which.
         int64_t wrong[2] = {};
-        const bool has_indexes = PyTuple_Size(wrong_) != 0;
-        if (has_indexes)
-            put(arguments, wrong_, reinterpret_cast<uint64_t>(wrong));
+        if (PyTuple_Size(wrong_) != 0)
+            put(arguments, number_at(wrong_, 0), reinterpret_cast<uint64_t>(wrong));
         if (is_brief_) {
             kernel_(arguments);
         } else {
-            const Reference threads(PyObject_CallFunctionObjArgs(threads_, nullptr));
+            const Reference threads(PyObject_CallFunctionObjArgs(shared_->threads, nullptr));
             if (!threads)
                 return nullptr;
-            const uint32_t count = static_cast<uint32_t>(number(threads.get()));
+            const uint32_t count = static_cast<uint32_t>(as_number(threads.get()));
             memcpy(arguments + threads_place_, &count, sizeof count);
             PyThreadState* state = PyEval_SaveThread();
             kernel_(arguments);
@@ -263,28 +416,32 @@ class Call {
 
     PyObject* items_;
     Py_ssize_t next_ = 0;
+    const Shared* shared_ = nullptr;
     void (*kernel_)(const void*) = nullptr;
     alignas(8) uint8_t arguments_[most_bytes] = {};
     size_t size_ = 0;
     uint64_t threads_place_ = 0;
-    PyObject* threads_ = nullptr;
     bool is_brief_ = false;
     bool makes_several_ = false;
-    PyObject* storage_class_ = nullptr;
     PyObject* device_ = nullptr;
-    PyObject* empty_ = nullptr;
-    PyObject* no_memory_ = nullptr;
-    PyObject* bits_of_ = nullptr;
     PyObject* compute_ = nullptr;
-    PyObject* results_ = nullptr;
-    PyObject* scratch_ = nullptr;
-    PyObject* sources_ = nullptr;
-    PyObject* numbers_ = nullptr;
+    // Of a compute dtype that C++ has.
+    size_t compute_bytes_ = 0;
+    List<Result> results_;
+    List<Result> scratch_;
+    List<Source> sources_;
+    List<Place> numbers_;
     PyObject* wrong_ = nullptr;
 };
 
 inline PyObject* run_call(PyObject* capsule, PyObject* const* given, Py_ssize_t count) {
     return (*static_cast<const Call*>(PyCapsule_GetPointer(capsule, nullptr)))(given, count);
+}
+
+// What calls share, for as long as the process lives, and how many bytes an object begins with.
+extern "C" __attribute__((visibility("default"), used)) inline void* make_shared(PyObject* items, size_t bytes) {
+    header_bytes = bytes;
+    return new Shared(items);
 }
 
 // A function of Python's: the call that a tuple describes.

@@ -22,6 +22,9 @@ constexpr uint64_t most_state_bytes = 24;
 // in place of 27. Nearer ones help less.
 constexpr uint64_t prefetch_bytes = 4096;
 
+// Where rows are so far apart, each is in another page.
+constexpr uint64_t page_bytes = 4096;
+
 // States that join as a tree, whose shape only their number decides: sums of many stay accurate.
 template <typename Op, typename State> class Tree {
   public:
@@ -81,6 +84,60 @@ template <typename Number, typename T> Moments<Number> moments_of(const T* sourc
     return {static_cast<Number>(count), mean, add_up([=](Number x) { return (x - mean) * (x - mean); })};
 }
 
+// Reductions to the place of an element.
+template <typename Base> constexpr bool finds_place = false;
+template <typename T, bool Lowest> constexpr bool finds_place<IndexReduction<T, Lowest>> = true;
+template <typename T> struct Vector {
+    typedef T type __attribute__((vector_size(line_bytes)));
+};
+
+// What is best of some elements, no more than a piece, of which the first one has this index: vectors of elements and
+// of how many rows of vectors came before are narrower than places. Whether there is no NaN. Compilers make branches of
+// the same in loops.
+template <bool Lowest, typename T, typename State>
+TALLOW_INLINE bool find_best(State& best, const T* source, uint64_t count, uint64_t index) {
+    using Op = IndexReduction<T, Lowest>;
+    using Elements = typename Vector<T>::type;
+    using Masks = decltype(Elements{} < Elements{});
+    constexpr uint32_t lanes = fold_lanes<T>;
+    constexpr uint32_t vectors = lanes_bytes / line_bytes;
+    constexpr uint32_t length = lanes / vectors;
+    Elements near[vectors];
+    Masks rows[vectors] = {};
+    Masks are_odd = {};
+    __builtin_memcpy(near, source, sizeof near);
+    for (uint32_t v = 0; v < vectors; ++v)
+        are_odd |= near[v] != near[v];
+    Masks row = {};
+    for (uint64_t first = lanes; first < count; first += lanes) {
+        row += 1;
+#pragma GCC unroll 4
+        for (uint32_t v = 0; v < vectors; ++v) {
+            __builtin_prefetch(source + first + v * length + prefetch_bytes / sizeof(T));
+            Elements x;
+            __builtin_memcpy(&x, source + first + v * length, sizeof x);
+            const Masks is_better = Lowest ? x < near[v] : x > near[v];
+            near[v] = is_better ? x : near[v];
+            rows[v] = is_better ? row : rows[v];
+            are_odd |= x != x;
+        }
+    }
+    using Row = typename Word<sizeof(T)>::type;
+    T elements[lanes];
+    Row counts[lanes], odd[length];
+    __builtin_memcpy(elements, near, sizeof elements);
+    __builtin_memcpy(counts, rows, sizeof counts);
+    __builtin_memcpy(odd, &are_odd, sizeof odd);
+    State states[lanes];
+    for (uint32_t lane = 0; lane < lanes; ++lane)
+        states[lane] = Op::element(elements[lane], static_cast<uint32_t>(index) + counts[lane] * lanes + lane);
+    Row is_odd = 0;
+    for (uint32_t lane = 0; lane < length; ++lane)
+        is_odd |= odd[lane];
+    best = join_lanes<Op, lanes>(states);
+    return !is_odd;
+}
+
 // What reductions of elements of T share where they join them alike.
 template <typename Of, typename T> struct Joined {
     using State = typename Of::State;
@@ -121,6 +178,11 @@ template <typename Of, typename T> struct Joined {
             for (uint64_t first = 0; first < count; first += fold_piece)
                 tree.add(moments_of<decltype(State::count)>(source + first, piece(first)));
             return tree.joined();
+        } else if constexpr (finds_place<typename Of::Base>) {
+            State best = Of::identity();
+            for (uint64_t first = 0; first < count; first += fold_piece)
+                best = Of::combine(best, place_in(source + first, piece(first), index + first));
+            return best;
         } else {
             constexpr uint32_t lanes = fold_lanes<State>;
             State states[lanes];
@@ -134,6 +196,32 @@ template <typename Of, typename T> struct Joined {
         }
     }
 
+    static __attribute__((noinline)) State place_in(const T* source, uint64_t count, uint64_t index) {
+        constexpr bool is_lowest = is_same<typename Of::Base, IndexReduction<T, true>>;
+        constexpr uint32_t lanes = fold_lanes<State>;
+        State best = Of::identity();
+        uint64_t whole = count - count % fold_lanes<widened<T>>;
+        if (whole != 0) {
+            bool is_found;
+            if constexpr (is_small_float<T>) {
+                float held[fold_piece];
+                convert_span(whole, held, source);
+                is_found = find_best<is_lowest>(best, held, whole, index);
+            } else {
+                is_found = find_best<is_lowest>(best, source, whole, index);
+            }
+            if (!is_found) {
+                best = Of::identity();
+                whole = 0;
+            }
+        }
+        if (whole == count)
+            return best;
+        State states[lanes];
+        fill_lanes(states, source + whole, count - whole, index + whole);
+        return Of::combine(best, join_lanes<Of, lanes>(states));
+    }
+
     // Joins columns of rows, which are `stride` apart, with states.
     static __attribute__((noinline)) void join_columns(State* states, uint64_t width, const T* source, uint64_t stride,
                                                        uint64_t begin, uint64_t end) {
@@ -143,14 +231,25 @@ template <typename Of, typename T> struct Joined {
             const uint64_t last = end - row < fold_height ? end : row + fold_height;
             for (; row + rows_at_once <= last; row += rows_at_once) {
                 const T* const rows = source + row * stride;
-                TALLOW_INDEPENDENT
-                for (uint64_t c = 0; c < width; ++c) {
-                    State state = near[c];
+                const auto join_some = [=, &near](uint64_t first, uint64_t count) {
+                    TALLOW_INDEPENDENT
+                    for (uint64_t c = first; c < first + count; ++c) {
+                        State state = near[c];
 #pragma GCC unroll 4
+                        for (uint64_t i = 0; i < rows_at_once; ++i)
+                            state = joined(state, rows[i * stride + c], row + i);
+                        near[c] = state;
+                    }
+                };
+                // Processors do not look at the next pages by themselves.
+                constexpr uint64_t length = line_bytes / sizeof(T);
+                uint64_t c = 0;
+                for (; stride * sizeof(T) >= page_bytes && c + length <= width; c += length) {
                     for (uint64_t i = 0; i < rows_at_once; ++i)
-                        state = joined(state, rows[i * stride + c], row + i);
-                    near[c] = state;
+                        __builtin_prefetch(rows + (rows_at_once + i) * stride + c);
+                    join_some(c, length);
                 }
+                join_some(c, width - c);
             }
             for (; row < last; ++row) {
                 TALLOW_INDEPENDENT

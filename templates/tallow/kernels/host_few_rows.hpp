@@ -14,6 +14,8 @@ template <typename T> using ProductSum = T[2][product_lanes<T>];
 constexpr uint32_t most_rows = 8;
 // So many rows of the matrix meet several of x at once.
 constexpr uint32_t matrix_group = 4;
+// Whether numbers become floats in registers, unless they serve many rows.
+template <typename T> constexpr bool is_near_float = is_same<T, bf16>;
 // A part reads about so many bytes of the matrix.
 constexpr uint64_t product_bytes = 1 << 17;
 
@@ -75,13 +77,13 @@ template <typename Block> const float* load_blocks(const void* row, uint64_t fir
 }
 
 // Adds the products of a part of a row of x with the same parts of rows of the matrix, lane by lane.
-template <typename T, uint32_t... Row>
-TALLOW_INLINE void add_products(uint64_t count, const T* x, const T* const* matrix, ProductSum<T>* result,
+template <typename T, typename Source, uint32_t... Row>
+TALLOW_INLINE void add_products(uint64_t count, const T* x, const Source* const* matrix, ProductSum<T>* result,
                                 Numbers<Row...>) {
     constexpr uint32_t lanes = product_lanes<T>;
     constexpr uint32_t rows = sizeof...(Row);
     // Compilers keep both in registers.
-    const T* const sources[rows] = {matrix[Row]...};
+    const Source* const sources[rows] = {matrix[Row]...};
     ProductSum<T> sums[rows];
     for (uint32_t row = 0; row < rows; ++row)
         for (uint32_t lane = 0; lane < lanes; ++lane) {
@@ -93,8 +95,8 @@ TALLOW_INLINE void add_products(uint64_t count, const T* x, const T* const* matr
         for (uint32_t lane = 0; lane < lanes; ++lane) {
             const uint64_t near = i + lane;
             const uint64_t far = i + lanes + lane;
-            ((sums[Row][0][lane] = fma(sources[Row][near], x[near], sums[Row][0][lane])), ...);
-            ((sums[Row][1][lane] = fma(sources[Row][far], x[far], sums[Row][1][lane])), ...);
+            ((sums[Row][0][lane] = fma(convert<T>(sources[Row][near]), x[near], sums[Row][0][lane])), ...);
+            ((sums[Row][1][lane] = fma(convert<T>(sources[Row][far]), x[far], sums[Row][1][lane])), ...);
         }
     for (uint32_t row = 0; row < rows; ++row)
         for (uint32_t lane = 0; lane < lanes; ++lane) {
@@ -104,7 +106,7 @@ TALLOW_INLINE void add_products(uint64_t count, const T* x, const T* const* matr
     for (uint64_t k = 0; i + k < count; ++k)
         for (uint32_t row = 0; row < rows; ++row) {
             T& sum = result[row][k / lanes][k % lanes];
-            sum = fma(matrix[row][i + k], x[i + k], sum);
+            sum = fma(convert<T>(matrix[row][i + k]), x[i + k], sum);
         }
 }
 
@@ -119,7 +121,8 @@ template <typename T> TALLOW_INLINE T sum_of_lanes(const ProductSum<T>& sums) {
 }
 
 // The products with the rows of the matrix from `output` on, of which some at once, and so many elements together. In
-// which order a row of x is multiplied and added up does not depend on that.
+// which order a row of x is multiplied and added up does not depend on that. Without `load` numbers are converted in
+// registers.
 template <typename T, uint32_t Group, typename Arguments>
 __attribute__((noinline)) void multiply_group(const Arguments& arguments, const widened<T>* x,
                                               LoadRow<widened<T>>* load, uint64_t together, uint64_t output) {
@@ -132,15 +135,23 @@ __attribute__((noinline)) void multiply_group(const Arguments& arguments, const 
     for (uint64_t first = 0; first < length; first += together) {
         const uint64_t count = length - first < together ? length - first : together;
         Compute held[Group][span_part];
+        const T* rows[Group];
         const Compute* loaded[Group];
         for (uint32_t k = 0; k < Group; ++k) {
             // Behind the last row it is multiplied again.
             const uint64_t row = output + k < outputs ? output + k : outputs - 1;
             const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
-            loaded[k] = load(pointer_to<const void>(place), first, count, held[k]);
+            rows[k] = pointer_to<const T>(place) + first;
+            if (load)
+                loaded[k] = load(pointer_to<const void>(place), first, count, held[k]);
         }
-        for (uint64_t i = 0; i < arguments.rows; ++i)
-            add_products(count, x + i * length + first, loaded, sums[i], typename CountUp<Group>::type{});
+        for (uint64_t i = 0; i < arguments.rows; ++i) {
+            const typename CountUp<Group>::type order;
+            if (load)
+                add_products(count, x + i * length + first, loaded, sums[i], order);
+            else if constexpr (is_near_float<T>)
+                add_products(count, x + i * length + first, rows, sums[i], order);
+        }
     }
     for (uint64_t i = 0; i < arguments.rows; ++i)
         for (uint64_t k = 0; k < Group && output + k < outputs; ++k) {
@@ -158,7 +169,9 @@ TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x
                                  bool is_converted) {
     const bool is_single = arguments.rows <= 2;
     const uint64_t group = is_single ? 1 : matrix_group;
-    const uint64_t together = is_single && !is_converted ? arguments.length : span_part;
+    if (is_single && is_near_float<T>)
+        load = nullptr;
+    const uint64_t together = is_single && (!is_converted || !load) ? arguments.length : span_part;
     const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
     const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
     do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
@@ -180,6 +193,92 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(con
         multiply_rows<T>(arguments, held, load_elements<T>, is_small_float<T>);
     } else {
         multiply_rows<T>(arguments, x, load_elements<T>, is_small_float<T>);
+    }
+}
+
+// So many columns of the matrix are a part, and so many of its rows are added up before they join the sums of others.
+constexpr uint32_t part_columns = 256;
+constexpr uint32_t joined_rows = 16;
+
+// Adds the products of numbers with rows, which are `step` apart, to sums.
+template <typename Compute, typename T>
+TALLOW_INLINE void add_scaled_rows(uint64_t columns, const Compute* numbers, uint64_t rows, const T* matrix,
+                                   int64_t step, Compute* sums) {
+    constexpr uint32_t lanes = 256 / sizeof(Compute);
+    uint64_t column = 0;
+    for (; column + lanes <= columns; column += lanes) {
+        Compute joined[lanes] = {};
+        for (uint64_t row = 0; row < rows; ++row) {
+            const T* const source = matrix + static_cast<int64_t>(row) * step + column;
+            for (uint32_t lane = 0; lane < lanes; ++lane)
+                joined[lane] = fma(convert<Compute>(source[lane]), numbers[row], joined[lane]);
+        }
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            sums[column + lane] += joined[lane];
+    }
+    for (; column < columns; ++column) {
+        Compute joined = 0;
+        for (uint64_t row = 0; row < rows; ++row)
+            joined = fma(convert<Compute>(matrix[static_cast<int64_t>(row) * step + static_cast<int64_t>(column)]),
+                         numbers[row], joined);
+        sums[column] += joined;
+    }
+}
+
+// The products with a part of the columns of the matrix.
+template <typename T, typename Arguments>
+__attribute__((noinline)) void multiply_columns(const Arguments& arguments, const widened<T>* x, uint64_t first) {
+    using Compute = widened<T>;
+    const uint64_t outputs = arguments.outputs;
+    const uint64_t columns = outputs - first < part_columns ? outputs - first : part_columns;
+    const int64_t step = arguments.step / static_cast<int64_t>(sizeof(T));
+    const T* const matrix = pointer_to<const T>(arguments.matrix) + first;
+    const T* const biases = pointer_to<const T>(arguments.bias);
+    const bool is_direct = !is_small_float<T> || (is_near_float<T> && arguments.rows <= 2);
+    Compute sums[most_rows][part_columns];
+    __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
+    Compute held[joined_rows][part_columns];
+    for (uint64_t k = 0; k < arguments.length; k += joined_rows) {
+        const uint64_t rows = arguments.length - k < joined_rows ? arguments.length - k : joined_rows;
+        const T* const source = matrix + static_cast<int64_t>(k) * step;
+        for (uint64_t row = 0; row < rows; ++row) {
+            const T* const here = source + static_cast<int64_t>(row) * step;
+            // Rows are far from each other: nobody else would fetch the next ones in time.
+            if (k + row + joined_rows < arguments.length)
+                for (uint64_t column = 0; column < columns; column += line_bytes / sizeof(T))
+                    __builtin_prefetch(here + joined_rows * step + static_cast<int64_t>(column));
+            if constexpr (is_small_float<T>)
+                if (!is_direct)
+                    convert_span(columns, held[row], here);
+        }
+        for (uint64_t i = 0; i < arguments.rows; ++i) {
+            const Compute* const numbers = x + i * arguments.length + k;
+            if (!is_direct)
+                add_scaled_rows<Compute>(columns, numbers, rows, &held[0][0], part_columns, sums[i]);
+            else if constexpr (!is_small_float<T> || is_near_float<T>)
+                add_scaled_rows<Compute>(columns, numbers, rows, source, step, sums[i]);
+        }
+    }
+    for (uint64_t i = 0; i < arguments.rows; ++i)
+        for (uint64_t column = 0; column < columns; ++column) {
+            const Compute sum = biases ? sums[i][column] + to_compute(biases[first + column]) : sums[i][column];
+            pointer_to<T>(arguments.result)[i * outputs + first + column] = convert<T>(sum);
+        }
+}
+
+// The same with a matrix that is not transposed: its rows begin `step` bytes apart, and each has all outputs.
+template <typename T, typename Arguments> TALLOW_INLINE void product_of_columns(const Arguments& arguments) {
+    const auto multiply = [&](const widened<T>* x) {
+        do_parts(arguments, (arguments.outputs + part_columns - 1) / part_columns,
+                 [=, &arguments](uint64_t part) { multiply_columns<T>(arguments, x, part * part_columns); });
+    };
+    const T* const x = pointer_to<const T>(arguments.x);
+    if constexpr (is_small_float<T>) {
+        float* const held = pointer_to<float>(arguments.held);
+        convert_span(arguments.rows * arguments.length, held, x);
+        multiply(held);
+    } else {
+        multiply(x);
     }
 }
 

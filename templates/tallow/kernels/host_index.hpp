@@ -22,39 +22,75 @@ constexpr uint64_t few_columns = 32;
 constexpr uint64_t least_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
 constexpr uint64_t shared_length = 1 << 19;
+// Where more elements than this for each index are reached, most of them are not worth a conversion.
+constexpr uint64_t most_sums = 4;
 // So many elements of a row are added up at once.
 constexpr uint64_t piece_length = 2048;
+
+// Positions of some indexes, and whether all of these name rows.
+struct Found {
+    const int64_t* positions;
+    bool are_rows;
+};
 
 // The indexes of a call as positions. An index that is out of range is the call's error: of several the first one.
 template <typename Arguments> class Positions {
   public:
-    explicit Positions(const Arguments& arguments) : arguments_(arguments) {
+    // As words without a sign, marks and indexes that are negative or too large are all beyond those of rows.
+    explicit Positions(const Arguments& arguments)
+        : arguments_(arguments), limit_(static_cast<uint64_t>(arguments.index_mark) < arguments.size
+                                            ? static_cast<uint64_t>(arguments.index_mark)
+                                            : arguments.size) {
     }
 
-    // The positions of indexes, of which the first one has this number; -1 where there is a mark or an error. Whether
-    // all name rows.
-    bool load(int64_t* positions, int64_t place, int64_t stride, uint64_t count, uint64_t number) const {
+    // Whether all of some indexes name rows.
+    bool are_rows(int64_t place, int64_t stride, uint64_t count) const {
+        bool result = false;
+        with_word(arguments_.index_bytes, [&](auto word) {
+            using Word = decltype(word);
+            const auto source = pointer_to<const Word>(arguments_.indexes) + place;
+            Word most = 0;
+            if (stride == 1)
+                for (uint64_t i = 0; i < count; ++i)
+                    most = most < source[i] ? source[i] : most;
+            else
+                for (uint64_t i = 0; i < count; ++i) {
+                    const Word index = source[static_cast<int64_t>(i) * stride];
+                    most = most < index ? index : most;
+                }
+            result = most < limit_;
+        });
+        return result;
+    }
+
+    // The positions of up to a block of indexes that name rows; they may be in `held`.
+    const int64_t* read(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+        if (stride == 1 && arguments_.index_bytes == sizeof(int64_t))
+            return pointer_to<const int64_t>(arguments_.indexes) + place;
         with_word(arguments_.index_bytes, [&](auto word) {
             const auto source = pointer_to<const decltype(word)>(arguments_.indexes) + place;
             if (stride == 1)
                 for (uint64_t i = 0; i < count; ++i)
-                    positions[i] = signed_of(source[i]);
+                    held[i] = static_cast<int64_t>(source[i]);
             else
                 for (uint64_t i = 0; i < count; ++i)
-                    positions[i] = signed_of(source[static_cast<int64_t>(i) * stride]);
+                    held[i] = static_cast<int64_t>(source[static_cast<int64_t>(i) * stride]);
         });
-        uint64_t others = 0;
-        for (uint64_t i = 0; i < count; ++i)
-            others |= is_row(positions[i]) ? 0u : 1u;
-        if (others == 0)
-            return true;
-        for (uint64_t i = 0; i < count; ++i)
-            if (!is_row(positions[i])) {
-                if (positions[i] != arguments_.index_mark)
-                    note(number + i);
-                positions[i] = -1;
-            }
-        return false;
+        return held;
+    }
+
+    // The same of any indexes, of which the first one has this number; -1 where there is a mark or an error.
+    Found load(int64_t* held, int64_t place, int64_t stride, uint64_t count, uint64_t number) const {
+        const int64_t* const positions = read(held, place, stride, count);
+        if (are_rows(place, stride, count))
+            return {positions, true};
+        for (uint64_t i = 0; i < count; ++i) {
+            const auto index = static_cast<uint64_t>(positions[i]);
+            if (index >= limit_ && signed_of(index) != arguments_.index_mark)
+                note(number + i);
+            held[i] = index < limit_ ? positions[i] : -1;
+        }
+        return {held, false};
     }
 
     // Tells the host of the error, whose place is that of its number. Whether there is one.
@@ -75,9 +111,6 @@ template <typename Arguments> class Positions {
     int64_t signed_of(uint64_t word) const {
         return static_cast<int64_t>(word << arguments_.index_shift) >> arguments_.index_shift;
     }
-    bool is_row(int64_t position) const {
-        return static_cast<uint64_t>(position) < arguments_.size && position != arguments_.index_mark;
-    }
     void note(uint64_t number) const {
         uint64_t first = __atomic_load_n(&first_, __ATOMIC_RELAXED);
         while (number < first &&
@@ -86,6 +119,7 @@ template <typename Arguments> class Positions {
     }
 
     const Arguments& arguments_;
+    const uint64_t limit_;
     mutable uint64_t first_ = none;
 };
 
@@ -99,25 +133,29 @@ template <typename Arguments> TALLOW_INLINE void gather(const Arguments& argumen
         Cursor cursor(dims, 3, number);
         with_word(arguments.itemsize, [&](auto word) {
             using Word = decltype(word);
-            int64_t positions[index_block];
+            int64_t held[index_block];
             while (number < end) {
                 uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
                 Word* const target = pointer_to<Word>(arguments.result) + number;
                 const Word* const source = pointer_to<const Word>(arguments.source) + cursor.place(1);
                 if (dims.stride(2, 0) == 0) {
-                    indexes.load(positions, cursor.place(2), 0, 1, number);
-                    if (positions[0] < 0)
+                    const int64_t position = *indexes.load(held, cursor.place(2), 0, 1, number).positions;
+                    if (position < 0)
                         __builtin_memset(target, 0, length * sizeof(Word));
                     else
-                        gather_words(target, source + positions[0] * arguments.row_stride, dims.stride(1, 0), length);
+                        gather_words(target, source + position * arguments.row_stride, dims.stride(1, 0), length);
                 } else {
                     length = length < index_block ? length : index_block;
-                    const bool are_rows = indexes.load(positions, cursor.place(2), dims.stride(2, 0), length, number);
+                    const Found found = indexes.load(held, cursor.place(2), dims.stride(2, 0), length, number);
+                    const int64_t* const positions = found.positions;
                     const int64_t step = dims.stride(1, 0);
                     const auto place_of = [&](uint64_t i) {
                         return static_cast<int64_t>(i) * step + positions[i] * arguments.row_stride;
                     };
-                    if (are_rows)
+                    if (found.are_rows && step == 0 && arguments.row_stride == 1)
+                        for (uint64_t i = 0; i < length; ++i)
+                            target[i] = source[positions[i]];
+                    else if (found.are_rows)
                         for (uint64_t i = 0; i < length; ++i)
                             target[i] = source[place_of(i)];
                     else
@@ -166,7 +204,7 @@ template <typename T, typename Arguments> class Scatter {
     }
 
     // Whether all indexes name rows, or are marks.
-    bool check() const {
+    bool check() {
         // In row-major order, without what repeats.
         uint64_t sizes[max_rank];
         int64_t strides[2 * max_rank];
@@ -184,9 +222,14 @@ template <typename T, typename Arguments> class Scatter {
             Cursor cursor(dims, 2, number);
             int64_t held[index_block];
             while (number < end) {
-                uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
-                length = length < index_block ? length : index_block;
-                positions_.load(held, cursor.place(1), dims.stride(1, 0), length, number);
+                const uint64_t length = cursor.left() < end - number ? cursor.left() : end - number;
+                if (!positions_.are_rows(cursor.place(1), dims.stride(1, 0), length)) {
+                    __atomic_store_n(&all_are_rows_, false, __ATOMIC_RELAXED);
+                    for (uint64_t i = 0; i < length; i += index_block)
+                        positions_.load(held, cursor.place(1) + static_cast<int64_t>(i) * dims.stride(1, 0),
+                                        dims.stride(1, 0), length - i < index_block ? length - i : index_block,
+                                        number + i);
+                }
                 cursor.advance(length);
                 number += length;
             }
@@ -240,15 +283,41 @@ template <typename T, typename Arguments> class Scatter {
         return is_there;
     }
 
-    // Calls apply(element of the destination, its number, element of the source) for all, in order for each place.
-    template <typename... Applies> void run(Applies... applies) const {
-        const auto do_part = [=](uint64_t part) {
-            const uint64_t range = part % ranges_;
-            const Range rows = {static_cast<int64_t>(arguments_.size * range / ranges_),
-                                static_cast<int64_t>(arguments_.size * (range + 1) / ranges_)};
-            (block(part / ranges_, rows, applies), ...);
-        };
-        do_parts(arguments_, blocks_ * ranges_, do_part);
+    // Calls apply(element of the destination, element of the source) for all, in order for each place.
+    template <typename Apply> void run(const Apply& apply) const {
+        for_strips([=](const Strip& strip, Range rows, uint64_t) {
+            visit(strip, rows, [=](T* target, uint64_t, const T* value) { apply(target, value); });
+        });
+    }
+
+    // Adds to floats of fewer bits: in `sums`, which has room for a float for each that the lines reach, and rounds
+    // once.
+    void add_up() const {
+        for_strips([=](Strip& strip, Range rows, uint64_t first) {
+            float* const sums = pointer_to<float>(arguments_.sums);
+            const bool is_dense = (strip.count == 1 && row_stride_ == 1) || strip.step == 1;
+            const auto add_to = [=](T*, uint64_t sum, const T* value) { sums[sum] += to_float(*value); };
+            if (is_dense && arguments_.size <= most_sums * length_) {
+                // All elements of the strip, in floats that stay in the cache.
+                strip.sums = first * arguments_.size + static_cast<uint64_t>(rows.first) * strip.count;
+                const bool is_one = row_stride_ == static_cast<int64_t>(strip.count);
+                const auto number = static_cast<uint64_t>(rows.end - rows.first);
+                const uint64_t pieces = is_one ? 1 : number;
+                const uint64_t length = is_one ? number * strip.count : strip.count;
+                T* const target = strip.target + rows.first * row_stride_;
+                for (uint64_t i = 0; i < pieces; ++i)
+                    convert_span(length, sums + strip.sums + i * length,
+                                 static_cast<const T*>(target + static_cast<int64_t>(i) * row_stride_));
+                visit(strip, rows, add_to);
+                for (uint64_t i = 0; i < pieces; ++i)
+                    round_sums(target + static_cast<int64_t>(i) * row_stride_, sums + strip.sums + i * length, length);
+                return;
+            }
+            strip.sums = strip.number * arguments_.size + static_cast<uint64_t>(rows.first) * strip.count;
+            visit(strip, rows, [=](const T* target, uint64_t sum, const T*) { sums[sum] = to_float(*target); });
+            visit(strip, rows, add_to);
+            visit(strip, rows, [=](T* target, uint64_t sum, const T*) { *target = round_from<T>(sums[sum]); });
+        });
     }
 
   private:
@@ -257,13 +326,43 @@ template <typename T, typename Arguments> class Scatter {
         int64_t end;
     };
 
+    // Lines that are taken together, side by side: one, or `count` of them, whose elements are `step` and `values_step`
+    // apart. The number is that of the first one; the sums of a row are side by side.
+    struct Strip {
+        uint64_t number;
+        uint64_t count;
+        T* target;
+        int64_t step;
+        const T* values;
+        int64_t values_step;
+        int64_t place;
+        int64_t index_stride;
+        uint64_t sums;
+    };
+
+    // What was not changed keeps its bits: a NaN has more than one number for it.
+    static __attribute__((noinline)) void round_sums(T* target, const float* sums, uint64_t count) {
+        float before[span_part];
+        T rounded[span_part];
+        for (uint64_t first = 0; first < count; first += span_part, target += span_part, sums += span_part) {
+            const uint64_t length = count - first < span_part ? count - first : span_part;
+            convert_span(length, before, static_cast<const T*>(target));
+            convert_span(length, rounded, sums);
+            const auto choose = [](T old, T made, float x, float y) {
+                return T{bit_cast<uint32_t>(x) == bit_cast<uint32_t>(y) ? old.bits : made.bits};
+            };
+            map_span(length, choose, target, static_cast<const T*>(target), static_cast<const T*>(rounded),
+                     static_cast<const float*>(before), sums);
+        }
+    }
+
     // Calls visit(number of the index, the row that it names) for all indexes of a line but marks.
     template <typename Visit> void for_positions(const Visit& visit) const {
-        int64_t positions[index_block];
+        int64_t held[index_block];
         for (uint64_t i = 0; i < length_; i += index_block) {
             const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
-            positions_.load(positions, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count,
-                            0);
+            const int64_t* const positions =
+                positions_of(held, lines_.place(2, 0) + static_cast<int64_t>(i) * index_step_, index_step_, count);
             for (uint64_t k = 0; k < count; ++k)
                 if (positions[k] >= 0)
                     visit(i + k, static_cast<uint64_t>(positions[k]));
@@ -277,70 +376,112 @@ template <typename T, typename Arguments> class Scatter {
         return Dims(3, arguments.rank, sizes, arguments.strides);
     }
 
-    template <typename Apply> void block(uint64_t block, Range rows, const Apply& apply) const {
-        int64_t positions[index_block];
-        T* const destination = pointer_to<T>(arguments_.destination);
-        const T* const source = pointer_to<const T>(arguments_.source);
+    // Calls visit(strip, rows of it, number of the first line of its part) for all strips, each in the order of its
+    // lines.
+    template <typename Visit> void for_strips(const Visit& visit) const {
+        const auto do_part = [=](uint64_t part) {
+            const uint64_t range = part % ranges_;
+            const Range rows = {static_cast<int64_t>(arguments_.size * range / ranges_),
+                                static_cast<int64_t>(arguments_.size * (range + 1) / ranges_)};
+            const uint64_t block = part / ranges_;
+            if (columns_ != 0) {
+                const uint64_t column = block % row_pieces_ * columns_;
+                const uint64_t count = lines_.size(0) - column < columns_ ? lines_.size(0) - column : columns_;
+                Strip strip = strip_of(block / row_pieces_ * lines_.size(0) + column, count);
+                visit(strip, rows, strip.number);
+                return;
+            }
+            const uint64_t first = block * together_;
+            for (uint64_t line = first; line < first + together_ && line < lines_count_; ++line) {
+                Strip strip = strip_of(line, 1);
+                visit(strip, rows, first);
+            }
+        };
+        do_parts(arguments_, blocks_ * ranges_, do_part);
+    }
+
+    Strip strip_of(uint64_t line, uint64_t count) const {
+        return {line,
+                count,
+                pointer_to<T>(arguments_.destination) + lines_.place(0, line),
+                lines_.stride(0, 0),
+                pointer_to<const T>(arguments_.source) + lines_.place(1, line),
+                lines_.stride(1, 0),
+                lines_.place(2, line),
+                lines_.stride(2, 0),
+                0};
+    }
+
+    // Calls apply(element of the destination, its sum, element of the source) for the elements of a strip.
+    template <typename Apply> void visit(const Strip& strip, Range rows, const Apply& apply) const {
+        int64_t held[index_block];
         if (columns_ == 0) {
-            const uint64_t end = (block + 1) * together_ < lines_count_ ? (block + 1) * together_ : lines_count_;
-            for (uint64_t line = block * together_; line < end; ++line)
-                for (uint64_t i = 0; i < length_; i += index_block) {
-                    const uint64_t count = length_ - i < index_block ? length_ - i : index_block;
-                    const auto at = static_cast<int64_t>(i);
-                    positions_.load(positions, lines_.place(2, line) + at * index_step_, index_step_, count, 0);
-                    each(positions, rows, apply, count, destination + lines_.place(0, line), 0,
-                         source + lines_.place(1, line) + at * source_step_, source_step_, line * arguments_.size, 0,
-                         1);
-                }
+            for (uint64_t i = 0; i < length_; i += index_block) {
+                const auto at = static_cast<int64_t>(i);
+                each(held, strip.place + at * index_step_, index_step_,
+                     length_ - i < index_block ? length_ - i : index_block, rows, apply, strip.target, 0, strip.sums, 0,
+                     1, strip.values + at * source_step_, source_step_);
+            }
             return;
         }
-        const uint64_t row = block / row_pieces_;
-        const uint64_t column = block % row_pieces_ * columns_;
-        const uint64_t count = lines_.size(0) - column < columns_ ? lines_.size(0) - column : columns_;
-        const uint64_t line = row * lines_.size(0) + column;
-        T* const target = destination + lines_.place(0, line);
-        const T* values = source + lines_.place(1, line);
-        int64_t place = lines_.place(2, line);
-        const int64_t index_stride = lines_.stride(2, 0);
-        const uint64_t number = row * lines_.size(0) * arguments_.size + column;
+        const T* values = strip.values;
+        int64_t place = strip.place;
         for (uint64_t i = 0; i < length_; ++i, values += source_step_, place += index_step_) {
-            if (index_stride != 0) {
-                positions_.load(positions, place, index_stride, count, 0);
-                each(positions, rows, apply, count, target, lines_.stride(0, 0), values, lines_.stride(1, 0), number, 1,
-                     lines_.size(0));
+            if (strip.index_stride != 0) {
+                each(held, place, strip.index_stride, strip.count, rows, apply, strip.target, strip.step, strip.sums, 1,
+                     strip.count, values, strip.values_step);
                 continue;
             }
-            positions_.load(positions, place, 0, 1, 0);
-            if (positions[0] >= rows.first && positions[0] < rows.end)
-                whole(apply, count, target + positions[0] * row_stride_, values,
-                      number + static_cast<uint64_t>(positions[0]) * lines_.size(0));
+            const int64_t position = *positions_of(held, place, 0, 1);
+            if (position >= rows.first && position < rows.end)
+                whole(strip, apply, strip.target + position * row_stride_,
+                      strip.sums + static_cast<uint64_t>(position - rows.first) * strip.count, values);
         }
     }
 
+    // Those of indexes that were checked.
+    const int64_t* positions_of(int64_t* held, int64_t place, int64_t stride, uint64_t count) const {
+        return all_are_rows_ ? positions_.read(held, place, stride, count)
+                             : positions_.load(held, place, stride, count, 0).positions;
+    }
+
     template <typename Apply>
-    TALLOW_INLINE void each(const int64_t* positions, Range rows, const Apply& apply, uint64_t count, T* target,
-                            int64_t step, const T* values, int64_t values_step, uint64_t number, uint64_t number_step,
-                            uint64_t number_row) const {
+    TALLOW_INLINE void each(int64_t* held, int64_t place, int64_t index_stride, uint64_t count, Range rows,
+                            const Apply& apply, T* target, int64_t step, uint64_t sums, uint64_t sums_step,
+                            uint64_t sums_row, const T* values, int64_t values_step) const {
+        const int64_t* const positions = positions_of(held, place, index_stride, count);
+        const auto take = [&](uint64_t i) {
+            apply(target + static_cast<int64_t>(i) * step + positions[i] * row_stride_,
+                  sums + i * sums_step + static_cast<uint64_t>(positions[i] - rows.first) * sums_row,
+                  values + static_cast<int64_t>(i) * values_step);
+        };
+        if (all_are_rows_ && ranges_ == 1 && step == 0 && row_stride_ == 1 && values_step == 1) {
+            // The most frequent case, without a product.
+            for (uint64_t i = 0; i < count; ++i)
+                apply(target + positions[i], sums + static_cast<uint64_t>(positions[i]), values + i);
+            return;
+        }
+        if (all_are_rows_ && ranges_ == 1) {
+            for (uint64_t i = 0; i < count; ++i)
+                take(i);
+            return;
+        }
         for (uint64_t i = 0; i < count; ++i)
             if (positions[i] >= rows.first && positions[i] < rows.end)
-                apply(target + static_cast<int64_t>(i) * step + positions[i] * row_stride_,
-                      number + i * number_step + static_cast<uint64_t>(positions[i]) * number_row,
-                      values + static_cast<int64_t>(i) * values_step);
+                take(i);
     }
 
     // Elements of all columns to one row.
     template <typename Apply>
-    TALLOW_INLINE void whole(const Apply& apply, uint64_t count, T* target, const T* values, uint64_t number) const {
-        const int64_t step = lines_.stride(0, 0);
-        const int64_t values_step = lines_.stride(1, 0);
-        if (step == 1 && values_step == 1) {
+    TALLOW_INLINE void whole(const Strip& strip, const Apply& apply, T* target, uint64_t sums, const T* values) const {
+        if (strip.step == 1 && strip.values_step == 1) {
             TALLOW_INDEPENDENT
-            for (uint64_t i = 0; i < count; ++i)
-                apply(target + i, number + i, values + i);
+            for (uint64_t i = 0; i < strip.count; ++i)
+                apply(target + i, sums + i, values + i);
         } else {
-            for (uint64_t i = 0; i < count; ++i)
-                apply(target + static_cast<int64_t>(i) * step, number + i,
-                      values + static_cast<int64_t>(i) * values_step);
+            for (uint64_t i = 0; i < strip.count; ++i)
+                apply(target + static_cast<int64_t>(i) * strip.step, sums + i,
+                      values + static_cast<int64_t>(i) * strip.values_step);
         }
     }
 
@@ -357,12 +498,13 @@ template <typename T, typename Arguments> class Scatter {
     uint64_t together_ = 1;
     uint64_t blocks_;
     uint64_t ranges_;
+    bool all_are_rows_ = true;
 };
 
 template <typename Word, typename Arguments> TALLOW_INLINE void scatter_set(const Arguments& arguments) {
-    const Scatter<Word, Arguments> scatter(arguments);
+    Scatter<Word, Arguments> scatter(arguments);
     if (scatter.check())
-        scatter.run([](Word* target, uint64_t, const Word* value) { *target = *value; });
+        scatter.run([](Word* target, const Word* value) { *target = *value; });
 }
 
 // Rows of elements added to one, which is rounded once.
@@ -381,19 +523,14 @@ __attribute__((noinline)) void add_rows(T* target, const T* source, int64_t step
     map_span(length, [](Sum x) { return convert<T>(x); }, target, static_cast<const Sum*>(sums));
 }
 
-// Floats of fewer bits are added up in `sums`, which has room for all that the lines reach, and rounded once.
 template <typename T, typename Arguments> TALLOW_INLINE void scatter_add(const Arguments& arguments) {
-    const Scatter<T, Arguments> scatter(arguments);
+    Scatter<T, Arguments> scatter(arguments);
     if (!scatter.check() || (scatter.has_rows() && scatter.run_rows(add_rows<T>)))
         return;
-    if constexpr (is_small_float<T>) {
-        float* const sums = pointer_to<float>(arguments.sums);
-        scatter.run([=](T* target, uint64_t number, const T*) { sums[number] = to_float(*target); },
-                    [=](T*, uint64_t number, const T* value) { sums[number] += to_float(*value); },
-                    [=](T* target, uint64_t number, const T*) { *target = round_from<T>(sums[number]); });
-    } else {
-        scatter.run([](T* target, uint64_t, const T* value) { *target = add(*target, *value); });
-    }
+    if constexpr (is_small_float<T>)
+        scatter.add_up();
+    else
+        scatter.run([](T* target, const T* value) { *target = add(*target, *value); });
 }
 
 } // namespace tallow

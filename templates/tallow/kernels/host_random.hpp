@@ -19,10 +19,17 @@ template <typename T, typename Function, typename Arguments> TALLOW_INLINE void 
         const uint64_t first = part * random_length;
         const uint64_t end = first + random_length < arguments.count ? first + random_length : arguments.count;
         for (uint64_t begin = first; begin < end; begin += together) {
+            // Words are stored before anything is made of them: compilers take the blocks of either side by side.
+            uint32_t words[4][random_blocks];
+            for (uint32_t block = 0; block < random_blocks; ++block) {
+                const Words drawn = philox(arguments.seed, arguments.block + begin / each + block);
+                for (uint32_t i = 0; i < 4; ++i)
+                    words[i][block] = drawn.values[i];
+            }
             compute_type<T> units[together];
-            for (uint64_t block = 0; block < random_blocks; ++block) {
+            for (uint32_t block = 0; block < random_blocks; ++block) {
                 compute_type<T> drawn[each];
-                Function::draw(philox(arguments.seed, arguments.block + begin / each + block), drawn);
+                Function::draw({{words[0][block], words[1][block], words[2][block], words[3][block]}}, drawn);
                 for (uint32_t i = 0; i < each; ++i)
                     units[block * each + i] = drawn[i];
             }

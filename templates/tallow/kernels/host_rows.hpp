@@ -32,6 +32,18 @@ template <typename Visit> TALLOW_INLINE void for_pieces(uint64_t length, Visit v
         visit(first, length - first < row_piece ? length - first : row_piece);
 }
 
+// Halves are joined until one lane is left. Each has an array of its own, so that compilers keep them in registers.
+template <uint32_t Count, typename Join> TALLOW_INLINE float joined_lanes(const float (&lanes)[Count], Join join) {
+    if constexpr (Count == 1) {
+        return lanes[0];
+    } else {
+        float halves[Count / 2];
+        for (uint32_t lane = 0; lane < Count / 2; ++lane)
+            halves[lane] = join(lanes[lane], lanes[lane + Count / 2]);
+        return joined_lanes(halves, join);
+    }
+}
+
 // What `join` makes of floats that a function makes of elements, from `begin` on: always in the same order.
 template <typename T, typename Function, typename Join>
 TALLOW_INLINE float joined_floats(const T* values, uint64_t count, float begin, Function function, Join join) {
@@ -48,13 +60,7 @@ TALLOW_INLINE float joined_floats(const T* values, uint64_t count, float begin, 
         for (uint32_t lane = 0; lane < row_lanes; ++lane)
             lanes[lane] = join(lanes[lane], lane < count - i ? function(to_compute(last[lane])) : begin);
     }
-    for (uint32_t lane = 0; lane < row_lanes / 2; ++lane)
-        lanes[lane] = join(lanes[lane], lanes[lane + row_lanes / 2]);
-    for (uint32_t lane = 0; lane < row_lanes / 4; ++lane)
-        lanes[lane] = join(lanes[lane], lanes[lane + row_lanes / 4]);
-    for (uint32_t lane = 1; lane < row_lanes / 4; ++lane)
-        lanes[0] = join(lanes[0], lanes[lane]);
-    return lanes[0];
+    return joined_lanes(lanes, join);
 }
 template <typename T, typename Function>
 TALLOW_INLINE double sum_of(const T* values, uint64_t count, Function function) {

@@ -114,16 +114,18 @@ template <bool IsBrief> TALLOW_INLINE void cosine_and_sine(uint32_t word, float&
     sine = bit_cast<float>(bit_cast<uint32_t>(is_odd ? c : s) ^ (quarter & 0x80000000u));
 }
 
+template <bool IsBrief> TALLOW_INLINE void normal_pair(uint32_t first, uint32_t second, float* pair) {
+    const float radius = normal_radius<IsBrief>(first);
+    float cosine;
+    float sine;
+    cosine_and_sine<IsBrief>(second, cosine, sine);
+    pair[0] = radius * cosine;
+    pair[1] = radius * sine;
+}
 template <bool IsBrief> TALLOW_INLINE void normal_units(const Words& words, float (&units)[4]) {
-#pragma unroll
-    for (uint32_t i = 0; i < 4; i += 2) {
-        const float radius = normal_radius<IsBrief>(words.values[i]);
-        float cosine;
-        float sine;
-        cosine_and_sine<IsBrief>(words.values[i + 1], cosine, sine);
-        units[i] = radius * cosine;
-        units[i + 1] = radius * sine;
-    }
+    // Not in a loop, which keeps gcc from taking several blocks at once.
+    normal_pair<IsBrief>(words.values[0], words.values[1], units);
+    normal_pair<IsBrief>(words.values[2], words.values[3], units + 2);
 }
 template <bool IsBrief> TALLOW_INLINE void normal_units(const Words& words, double (&units)[2]) {
     box_muller(unit_double(words.values[0], words.values[1]), unit_double(words.values[2], words.values[3]), units);

@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from ..backend import BackendDevice, BackendStorage
+from ..layout import Layout
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Key: TypeAlias = tuple[Any, ...]
 """The method, and all else on which it depends how a call is done."""
+
+new: Final = object.__new__
+"""Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
+
+
+# Of a few operands, comprehensions and generators take longer than these loops.
+def inners_of(storages: Iterable[Any]) -> tuple[Any, ...]:
+    """The storages of the backend."""
+    inners = []
+    for storage in storages:
+        inners.append(storage.inner)
+    return tuple(inners)
+
+
+def kinds_of(inners: Iterable[Any]) -> tuple[int, ...]:
+    """The kinds of storages of a backend."""
+    kinds = []
+    for inner in inners:
+        kinds.append(inner.kind)
+    return tuple(kinds)
+
+
+def numbers_of(layouts: Iterable[Layout]) -> tuple[int, ...]:
+    """The numbers of layouts."""
+    numbers = []
+    for layout in layouts:
+        numbers.append(layout.number)
+    return tuple(numbers)
+
+
+def are_on(device: BackendDevice, inners: Iterable[Any]) -> bool:
+    """Whether storages of backends are on a device."""
+    for inner in inners:  # noqa: SIM110
+        if inner.device is not device:
+            return False
+    return True
 
 
 class Plans:
@@ -45,12 +82,17 @@ class PlannedCalls(Plans):
     __slots__ = ()
 
     def _new(self, inner: Any) -> Self:
-        storage = object.__new__(type(self))
+        storage = new(type(self))
         storage.inner = inner
         return storage
 
     def _new_each(self, inners: Iterable[Any]) -> tuple[Self, ...]:
-        return tuple(map(self._new, inners))
+        made = []
+        for inner in inners:
+            storage = new(type(self))
+            storage.inner = inner
+            made.append(storage)
+        return tuple(made)
 
     def _planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs

@@ -14,12 +14,9 @@ import numpy as np
 
 from .. import argument
 from ..error import InvalidArgument, TallowError
-from ..layout import Layout
-from ..op import BinaryOp, CmpOp
-from ..shape import Shape
-from .base import TensorBase
+from .base import TensorBase, broadcast
 from .number import CONVERT, NumberLike, as_number
-from .ops import OpMethods
+from .ops import ADD, DIV, EQ, GE, GT, LE, LT, MUL, NE, POW, SUB, OpMethods
 from .views import ViewMethods
 
 # What an operator takes. An array is let through for its error message, which says to make it a tensor.
@@ -35,37 +32,37 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     __hash__ = object.__hash__
 
     def __add__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __radd__(self, other: float) -> Self:
-        return self._binary(BinaryOp.ADD, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __sub__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.SUB, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(SUB, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rsub__(self, other: float) -> Self:
-        return self._binary(BinaryOp.SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __mul__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rmul__(self, other: float) -> Self:
-        return self._binary(BinaryOp.MUL, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self._binary(BinaryOp.DIV, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(DIV, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._binary(BinaryOp.DIV, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+        return self._binary(DIV, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):
-            return self._binary(BinaryOp.POW, exponent)
+            return self._binary(POW, exponent)
         exponent = argument.real("powf", "the exponent", exponent)
         return self.sqr() if exponent == 2 else self.powf(exponent)
 
     def __rpow__(self, base: float) -> Self:
-        return self._binary(BinaryOp.POW, base, reflected=True) if isinstance(base, OPERANDS) else NotImplemented
+        return self._binary(POW, base, reflected=True) if isinstance(base, OPERANDS) else NotImplemented
 
     def __neg__(self) -> Self:
         return self.neg()
@@ -77,24 +74,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self.abs()
 
     def __lt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LT, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._cmp(LT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __le__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.LE, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._cmp(LE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __gt__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GT, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._cmp(GT, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __ge__(self, other: Self | float) -> Self:
-        return self._cmp(CmpOp.GE, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self._cmp(GE, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.EQ, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(EQ, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
-        return self._cmp(CmpOp.NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+        return self._cmp(NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
@@ -108,14 +105,13 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         else:
             reason = "one of on_true and on_false is a Tensor, which gives the dtype; make one of them a Tensor"
             raise InvalidArgument("where", reason)
-        shape = Shape.broadcast("where", self.shape, Shape.broadcast("where", chosen.shape, other.shape))
-        layout, *layouts = (tensor._layout.broadcast_as(shape) for tensor in (self, chosen, other))
+        first, second, layout = broadcast("where", chosen._layout, other._layout, self._layout)
         try:
-            storage = self._storage.where_cond(layout, chosen._storage, layouts[0], other._storage, layouts[1])
+            storage = self._storage.where_cond(layout, chosen._storage, first, other._storage, second)
         except TallowError as error:
             error.rename("where")
             raise
-        return self._new(storage, Layout.contiguous(shape))
+        return self._new(storage, layout.dense)
 
     def fill_(self, value: float) -> Self:
         """Set every element to a number, in place: views of the same storage see it. The tensor itself."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache, wraps
-from typing import Final, Never, ParamSpec, Self, TypeVar
+from functools import cache, wraps
+from operator import attrgetter
+from typing import Final, Never, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,10 +14,12 @@ from ..argument import DTypeLike
 from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, TallowError, shown
+from ..kept import Kept
 from ..layout import Layout
 from ..op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ..shape import Shape
 from ..storage import Storage
+from ..storage.planned import new
 from .number import as_number
 
 # By NumPy's names of parameters, those of tensors.
@@ -54,13 +57,16 @@ class TensorBase:
 
     @classmethod
     def _new(cls, storage: Storage, layout: Layout) -> Self:
-        tensor = object.__new__(cls)
+        tensor = new(cls)
         tensor._storage = storage
         tensor._layout = layout
         return tensor
 
     def _like(self, storage: Storage) -> Self:
-        return self._new(storage, self._layout.dense)
+        tensor, layout = new(type(self)), self._layout
+        tensor._storage = storage
+        tensor._layout = layout._dense or layout.dense
+        return tensor
 
     @property
     def storage(self) -> Storage:
@@ -103,28 +109,32 @@ class TensorBase:
         return self._layout.is_contiguous
 
     def _unary(self, op: UnaryOp) -> Self:
-        return self._like(self._storage.unary_impl(op, self._layout))
+        tensor, layout = new(type(self)), self._layout
+        tensor._storage = self._storage.unary_impl(op, layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
 
-    def _binary(self, op: BinaryOp, other: Self | float, *, reflected: bool = False) -> Self:
+    def _binary(self, op: BinaryOp, other: Self | float, reflected: bool = False) -> Self:
         lhs, layout = self._storage, self._layout
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
-            if layout.shape != other_layout.shape:
-                layout, other_layout = _broadcast(op.value, layout, other_layout)
+            if layout is not other_layout and layout.shape != other_layout.shape:
+                layout, other_layout = broadcast(op.value, layout, other_layout)
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
             if reflected:
                 lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
-        return self._new(lhs.binary_impl(op, rhs, layout, other_layout), layout.dense)
+        tensor = new(type(self))
+        tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
 
     def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
         """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
         tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
-        shape = self.shape
-        for tensor in tensors:
-            shape = Shape.broadcast(op, shape, tensor.shape)
-        rest = [part for tensor in tensors for part in (tensor._storage, tensor._layout.broadcast_as(shape))]
-        return self._new(method(self._layout.broadcast_as(shape), *rest, *others), Layout.contiguous(shape))
+        layout, *layouts = broadcast(op, self._layout, *[tensor._layout for tensor in tensors])
+        rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
+        return self._new(method(layout, *rest, *others), layout.dense)
 
     def _cmp(self, op: CmpOp, other: Self | float) -> Self:
         lhs, layout = self._storage, self._layout
@@ -134,11 +144,14 @@ class TensorBase:
                 common = _common_integer(lhs.inner.dtype, rhs.inner.dtype)
                 if common is not None:
                     return self.to_dtype(common)._cmp(op, other.to_dtype(common))
-            if layout.shape != other_layout.shape:
-                layout, other_layout = _broadcast(op.value, layout, other_layout)
+            if layout is not other_layout and layout.shape != other_layout.shape:
+                layout, other_layout = broadcast(op.value, layout, other_layout)
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
-        return self._new(lhs.cmp(op, rhs, layout, other_layout), layout.dense)
+        tensor = new(type(self))
+        tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
 
     def to_dtype(self, dtype: DTypeLike) -> Self:
         """Convert the elements; the tensor itself if they have the dtype already.
@@ -146,8 +159,9 @@ class TensorBase:
         Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
         nearest even, and f8e4m3 saturates at 448.
         """
-        target = argument.dtype("to_dtype", "dtype", dtype)
-        return self if target is self.dtype else self._like(self._storage.to_dtype(self._layout, target))
+        target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
+        storage = self._storage
+        return self if target is storage.inner.dtype else self._like(storage.to_dtype(self._layout, target))
 
     def _reduce(
         self,
@@ -161,16 +175,20 @@ class TensorBase:
             refuse_keywords(op.value, unknown)
         if type(keepdim) is not bool:
             keepdim = argument.boolean(op.value, "keepdim", keepdim)
-        if type(dim) is int:
-            dim = (dim,)
-        elif dim is not None:
+        if type(dim) is not int and dim is not None:
             if not isinstance(dim, Sequence):
                 dim = (argument.integer(op.value, "dim", dim),)
             dim = argument.integers(op.value, "dim", dim)
-        dims, layout = _reduction(op.value, self._layout.shape, dim, keepdim)
-        if isinstance(op, MethodOp):
-            return self._new(getattr(self._storage, op.value)(self._layout, dims, *parameters), layout)
-        return self._new(self._storage.reduce_op(op, self._layout, dims), layout)
+        layout = self._layout
+        key = layout.number, dim, keepdim
+        dims, result = _reductions.get(key) or _reductions.keep(key, _reduction(op.value, layout.shape, dim, keepdim))
+        tensor = new(type(self))
+        if isinstance(op, ReduceOp):
+            tensor._storage = self._storage.reduce_op(op, layout, dims)
+        else:
+            tensor._storage = getattr(self._storage, op.value)(layout, dims, *parameters)
+        tensor._layout = result
+        return tensor
 
     def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:
         """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
@@ -197,18 +215,29 @@ class TensorBase:
         return storage
 
 
-@lru_cache(maxsize=4096)
-def _reduction(op: str, shape: Shape, dim: tuple[int, ...] | None, keepdim: bool) -> tuple[tuple[int, ...], Layout]:
+_Reduction: TypeAlias = tuple[tuple[int, ...], Layout]
+
+# By the numbers of the layouts, the dims and whether these are kept.
+_reductions: Final[Kept[tuple[int, int | Sequence[int] | None, bool], _Reduction]] = Kept(1 << 12)
+
+
+def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: bool) -> _Reduction:
     """The dims of `shape` that are reduced, by default all, and the layout of the result."""
-    dims = tuple(range(len(shape)) if dim is None else [shape.dim(op, item) for item in dim])
+    named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = tuple([shape.dim(op, item) for item in named])
     sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
     return dims, Layout.contiguous(Shape._trusted(sizes))
+
+
+@cache
+def _cpu() -> Device:
+    return Device.cpu()
 
 
 def device_of(device: Device | str | None) -> Device:
     """Return the device that an argument means: a `Device`, its label as in `Device.parse`, or None for the CPU."""
     if device is None:
-        return Device.cpu()
+        return _cpu()
     if isinstance(device, str):
         return Device.parse(device)
     if not isinstance(device, Device):
@@ -242,9 +271,19 @@ def _common_integer(first: DType, second: DType) -> DType | None:
     return min(fitting, key=lambda dtype: dtype.itemsize, default=None)
 
 
-def _broadcast(op: str, lhs: Layout, rhs: Layout) -> tuple[Layout, Layout]:
-    left, right = lhs.shape, rhs.shape
-    if left == right:
-        return lhs, rhs
-    shape = Shape.broadcast(op, left, right)
-    return lhs if left == shape else lhs.broadcast_as(shape), rhs if right == shape else rhs.broadcast_as(shape)
+_number_of: Final = attrgetter("number")
+
+# By the numbers of the layouts.
+_broadcasts: Final[Kept[tuple[int, ...], tuple[Layout, ...]]] = Kept(1 << 12)
+
+
+def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
+    """Stretch layouts to one shape by NumPy's rules; `ShapeMismatch` where there is none."""
+    key = tuple(map(_number_of, layouts))
+    stretched = _broadcasts.get(key)
+    if stretched is None:
+        shape = layouts[0].shape
+        for layout in layouts[1:]:
+            shape = Shape.broadcast(op, shape, layout.shape)
+        stretched = _broadcasts.keep(key, tuple([layout.broadcast_as(shape) for layout in layouts]))
+    return stretched

@@ -86,16 +86,21 @@ class IndexMethods(CreationMethods):
 
         The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
         """
-        require_tensors("gather", indexes=indexes)
-        dim = self.shape.dim("gather", dim)
-        return indexes._like(self._storage.gather(self._layout, indexes._storage, indexes._layout, dim))
+        if not isinstance(indexes, TensorBase):
+            require_tensors("gather", indexes=indexes)
+        layout = self._layout
+        dim = layout.shape.dim("gather", dim)
+        return indexes._like(self._storage.gather(layout, indexes._storage, indexes._layout, dim))
 
     def index_select(self, indexes: Self, dim: int) -> Self:
         """Return the rows of the tensor along `dim` that a vector of indexes names."""
-        require_tensors("index_select", indexes=indexes)
-        dim = self.shape.dim("index_select", dim)
-        storage = self._storage.index_select(indexes._storage, self._layout, indexes._layout, dim)
-        return self._new(storage, Layout.contiguous(_replaced(self.shape, dim, indexes.elem_count)))
+        if not isinstance(indexes, TensorBase):
+            require_tensors("index_select", indexes=indexes)
+        layout, rows = self._layout, indexes._layout
+        dim = layout.shape.dim("index_select", dim)
+        storage = self._storage.index_select(indexes._storage, layout, rows, dim)
+        key = layout.number, rows.number, dim
+        return self._new(storage, _selected.get(key) or _selected.keep(key, _replaced(layout.shape, dim, rows)))
 
     def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.
@@ -122,10 +127,16 @@ class IndexMethods(CreationMethods):
         return self._scattered("scatter_add_", Storage.scatter_add, indexes, source, dim)
 
     def _scattered(self, op: str, scatter: Callable[..., None], indexes: Self, source: Self, dim: int) -> Self:
-        require_tensors(op, indexes=indexes, source=source)
-        dim = self.shape.dim(op, dim)
-        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
-        return self._written(op, lambda: scatter(self._storage, self._layout, *operands, dim))
+        if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
+            require_tensors(op, indexes=indexes, source=source)
+        layout = self._layout
+        dim = layout.shape.dim(op, dim)
+        try:
+            scatter(self._storage, layout, indexes._storage, indexes._layout, source._storage, source._layout, dim)
+        except TallowError as error:
+            error.rename(op)
+            raise
+        return self
 
     def _written(self, op: str, write: Callable[[], object]) -> Self:
         """Write in place, with errors that name what was called."""
@@ -141,10 +152,12 @@ class IndexMethods(CreationMethods):
 
         The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
         """
-        require_tensors("index_add", indexes=indexes, source=source)
-        dim = self.shape.dim("index_add", dim)
-        operands = (indexes._storage, indexes._layout, source._storage, source._layout)
-        return self._like(self._storage.index_add(self._layout, *operands, dim))
+        if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
+            require_tensors("index_add", indexes=indexes, source=source)
+        layout = self._layout
+        dim = layout.shape.dim("index_add", dim)
+        operands = indexes._storage, indexes._layout, source._storage, source._layout
+        return self._like(self._storage.index_add(layout, *operands, dim))
 
 
 _views: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
@@ -156,11 +169,14 @@ def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None
     for item in items:
         kind = type(item)
         if kind is slice:
-            parts = item.start, item.stop, item.step  # type: ignore[attr-defined]
-            for part in parts:
-                if part is not None and type(part) is not int:
-                    return None
-            key.append(parts)
+            start, stop, step = item.start, item.stop, item.step  # type: ignore[attr-defined]
+            if not (
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
+                return None
+            key.append((start, stop, step))
         elif kind is int or item is None or item is Ellipsis:
             key.append(item)
         else:
@@ -251,5 +267,9 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
     return layout.narrow(dim, position % size, 1).squeeze(dim)
 
 
-def _replaced(shape: Shape, dim: int, size: int) -> tuple[int, ...]:
-    return (*shape[:dim], size, *shape[dim + 1 :])
+# By the numbers of the layouts of rows and of indexes, and the dim.
+_selected: Kept[tuple[int, int, int], Layout] = Kept(1 << 12)
+
+
+def _replaced(shape: Shape, dim: int, rows: Layout) -> Layout:
+    return Layout.contiguous((*shape[:dim], rows.elem_count, *shape[dim + 1 :]))

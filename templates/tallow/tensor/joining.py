@@ -26,15 +26,21 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
-    refuse_keywords("cat", unknown)
+    if unknown:
+        refuse_keywords("cat", unknown)
     tensors = _listed("cat", tensors)
-    first, *others = tensors
-    layouts = tuple([tensor._layout for tensor in others])
-    dim = integer("cat", "dim", dim)
-    key = dim, first._layout.number, *[layout.number for layout in layouts]
-    dim, joined = _joins.get(key) or _joins.keep(key, _join(dim, [first.shape, *(layout.shape for layout in layouts)]))
-    storage = first._storage.cat(first._layout, tuple([tensor._storage for tensor in others]), layouts, dim)
-    return first._new(storage, joined)
+    numbers, storages, layouts = [dim if type(dim) is int else integer("cat", "dim", dim)], [], []
+    for tensor in tensors:
+        layout = tensor._layout
+        numbers.append(layout.number)
+        storages.append(tensor._storage)
+        layouts.append(layout)
+    key = tuple(numbers)
+    found = _joins.get(key)
+    if found is None:
+        found = _joins.keep(key, _join(numbers[0], [layout.shape for layout in layouts]))
+    dim, joined = found
+    return tensors[0]._new(storages[0].cat(layouts[0], tuple(storages[1:]), tuple(layouts[1:]), dim), joined)
 
 
 def _join(dim: int, shapes: Sequence[Shape]) -> tuple[int, Layout]:

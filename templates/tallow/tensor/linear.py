@@ -9,6 +9,7 @@ from ..error import ShapeMismatch
 from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
+from ..storage.planned import new
 from .base import TensorBase, require_tensors
 from .views import ViewMethods
 
@@ -25,13 +26,15 @@ class LinearMethods(ViewMethods):
         column, and that dim is not in the result. bf16, f16 and f8e4m3 accumulate in f32, integers wrap, k = 0 gives
         zeros. `ShapeMismatch` for rank 0 and where the sizes do not fit.
         """
-        require_tensors("matmul", other=other)
-        key = self._layout.number, other._layout.number
-        product = _products.get(key)
-        if product is None:
-            product = _products.keep(key, _product(self._layout, other._layout))
-        bmnk, lhs, rhs, layout = product
-        return self._new(self._storage.matmul(other._storage, bmnk, lhs, rhs), layout)
+        if not isinstance(other, TensorBase):
+            require_tensors("matmul", other=other)
+        left, right = self._layout, other._layout
+        key = left.number, right.number
+        bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
+        tensor = new(type(self))
+        tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
+        tensor._layout = layout
+        return tensor
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
         """Multiply rows by the transpose of a weight and add a bias: (.., k), (n, k) and (n) give (.., n).

@@ -28,11 +28,13 @@ class NetworkOpMethods(IndexMethods):
 
         bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
         """
-        return self._like(self._storage.softmax(self._layout, self.shape.dim("softmax", dim)))
+        layout = self._layout
+        return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
 
     def log_softmax(self, dim: int) -> Self:
         """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
-        return self._like(self._storage.log_softmax(self._layout, self.shape.dim("log_softmax", dim)))
+        layout = self._layout
+        return self._like(self._storage.log_softmax(layout, layout.shape.dim("log_softmax", dim)))
 
     @overload
     def layer_norm(
@@ -122,13 +124,14 @@ class NetworkOpMethods(IndexMethods):
         return self._new(self.device.storage_from_slice([position], DType.I64), Layout.contiguous(()))
 
     def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
-        normed, *sums = map(self._like, storages)
-        return (normed, sums[0]) if sums else normed
+        normed = self._like(storages[0])
+        return normed if len(storages) == 1 else (normed, self._like(storages[1]))
 
 
 def _parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:
     """The storage and the layout of an operand, None and None for one that is left out."""
     if operand is None:
         return None, None
-    require_tensors(op, **{name: operand})
+    if not isinstance(operand, TensorBase):
+        require_tensors(op, **{name: operand})
     return operand._storage, operand._layout

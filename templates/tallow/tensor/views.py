@@ -10,6 +10,7 @@ from ..error import InvalidArgument, ShapeMismatch
 from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
+from ..storage.planned import new
 from .base import TensorBase, refuse_keywords
 
 _reshaped: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
@@ -22,7 +23,12 @@ class ViewMethods(TensorBase):
     __slots__ = ()
 
     def _view(self, layout: Layout) -> Self:
-        return self if layout is self._layout else self._new(self._storage, layout)
+        if layout is self._layout:
+            return self
+        tensor = new(type(self))
+        tensor._storage = self._storage
+        tensor._layout = layout
+        return tensor
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
@@ -128,7 +134,8 @@ class ViewMethods(TensorBase):
 
     def copy(self) -> Self:
         """Copy the elements to a storage of their own, in row-major order."""
-        return self._like(self._storage.to_dtype(self._layout, self._storage.inner.dtype))
+        storage = self._storage
+        return self._like(storage.to_dtype(self._layout, storage.inner.dtype))
 
 
 def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:

@@ -9,13 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from ...array_backend.ops.operand import Operand
 from ...conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ...dtype import DType
 from ...host_memory import require_room, tells_lack_of_memory
 from ...layout import Layout
+from .. import room
 from ..onednn import Memory, Onednn, Problem, Window
 from . import compiled_conv, compiled_matmul, conv
 from . import matmul as matrices
@@ -153,7 +152,7 @@ def _plan(
         if Onednn.is_forked or (checks and not is_finite(storages[1].view(weights), dtype)):
             return otherwise(*storages)
         first = storages[0]
-        made = type(first)(first.device, dtype, np.empty(count, numpy_type))
+        made = type(first)(first.device, dtype, room.empty(count, numpy_type))
         solve(*(each.address + offset for each, offset in zip(storages, offsets, strict=True)), made.address)
         return made
 

@@ -13,6 +13,7 @@ from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from ...kernels import constants, host_arguments
 from ...threads import get_threads
+from .. import room
 from ..kernels import bits_of
 from .compiled import by_plan
 
@@ -58,7 +59,7 @@ def scaled_dot_product(
                 raise InvalidIndex("scaled_dot_product_attention", int(found[wrong][0]), keys + 1)
             counts = np.empty(batches, np.int64)
             counts[:] = found
-        made = type(query)(query.device, dtype, np.empty(count, numpy_type))
+        made = type(query)(query.device, dtype, room.empty(count, numpy_type))
         places = [each.address + offset for each, offset in zip((query, key, value), offsets, strict=True)]
         kernel(pack(made.address, *places, counts.ctypes.data, *rest, get_threads()))
         return made

@@ -20,6 +20,7 @@ from ...host_memory import require_room, tells_lack_of_memory
 from ...kernels import constants, host_arguments
 from ...layout import Layout
 from ...threads import get_threads
+from .. import room
 from ..kernels import Result, Source
 from . import conv
 from .compiled import by_plan
@@ -176,7 +177,7 @@ def _plan_transposed(
     if convolve is None:
         return None
     covered = [sum(phase.axis.size for phase in phases) for phases in (down, across)]
-    numpy_type, empty = dtype.numpy, np.empty if covered == [height, width] else np.zeros
+    numpy_type, empty = dtype.numpy, room.empty if covered == [height, width] else np.zeros
     run_parts, offset = kernels.run_parts, x.layout.start_offset * dtype.itemsize
 
     @tells_lack_of_memory

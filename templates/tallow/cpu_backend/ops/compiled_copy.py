@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
 
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
@@ -11,14 +14,21 @@ from ...host_memory import tells_lack_of_memory
 from ...layout import Layout
 from ...op import BinaryOp
 from ...shape import Shape
-from .compiled import by_plan, plan_map
+from ...kernels import host_arguments
+from ..kernels import Result, Source
+from .compiled import by_plan, filled, plan_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
+# What JOIN_ROWS has room for.
+_MOST_JOINED: Final = 8
+
 Write: TypeAlias = Callable[..., bool]
 """Writes to the first storage what it makes of the others, and says so."""
+
+Before: TypeAlias = Callable[["CpuStorage", "CpuStorage"], "CpuStorage"]
 
 
 @by_plan
@@ -69,6 +79,8 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
     filled = [i for i, operand in enumerate(operands) if operand.layout.elem_count]
     if not filled:
         return None
+    if len(operands) <= _MOST_JOINED and all(each.layout.is_contiguous and each.layout.elem_count for each in operands):
+        return _plan_join(kernels, operands, dim, whole.elem_count)
     dtype, copier = first.dtype, _copier(kernels, first.dtype)
     calls: list[Callable[..., CpuStorage]] = []
     for i in filled:
@@ -86,6 +98,23 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
         return made
 
     return run
+
+
+def _plan_join(kernels: HostKernels, operands: Sequence[Operand], dim: int, count: int) -> Callable[..., CpuStorage]:
+    """What joins contiguous operands along a dim: of each, the dims from that one on are rows."""
+    packer, dtype = host_arguments.JOIN_ROWS, operands[0].dtype
+    kernel = kernels.elementwise("join_rows")
+    assert kernel is not None
+    rows = math.prod(operands[0].layout.shape[:dim])
+    lengths = [operand.layout.elem_count // rows * dtype.itemsize for operand in operands]
+    unused = (0,) * _MOST_JOINED
+    packed = packer.pack(0, *unused, *filled(lengths, _MOST_JOINED), rows, len(operands), 1)
+    sources = [
+        Source(packer.places["sources"] + 8 * place, operand.layout.start_offset * dtype.itemsize)
+        for place, operand in enumerate(operands)
+    ]
+    result = Result(packer.places["result"], count, dtype)
+    return kernels.call(kernel, packer, packed, operands[0].storage, result, sources)
 
 
 def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuStorage]:
@@ -130,30 +159,35 @@ def _plan(
     # In which order elements are written is told to nobody.
     if kernel is None or layout.overlaps_itself:
         return None
-    begin, end = layout.start_offset * dtype.itemsize, layout.end * dtype.itemsize
     is_same = layout == from_layout
+    before = kept_apart(layout, dtype, from_layout, dtype)
     write = plan_map(kernels, kernel, target.storage, layout, dtype, [*[target] * is_read, source])
 
     @tells_lack_of_memory
     def run(target: CpuStorage, source: CpuStorage) -> bool:
-        is_itself = is_same and target.address == source.address
-        if not is_itself and not is_apart(target, begin, end, source, from_layout):
-            source = copied(source, from_layout)
+        if not is_same or target.address != source.address:
+            source = before(target, source)
         write(target, *[target] * is_read, source)
         return True
 
     return run
 
 
-def is_apart(target: CpuStorage, begin: int, end: int, source: CpuStorage, layout: Layout) -> bool:
-    """Whether none of the bytes from `begin` to `end` of a storage is read with a layout of another one."""
-    size, to, place = source.dtype.itemsize, target.address, source.address
-    return to + end <= place + layout.start_offset * size or place + layout.end * size <= to + begin
+def kept_apart(layout: Layout, dtype: DType, from_layout: Layout, from_dtype: DType) -> Before:
+    """What gives a source as it was before a target is written: itself, where none of its bytes is among those."""
+    begin, end = layout.start_offset * dtype.itemsize, layout.end * dtype.itemsize
+    first, last = from_layout.start_offset * from_dtype.itemsize, from_layout.end * from_dtype.itemsize
+
+    def before(target: CpuStorage, source: CpuStorage) -> CpuStorage:
+        to, place = target.address, source.address
+        is_apart = to + end <= place + first or place + last <= to + begin
+        return source if is_apart else copied(source, from_layout)
+
+    return before
 
 
 def copied(storage: CpuStorage, layout: Layout) -> CpuStorage:
     """A copy of what a layout reaches, seen as a storage in which it is at the same place."""
-    data = storage.data[layout.start_offset : layout.end].copy()
-    made = type(storage)(storage.device, storage.dtype, data)
-    made.address -= layout.start_offset * storage.dtype.itemsize
-    return made
+    data = np.empty(layout.end, storage.dtype.numpy)
+    data[layout.start_offset :] = storage.data[layout.start_offset : layout.end]
+    return type(storage)(storage.device, storage.dtype, data)

@@ -12,6 +12,7 @@ from ...host.array import contiguous
 from ...host.weights import FEW_ROWS, decode
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...layout import Layout
 from ..kernels import Result, Source
 from .compiled import by_plan
 
@@ -27,14 +28,33 @@ _ADDRESSES = 5
 @by_plan
 def linear(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
     """As `matmul.linear`; None where BLAS does it."""
+    return _plan(kernels, x, weight, bias)
+
+
+@by_plan
+def matmul(
+    kernels: HostKernels, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
+) -> Callable[..., CpuStorage] | None:
+    """As `matmul.matmul`; None where BLAS does it."""
+    batches, m, n, k = bmnk
+    x = Layout((m, k), lhs.layout.strides[-2:], lhs.layout.start_offset)
+    weight = Layout((n, k), rhs.layout.strides[:-3:-1], rhs.layout.start_offset)
+    return _plan(kernels, Operand(lhs.storage, x), Operand(rhs.storage, weight), None) if batches == 1 else None
+
+
+def _plan(
+    kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None
+) -> Callable[..., CpuStorage] | None:
     (rows, length), outputs, dtype = x.layout.shape, weight.layout.shape[0], x.dtype
-    if rows > FEW_ROWS or weight.layout.strides[1] != 1 or 0 in (rows, length, outputs):
+    strides = weight.layout.strides
+    if rows > FEW_ROWS or 1 not in strides or 0 in (rows, length, outputs):
         return None
-    kernel = kernels.address("host_few_rows", f"product_{dtype.value}")
+    name = "product" if strides[1] == 1 else "product_of_columns"
+    kernel = kernels.address("host_few_rows", f"{name}_{dtype.value}")
     if kernel is None or not x.layout.is_contiguous or not (bias is None or bias.layout.is_contiguous):
         return None
     operands = {"x": x, "matrix": weight} | ({} if bias is None else {"bias": bias})
-    sizes = rows, outputs, length, weight.layout.strides[0] * dtype.itemsize
+    sizes = rows, outputs, length, strides[0 if strides[1] == 1 else 1] * dtype.itemsize
     is_held = dtype.compute is not dtype
     return kernels.call(
         kernel,

@@ -14,7 +14,7 @@ from ...layout import Layout
 from ...limits import MAX_RANK
 from ..kernels import Result, Source
 from .compiled import by_plan, filled
-from .compiled_copy import Write, copied, is_apart, plan_dense
+from .compiled_copy import Write, kept_apart, plan_dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -139,7 +139,7 @@ def _plan_scatter(
         return None
     sizes = dtype.itemsize, dtype.itemsize, index_dtype.itemsize
     begins = [layout.start_offset * itemsize for layout, itemsize in zip(layouts, sizes, strict=True)]
-    begin, end, places = begins[0], target.end * dtype.itemsize, packer.places
+    places = packer.places
     *index_fields, mark = _fields(index_dtype)
     packed = packer.pack(
         *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *index_fields, len(shape), mark, size,
@@ -158,13 +158,11 @@ def _plan_scatter(
         wrong=_wrong(op, places["wrong"], size),
     )
 
+    values_before = kept_apart(target, dtype, source, dtype)
+    chosen_before = kept_apart(target, dtype, indexes, index_dtype)
+
     def run(storage: CpuStorage, chosen: CpuStorage, values: CpuStorage) -> bool:
-        # What is read is what was there before.
-        values, chosen = (
-            operand if is_apart(storage, begin, end, operand, layout) else copied(operand, layout)
-            for operand, layout in ((values, source), (chosen, indexes))
-        )
-        scatter(storage, values, chosen)
+        scatter(storage, values_before(storage, values), chosen_before(storage, chosen))
         return True
 
     return run

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 # So many products of what BLAS takes are made before it is called.
-_FEW_PRODUCTS: Final = 1 << 17
+_FEW_PRODUCTS: Final = 1 << 20
 
 
 @by_plan

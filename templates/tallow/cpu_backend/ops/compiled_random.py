@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...dtype import DType
-from ...host_memory import require_room, tells_lack_of_memory
+from ...error import OutOfMemory
+from ...host_memory import require_room
 from ...kernels import host_arguments
 from ...random import uniform_range
 from ...shape import Shape
-from ...threads import get_threads
+from ..kernels import Result
 
 if TYPE_CHECKING:
     from ..device import CpuDevice
@@ -19,33 +21,59 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
-@tells_lack_of_memory
 def uniform(
     kernels: HostKernels, device: CpuDevice, lo: float, up: float, shape: Shape, dtype: DType
 ) -> CpuStorage | None:
     """As `random.uniform`; None where NumPy does it."""
-    lowest, highest = uniform_range(lo, up, dtype)
-    return _drawn(kernels, device, "uniform", shape, dtype, lo, up - lo, lowest, highest)
+    return _drawn(kernels, device, "uniform", lo, up, shape, dtype)
 
 
-@tells_lack_of_memory
 def normal(
     kernels: HostKernels, device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DType
 ) -> CpuStorage | None:
     """As `random.normal`; None where NumPy does it."""
-    return _drawn(kernels, device, "normal", shape, dtype, mean, std)
+    return _drawn(kernels, device, "normal", mean, std, shape, dtype)
 
 
 def _drawn(
-    kernels: HostKernels, device: CpuDevice, name: str, shape: Shape, dtype: DType, *numbers: float
+    kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, shape: Shape, dtype: DType
 ) -> CpuStorage | None:
-    kernel = kernels.kernel("host_random", f"{name}_{dtype.value}")
-    if kernel is None:
-        return None
-    require_room(shape, dtype)
     count = shape.elem_count
-    made = device.storage_class(device, dtype, np.empty(count, dtype.numpy))
-    struct = host_arguments.DRAW_UNIFORM if name == "uniform" else host_arguments.DRAW_NORMAL
+    # The two zeros are equal.
+    key = name, dtype, count, first or repr(first), second or repr(second)
+    plan = device.plans.get(key)
+    if plan is None:
+        require_room(shape, dtype)
+        plan = _plan(kernels, device, name, first, second, count, dtype)
+        if plan is None:
+            return None
+        device.plans.keep(key, plan)
     reserved = device.random.reserve(count, dtype)
-    kernel(struct.pack(made.address, kernels.run_parts, count, *reserved, *numbers, get_threads()))
+    try:
+        made: CpuStorage = plan(*reserved)
+    except OutOfMemory:
+        device.random.cancel(reserved, count, dtype)
+        raise
     return made
+
+
+def _plan(
+    kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, count: int, dtype: DType
+) -> Callable[..., CpuStorage] | None:
+    """What draws so many numbers, given the seed and the first block."""
+    kernel = kernels.address("host_random", f"{name}_{dtype.value}")
+    if kernel is None or count == 0:
+        return None
+    packer, numbers = host_arguments.DRAW_NORMAL, [first, second]
+    if name == "uniform":
+        packer, numbers = host_arguments.DRAW_UNIFORM, [first, second - first, *uniform_range(first, second, dtype)]
+    return kernels.call(
+        kernel,
+        packer,
+        packer.pack(0, kernels.run_parts, count, 0, 0, *numbers, 1),
+        device.storage_class(device, dtype, np.empty(0, dtype.numpy)),
+        Result(packer.places["result"], count, dtype),
+        (),
+        numbers=[packer.places["seed"], packer.places["block"]],
+        compute=None,
+    )

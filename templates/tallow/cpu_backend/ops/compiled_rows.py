@@ -15,6 +15,7 @@ from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...kernels.host_arguments import Packer
 from ...threads import get_threads
+from .. import room
 from ..kernels import Result, Source, bits_of
 from .compiled import by_plan
 from .compiled_copy import Dense
@@ -144,7 +145,7 @@ def rope(
         wrong = (begins < 0) | (begins > most)
         if wrong.any():
             raise InvalidIndex("rope", int(begins[wrong][0]), most + 1)
-        made = type(storage)(storage.device, dtype, np.empty(count, numpy_type))
+        made = type(storage)(storage.device, dtype, room.empty(count, numpy_type))
         held = [source.of(each) for source, each in zip(sources, (storage, cos, sin), strict=True)]
         places = [each.address + source.offset for source, each in zip(sources, held, strict=True)]
         kernel(pack(made.address, *places, begins.ctypes.data, *sizes, get_threads()))
@@ -174,7 +175,7 @@ def cross_entropy(
         if wrong.any():
             raise InvalidIndex("cross_entropy", int(rows[wrong][0]), size)
         rows[~counts] = -1
-        made = type(storage)(storage.device, dtype, np.empty(len(rows), numpy_type))
+        made = type(storage)(storage.device, dtype, room.empty(len(rows), numpy_type))
         held = source.of(storage)
         kernel(pack(made.address, held.address + source.offset, rows.ctypes.data, *sizes, get_threads()))
         return made, type(storage)(storage.device, compute, counts.astype(compute.numpy))

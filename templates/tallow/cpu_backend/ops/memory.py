@@ -12,6 +12,7 @@ from ...dtype import Array, DType
 from ...host.numbers import numbers, sequence
 from ...host_memory import require_room, tells_lack_of_memory
 from ...shape import Shape
+from .. import room
 
 if TYPE_CHECKING:
     from ..device import CpuDevice
@@ -27,7 +28,7 @@ def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
 @tells_lack_of_memory
 def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
-    return make(device, lambda count: np.empty(count, dtype.numpy), shape, dtype)
+    return make(device, lambda count: room.empty(count, dtype.numpy), shape, dtype)
 
 
 @tells_lack_of_memory

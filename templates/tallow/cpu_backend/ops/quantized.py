@@ -79,14 +79,22 @@ def forward(
         wide, rest = rounded(wide)
     every = blocks.bytes.reshape(rows, hidden // blocks.block_size * blocks.dtype.type_size)
     result = np.empty((len(wide), rows), np.float32)
-    # All at once where the weights are decoded.
-    step = max(_CHUNK // max(hidden, 1) if blocks.weights is None else rows, 1)
+    # All at once where the weights are decoded, and nothing else is made of them.
+    is_whole = blocks.weights is not None and rest is None
+    step = max(rows if is_whole else _CHUNK // max(hidden, 1), 1)
     for begin in range(0, rows, step):
         part = every[begin : begin + step]
-        weights = decode(part.reshape(-1), blocks.dtype) if blocks.weights is None else blocks.weights
-        made = _product(wide, weights.reshape(len(part), hidden))
-        if rest is not None and blocks.block_size == ROUNDED:
-            made += _product(rest, common(part.reshape(-1), blocks.dtype).reshape(len(part), hidden // ROUNDED))
+        if blocks.weights is None:
+            weights = decode(part.reshape(-1), blocks.dtype).reshape(len(part), hidden)
+        else:
+            weights = blocks.weights.reshape(rows, hidden)[begin : begin + step]
+        if rest is None:
+            made = _product(wide, weights)
+        else:
+            made = _precise_product(wide, weights)
+            if blocks.block_size == ROUNDED:
+                factors = common(part.reshape(-1), blocks.dtype).reshape(len(part), hidden // ROUNDED)
+                made += _precise_product(rest, factors)
         result[:, begin : begin + step] = made
     return x.result(cast.narrow(result, x.dtype))
 
@@ -95,6 +103,11 @@ def _product(x: Array, weights: Array) -> Array:
     if len(x) > FEW_ROWS:
         return multiply(x, weights.T)
     return np.stack([multiply(weights, row) for row in np.ascontiguousarray(x)]) if len(x) else x[:, :0] @ weights.T[:0]
+
+
+def _precise_product(x: Array, weights: Array) -> Array:
+    """Sums of f64: BLAS adds up in another order on each kind of processor, which those of f32 would show."""
+    return _product(x.astype(np.float64), weights.astype(np.float64)).astype(np.float32)
 
 
 def _storage(blocks: QCpuStorage, data: Array, dtype: DType = DType.F32) -> Any:

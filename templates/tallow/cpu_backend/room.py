@@ -1,0 +1,86 @@
+"""Memory for the elements of results: a large result takes that of one that was released, whose pages are there."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ..dtype import Array
+
+# Larger memory NumPy gives back to the system, which clears the pages of new memory: that takes as long as an exp.
+_LEAST: Final = 1 << 22
+# So many bytes are kept.
+_MOST: Final = 1 << 28
+# Sizes are rounded up to an eighth of the power of two below, so that those of nearly one size serve each other.
+_STEPS_PER_DOUBLING: Final = 8
+
+
+class Kept:
+    """Pieces of memory that nothing uses, at most so many bytes in all, the oldest first.
+
+    Releasing may happen anywhere, in the middle of these methods too, so there is no lock: what they do with the dict
+    are single steps.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._memory: dict[int, Array] = {}
+
+    def take(self, nbytes: int) -> Array | None:
+        """Memory of so many bytes, if there is any: what was released last may still be in the cache."""
+        for key, memory in reversed(self._memory.copy().items()):
+            if memory.nbytes == nbytes and self._memory.pop(key, None) is not None:
+                return memory
+        return None
+
+    def put(self, memory: Array) -> None:
+        """Keep memory, and let go of the oldest where this is too much."""
+        self._memory[id(memory)] = memory
+        held = self._memory.copy()
+        excess = sum(each.nbytes for each in held.values()) - self._most
+        for key, each in held.items():
+            if excess <= 0:
+                return
+            self._memory.pop(key, None)
+            excess -= each.nbytes
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._memory.clear()
+
+
+_kept: Final = Kept(_MOST)
+
+
+class _Block:
+    """What arrays on a piece of memory stand on: when the last of them is gone, the memory is kept for another."""
+
+    __slots__ = ("__array_interface__", "_kept", "_memory")
+
+    def __init__(self, memory: Array, nbytes: int) -> None:
+        self.__array_interface__: Final = memory[:nbytes].__array_interface__
+        self._memory = memory
+        # When Python ends, the globals are gone.
+        self._kept = _kept
+
+    def __del__(self) -> None:
+        self._kept.put(self._memory)
+
+
+def empty(count: int, dtype: Any) -> Array:
+    """An array of shape (count,) and a dtype of NumPy, not initialised. MemoryError where there is no room."""
+    dtype = np.dtype(dtype)
+    nbytes = count * dtype.itemsize
+    if nbytes < _LEAST:
+        return np.empty(count, dtype)
+    step = (1 << (nbytes - 1).bit_length()) // (2 * _STEPS_PER_DOUBLING)
+    size = -(-nbytes // step) * step
+    memory = _kept.take(size)
+    if memory is None:
+        try:
+            memory = np.empty(size, np.uint8)
+        except MemoryError:
+            _kept.clear()
+            return np.empty(count, dtype)
+    return np.asarray(_Block(memory, nbytes)).view(dtype)

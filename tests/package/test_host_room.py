@@ -1,0 +1,101 @@
+"""Memory of large results on the CPU, which later ones take over."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow.cpu_backend import room
+
+LARGE = 1 << 23
+
+
+def address_of(array: np.ndarray) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_kept", room.Kept(1 << 28))
+
+
+@pytest.mark.parametrize("dtype", tl.DType)
+def test_a_large_array_takes_the_memory_of_one_that_is_gone(dtype: tl.DType) -> None:
+    first = room.empty(LARGE, dtype.numpy)
+    assert (first.shape, first.dtype, first.flags.writeable) == ((LARGE,), np.dtype(dtype.numpy), True)
+    address = address_of(first)
+    second = room.empty(LARGE, dtype.numpy)
+    assert address_of(second) != address
+    del first
+    # Sizes in one step of an eighth serve each other.
+    third = room.empty(LARGE - 1, dtype.numpy)
+    assert (third.shape, address_of(third)) == ((LARGE - 1,), address)
+
+
+def test_memory_stays_while_a_view_of_it_is_there() -> None:
+    x = tl.Tensor(np.arange(LARGE, dtype=np.float32)) + 1
+    seen, exported = x[5:].numpy(), np.from_dlpack(x)[7:]
+    address = address_of(exported)
+    del x
+    others = [tl.Tensor.zeros((LARGE,)) + 2 for _ in range(3)]
+    assert seen[0] == 6 and exported[0] == 8
+    assert address - 28 not in [other.storage.inner.address for other in others]
+    del exported, others
+    gc.collect()
+    assert address - 28 in [address_of(array) for array in [room.empty(LARGE, np.float32) for _ in range(4)]]
+
+
+def test_only_so_much_is_kept() -> None:
+    kept = room.Kept(10)
+    pieces = [np.empty(size, np.uint8) for size in (4, 4, 3, 11)]
+    for piece in pieces[:3]:
+        kept.put(piece)
+    assert kept.take(4) is pieces[1]
+    assert kept.take(4) is None
+    kept.put(pieces[3])
+    assert kept.take(11) is None and kept.take(3) is None
+
+
+def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    room.empty(LARGE, np.float32)
+    numpy_empty, asked = np.empty, []
+
+    def empty(count: int, dtype: object) -> np.ndarray:
+        asked.append(count)
+        if len(asked) == 1:
+            raise MemoryError
+        return numpy_empty(count, dtype)
+
+    monkeypatch.setattr(np, "empty", empty)
+    assert len(room.empty(2 * LARGE, np.float32)) == 2 * LARGE
+    assert len(asked) == 2 and room._kept.take(4 * LARGE) is None
+
+
+def test_threads_and_processes_share_no_memory() -> None:
+    wrong = []
+
+    def work(number: int) -> None:
+        for turn in range(20):
+            array = room.empty(LARGE // 8 + number // 2, np.float32)
+            array[::4096] = number * 100 + turn
+            if not (array[::4096] == number * 100 + turn).all():
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+    child = os.fork()
+    if child == 0:
+        array = room.empty(LARGE, np.float32)
+        array[:] = 1
+        del array
+        os._exit(0 if room.empty(LARGE, np.float32)[0] == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
