@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow.error import InvalidArgument, OutOfMemory
-from tallow.gpu_backend.allocator import CachingAllocator, PrivatePool, cache_limit, rounded_size
+from tallow.gpu_backend.allocator import CachingAllocator, PrivatePool, cache_limit
 from tallow.gpu_backend.error import DriverError
 from tallow.gpu_backend.storage.slice import Slice
+from tallow.size_class import size_class
+
+STEPS = st.sampled_from([1, 512])
 
 
 class Memory:
@@ -42,18 +45,18 @@ class Memory:
         return self.total - sum(self.live.values()), self.total
 
 
-@given(st.integers(1, 1 << 50))
-def test_sizes_are_rounded_up_by_an_eighth_at_most(nbytes):
-    size = rounded_size(nbytes)
-    assert nbytes <= size <= max(512, nbytes + nbytes // 8, nbytes + 511)
-    assert size % 512 == 0
-    assert rounded_size(size) == size
+@given(st.integers(0, 1 << 50), STEPS)
+def test_sizes_are_rounded_up_by_an_eighth_or_a_step_at_most(nbytes, step):
+    size = size_class(nbytes, step)
+    assert nbytes <= size <= max(nbytes + nbytes // 8, nbytes + step - 1)
+    assert size % step == 0
+    assert size_class(size, step) == size
 
 
-@given(st.integers(1, 1 << 50), st.integers(1, 1 << 50))
-def test_larger_requests_get_no_smaller_blocks(first, second):
+@given(st.integers(0, 1 << 50), st.integers(0, 1 << 50), STEPS)
+def test_larger_requests_get_no_smaller_blocks(first, second, step):
     small, large = sorted((first, second))
-    assert rounded_size(small) <= rounded_size(large)
+    assert size_class(small, step) <= size_class(large, step)
 
 
 def test_a_released_block_serves_the_next_request_of_its_size():

@@ -21,7 +21,7 @@ def address_of(array: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_kept", room.Kept(1 << 28))
+    monkeypatch.setattr(room, "_released", room.Released(1 << 28))
 
 
 @pytest.mark.parametrize("dtype", tl.DType)
@@ -51,7 +51,7 @@ def test_memory_stays_while_a_view_of_it_is_there() -> None:
 
 
 def test_only_so_much_is_kept() -> None:
-    kept = room.Kept(10)
+    kept = room.Released(10)
     pieces = [np.empty(size, np.uint8) for size in (4, 4, 3, 11)]
     for piece in pieces[:3]:
         kept.put(piece)
@@ -73,7 +73,7 @@ def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(np, "empty", empty)
     assert len(room.empty(2 * LARGE, np.float32)) == 2 * LARGE
-    assert len(asked) == 2 and room._kept.take(4 * LARGE) is None
+    assert len(asked) == 2 and room._released.take(4 * LARGE) is None
 
 
 def test_threads_and_processes_share_no_memory() -> None:

@@ -7,16 +7,15 @@ from typing import Any, Final
 import numpy as np
 
 from ..dtype import Array
+from ..size_class import size_class
 
 # Larger memory NumPy gives back to the system, which clears the pages of new memory: that takes as long as an exp.
 _LEAST: Final = 1 << 22
 # So many bytes are kept.
 _MOST: Final = 1 << 28
-# Sizes are rounded up to an eighth of the power of two below, so that those of nearly one size serve each other.
-_STEPS_PER_DOUBLING: Final = 8
 
 
-class Kept:
+class Released:
     """Pieces of memory that nothing uses, at most so many bytes in all, the oldest first.
 
     Releasing may happen anywhere, in the middle of these methods too, so there is no lock: what they do with the dict
@@ -50,22 +49,22 @@ class Kept:
         self._memory.clear()
 
 
-_kept: Final = Kept(_MOST)
+_released: Final = Released(_MOST)
 
 
 class _Block:
     """What arrays on a piece of memory stand on: when the last of them is gone, the memory is kept for another."""
 
-    __slots__ = ("__array_interface__", "_kept", "_memory")
+    __slots__ = ("__array_interface__", "_memory", "_released")
 
     def __init__(self, memory: Array, nbytes: int) -> None:
         self.__array_interface__: Final = memory[:nbytes].__array_interface__
         self._memory = memory
         # When Python ends, the globals are gone.
-        self._kept = _kept
+        self._released = _released
 
     def __del__(self) -> None:
-        self._kept.put(self._memory)
+        self._released.put(self._memory)
 
 
 def empty(count: int, dtype: Any) -> Array:
@@ -74,13 +73,12 @@ def empty(count: int, dtype: Any) -> Array:
     nbytes = count * dtype.itemsize
     if nbytes < _LEAST:
         return np.empty(count, dtype)
-    step = (1 << (nbytes - 1).bit_length()) // (2 * _STEPS_PER_DOUBLING)
-    size = -(-nbytes // step) * step
-    memory = _kept.take(size)
+    size = size_class(nbytes)
+    memory = _released.take(size)
     if memory is None:
         try:
             memory = np.empty(size, np.uint8)
         except MemoryError:
-            _kept.clear()
+            _released.clear()
             return np.empty(count, dtype)
     return np.asarray(_Block(memory, nbytes)).view(dtype)

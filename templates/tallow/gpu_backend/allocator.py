@@ -9,13 +9,12 @@ from typing import Final, NamedTuple, Protocol
 
 from ..error import InvalidArgument, OutOfMemory
 from ..kept import Kept
+from ..size_class import size_class
 from . import capture, fork
 from .error import DriverError
 
-# Sizes are rounded up to these steps, so that blocks of nearly one size serve each other: 512 bytes for small
-# blocks, and an eighth of the power of two below for larger ones, which wastes at most one part in eight.
+# All blocks are multiples of it.
 _SMALLEST: Final = 512
-_STEPS_PER_DOUBLING: Final = 8
 # What the cache may hold of the device's memory where the environment does not say.
 _CACHED_SHARE: Final = 0.5
 _LIMIT_VARIABLE: Final = "TALLOW_MEMORY_CACHE"
@@ -42,14 +41,6 @@ class AllocatorStatistics(NamedTuple):
     allocated: int
     cached: int
     peak: int
-
-
-def rounded_size(nbytes: int) -> int:
-    """The size of the block that serves a request of `nbytes`: 0 for 0."""
-    if nbytes <= _SMALLEST:
-        return _SMALLEST if nbytes else 0
-    step = max(_SMALLEST, (1 << (nbytes - 1).bit_length()) // (2 * _STEPS_PER_DOUBLING))
-    return -(-nbytes // step) * step
 
 
 def cache_limit(total: int) -> int:
@@ -118,7 +109,7 @@ class Pool(ABC):
         return self._by_size.setdefault(size, Blocks(size))
 
     def _size(self, nbytes: int) -> int:
-        return rounded_size(nbytes)
+        return size_class(nbytes, _SMALLEST)
 
     @abstractmethod
     def _new_block(self, size: int) -> int:
@@ -190,7 +181,7 @@ class CachingAllocator(Pool):
             self._closed.append(pool)
 
     def _size(self, nbytes: int) -> int:
-        return rounded_size(nbytes) if self._limit else nbytes
+        return size_class(nbytes, _SMALLEST) if self._limit else nbytes
 
     def _new_block(self, size: int) -> int:
         try:
