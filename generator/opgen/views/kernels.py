@@ -122,6 +122,8 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
     joined = [result, *([wide or "void"] if wide or reduction.state else []), *filter(None, [reduction.state])]
     base = f"ValueReduction<T, {', '.join(joined)}>"
+    if reduction.identity in BOUNDS and joined == ["T"] and reduction.element is None:
+        base = f"ExtremeReduction<T, {_cpp_bool(reduction.identity == 'highest')}>"
     begin = {name: f"{name}<State>()" for name in BOUNDS}.get(reduction.identity)
     return MonoidRow(
         name=name,

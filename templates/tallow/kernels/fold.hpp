@@ -5,6 +5,7 @@
 #include "monoid.hpp"
 #include "parts.hpp"
 #include "span.hpp"
+#include "vector.hpp"
 
 namespace tallow {
 
@@ -84,12 +85,60 @@ template <typename Number, typename T> Moments<Number> moments_of(const T* sourc
     return {static_cast<Number>(count), mean, add_up([=](Number x) { return (x - mean) * (x - mean); })};
 }
 
-// Reductions to the place of an element.
+// Reductions to an element, and to the place of one.
+template <typename Base> constexpr bool finds_element = false;
+template <typename T, bool Lowest> constexpr bool finds_element<ExtremeReduction<T, Lowest>> = true;
 template <typename Base> constexpr bool finds_place = false;
 template <typename T, bool Lowest> constexpr bool finds_place<IndexReduction<T, Lowest>> = true;
-template <typename T> struct Vector {
-    typedef T type __attribute__((vector_size(line_bytes)));
-};
+
+// The lowest or highest of floats, if no NaN is among them: then one instruction compares a vector. Whether none is.
+template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, const T* source, uint64_t count) {
+    using Elements = Vector<T>;
+    using Masks = decltype(Elements{} < Elements{});
+    constexpr uint64_t length = vector_length<T>;
+    constexpr uint64_t vectors = lanes_bytes / line_bytes;
+    if (count < length) {
+        bool is_odd = false;
+        for (uint64_t i = 0; i < count; ++i) {
+            Take{}(best, source[i]);
+            is_odd |= source[i] != source[i];
+        }
+        return !is_odd;
+    }
+    Elements near[vectors];
+    Masks odd[vectors] = {};
+    const auto join = [&](uint64_t v, const T* from) {
+        Elements x;
+        __builtin_memcpy(&x, from, sizeof x);
+        Take{}(near[v], x);
+        odd[v] |= x != x;
+    };
+    for (uint64_t v = 0; v < vectors; ++v)
+        __builtin_memcpy(&near[v], source, sizeof near[v]);
+    uint64_t i = 0;
+    for (; i + vectors * length <= count; i += vectors * length) {
+#pragma GCC unroll 4
+        for (uint64_t v = 0; v < vectors; ++v) {
+            __builtin_prefetch(source + i + v * length + prefetch_bytes / sizeof(T));
+            join(v, source + i + v * length);
+        }
+    }
+    for (; i + length <= count; i += length)
+        join(0, source + i);
+    // The last ones, some of them once more.
+    join(1, source + count - length);
+    for (uint64_t v = 1; v < vectors; ++v) {
+        Take{}(near[0], near[v]);
+        odd[0] |= odd[v];
+    }
+    best = joined_lanes<T>(near[0], Take{});
+    uint64_t words[line_bytes / sizeof(uint64_t)];
+    __builtin_memcpy(words, odd, sizeof words);
+    uint64_t is_odd = 0;
+    for (const uint64_t word : words)
+        is_odd |= word;
+    return is_odd == 0;
+}
 
 // What is best of some elements, no more than a piece, of which the first one has this index: vectors of elements and
 // of how many rows of vectors came before are narrower than places. Whether there is no NaN. Compilers make branches of
@@ -97,7 +146,7 @@ template <typename T> struct Vector {
 template <bool Lowest, typename T, typename State>
 TALLOW_INLINE bool find_best(State& best, const T* source, uint64_t count, uint64_t index) {
     using Op = IndexReduction<T, Lowest>;
-    using Elements = typename Vector<T>::type;
+    using Elements = Vector<T>;
     using Masks = decltype(Elements{} < Elements{});
     constexpr uint32_t lanes = fold_lanes<T>;
     constexpr uint32_t vectors = lanes_bytes / line_bytes;
@@ -171,29 +220,39 @@ template <typename Of, typename T> struct Joined {
         __builtin_memcpy(states, near, (count - i) * sizeof(State));
     }
 
+    static TALLOW_INLINE uint64_t piece(uint64_t count, uint64_t first) {
+        return count - first < fold_piece ? count - first : fold_piece;
+    }
     static State of_elements(const T* source, uint64_t count, uint64_t index) {
-        const auto piece = [=](uint64_t first) { return count - first < fold_piece ? count - first : fold_piece; };
         if constexpr (has_count<State>) {
             Tree<Of, State> tree;
             for (uint64_t first = 0; first < count; first += fold_piece)
-                tree.add(moments_of<decltype(State::count)>(source + first, piece(first)));
+                tree.add(moments_of<decltype(State::count)>(source + first, piece(count, first)));
             return tree.joined();
+        } else if constexpr (finds_element<typename Of::Base> && is_same<T, State> && !is_integer<T>) {
+            State best = Of::identity();
+            return find_extreme<Takes<Of::Base::is_lowest>>(best, source, count) ? best
+                                                                                 : of_lanes(source, count, index);
         } else if constexpr (finds_place<typename Of::Base>) {
             State best = Of::identity();
             for (uint64_t first = 0; first < count; first += fold_piece)
-                best = Of::combine(best, place_in(source + first, piece(first), index + first));
+                best = Of::combine(best, place_in(source + first, piece(count, first), index + first));
             return best;
         } else {
-            constexpr uint32_t lanes = fold_lanes<State>;
-            State states[lanes];
-            fill_lanes(states, source, piece(0), index);
-            for (uint64_t first = fold_piece; first < count; first += fold_piece) {
-                State others[lanes];
-                fill_lanes(others, source + first, piece(first), index + first);
-                join_states(states, others, lanes);
-            }
-            return join_lanes<Of, lanes>(states);
+            return of_lanes(source, count, index);
         }
+    }
+
+    static State of_lanes(const T* source, uint64_t count, uint64_t index) {
+        constexpr uint32_t lanes = fold_lanes<State>;
+        State states[lanes];
+        fill_lanes(states, source, piece(count, 0), index);
+        for (uint64_t first = fold_piece; first < count; first += fold_piece) {
+            State others[lanes];
+            fill_lanes(others, source + first, piece(count, first), index + first);
+            join_states(states, others, lanes);
+        }
+        return join_lanes<Of, lanes>(states);
     }
 
     static __attribute__((noinline)) State place_in(const T* source, uint64_t count, uint64_t index) {

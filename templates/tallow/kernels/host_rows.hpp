@@ -5,6 +5,7 @@
 #include "math.hpp"
 #include "parts.hpp"
 #include "span.hpp"
+#include "vector.hpp"
 
 namespace tallow {
 
@@ -32,45 +33,47 @@ template <typename Visit> TALLOW_INLINE void for_pieces(uint64_t length, Visit v
         visit(first, length - first < row_piece ? length - first : row_piece);
 }
 
-// Halves are joined until one lane is left. Each has an array of its own, so that compilers keep them in registers.
-template <uint32_t Count, typename Join> TALLOW_INLINE float joined_lanes(const float (&lanes)[Count], Join join) {
-    if constexpr (Count == 1) {
-        return lanes[0];
-    } else {
-        float halves[Count / 2];
-        for (uint32_t lane = 0; lane < Count / 2; ++lane)
-            halves[lane] = join(lanes[lane], lanes[lane + Count / 2]);
-        return joined_lanes(halves, join);
-    }
-}
-
-// What `join` makes of floats that a function makes of elements, from `begin` on: always in the same order.
+// What is joined of floats that a function makes of elements, from `begin` on: always in the same order.
 template <typename T, typename Function, typename Join>
 TALLOW_INLINE float joined_floats(const T* values, uint64_t count, float begin, Function function, Join join) {
-    float lanes[row_lanes];
-    for (uint32_t lane = 0; lane < row_lanes; ++lane)
-        lanes[lane] = begin;
+    constexpr uint32_t length = vector_length<float>;
+    constexpr uint32_t vectors = row_lanes / length;
+    Vector<float> near[vectors];
+    for (uint32_t v = 0; v < vectors; ++v)
+        near[v] = Vector<float>{} + begin;
+    float held[row_lanes];
+    const auto join_held = [&] {
+        for (uint32_t v = 0; v < vectors; ++v) {
+            Vector<float> x;
+            __builtin_memcpy(&x, held + v * length, sizeof x);
+            join(near[v], x);
+        }
+    };
     uint64_t i = 0;
-    for (; i + row_lanes <= count; i += row_lanes)
+    for (; i + row_lanes <= count; i += row_lanes) {
         for (uint32_t lane = 0; lane < row_lanes; ++lane)
-            lanes[lane] = join(lanes[lane], function(to_compute(values[i + lane])));
+            held[lane] = function(to_compute(values[i + lane]));
+        join_held();
+    }
     if (i < count) {
         T last[row_lanes] = {};
         __builtin_memcpy(last, values + i, (count - i) * sizeof(T));
         for (uint32_t lane = 0; lane < row_lanes; ++lane)
-            lanes[lane] = join(lanes[lane], lane < count - i ? function(to_compute(last[lane])) : begin);
+            held[lane] = lane < count - i ? function(to_compute(last[lane])) : begin;
+        join_held();
     }
-    return joined_lanes(lanes, join);
+    for (uint32_t v = 1; v < vectors; ++v)
+        join(near[0], near[v]);
+    return joined_lanes<float>(near[0], join);
 }
 template <typename T, typename Function>
 TALLOW_INLINE double sum_of(const T* values, uint64_t count, Function function) {
-    return static_cast<double>(joined_floats(values, count, 0.0f, function, [](float x, float y) { return x + y; }));
+    return static_cast<double>(joined_floats(values, count, 0.0f, function, Adds{}));
 }
 
-// The largest element of a row; NaN wins.
+// The largest element of a row; of a row with a NaN any, because all that is made of it is NaN.
 template <typename T> TALLOW_INLINE float largest_of(const T* row, uint64_t length) {
-    return joined_floats(
-        row, length, -infinity(float{}), [](float x) { return x; }, [](float x, float y) { return maximum(x, y); });
+    return joined_floats(row, length, -infinity(float{}), [](float x) { return x; }, Takes<false>{});
 }
 
 // The exponentials of elements less `most`, which none is above, and their sum.

@@ -52,6 +52,11 @@ struct ValueReduction {
     }
 };
 
+// The lowest or the highest of all elements.
+template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T> {
+    static constexpr bool is_lowest = Lowest;
+};
+
 // What is known of some elements: how many they are, their mean, and the sum of the squares of their distances from it.
 template <typename Number> struct Moments {
     Number count;
