@@ -255,10 +255,10 @@ What is behind PyTorch, and why:
 - scatter_add and index_add look at all indexes before they write, and add in their order.
 - Sums of f32 are made of doubles, those of columns too, where NumPy adds floats.
 - The table for 16 cores is older than the memory that large results take over from released ones, and than the present
-  scatters, randn, argmax, sums, sums of columns, casts to f16 and calls on small tensors.
+  softmax, norms, max of rows, scatters, randn, argmax, sums, casts to f16 and calls on small tensors.
 - Elementwise functions of 2^16 elements of bf16 compute as those of f32 do, and are converted in passes of their own.
-- A call on 2^10 elements takes 0.7 us and more. Those of several steps take longer than PyTorch's: joins, softmax,
-  scatters, random numbers and what broadcasts a row. clang's reductions of max take half as long again as gcc's."""
+- A call on 2^10 elements takes 0.7 us and more. Those of several steps in Python take longer than PyTorch's: joins,
+  scatter_add, which copies first, and rand."""
 
 
 def _mean(ratios: Sequence[float]) -> str:
@@ -270,7 +270,8 @@ def _cell(row: list[Any] | None) -> str:
         return ""
     ours, *others = row[4:]
     ratios = ", ".join(f"{other / ours:.2f}" for other in others if other is not None)
-    return f"{ours * 1e6:.0f} ({ratios})" if ratios else f"{ours * 1e6:.0f}"
+    time = f"{ours * 1e6:.{0 if ours >= 1e-5 else 1}f}"
+    return f"{time} ({ratios})" if ratios else time
 
 
 if __name__ == "__main__":

@@ -60,6 +60,11 @@ def elements_per_block(dtype: DType) -> int:
     return 2 if dtype.itemsize == 8 else 4
 
 
+def drawn_blocks(elements: int, dtype: DType) -> int:
+    """Return how many blocks of words so many elements of a floating-point dtype are drawn from."""
+    return -(-elements // elements_per_block(dtype))
+
+
 class RandomState:
     """Where the random stream of a device is. Threads may share it: no two calls get the same blocks."""
 
@@ -85,23 +90,15 @@ class RandomState:
             self._seed = seed
             self._next_block = 0
 
-    def reserve(self, elements: int, dtype: DType) -> tuple[int, int]:
-        """Return the seed, and the first of the blocks that a call for so many elements has to itself."""
-        return self.reserve_blocks(-(-elements // elements_per_block(dtype)))
-
-    def reserve_blocks(self, blocks: int) -> tuple[int, int]:
+    def reserve(self, blocks: int) -> tuple[int, int]:
         """Return the seed, and the first of so many blocks that nobody else gets."""
         with self._lock:
             first = self._next_block
             self._next_block = (first + blocks) % _WORD_64
             return self._seed, first
 
-    def cancel(self, reserved: tuple[int, int], elements: int, dtype: DType) -> None:
+    def cancel(self, reserved: tuple[int, int], blocks: int) -> None:
         """Take back what `reserve` returned to a call that failed, unless another one has reserved blocks since."""
-        self.cancel_blocks(reserved, -(-elements // elements_per_block(dtype)))
-
-    def cancel_blocks(self, reserved: tuple[int, int], blocks: int) -> None:
-        """Take back what `reserve_blocks` returned, unless another call has reserved blocks since."""
         seed, first = reserved
         with self._lock:
             if (self._seed, self._next_block) == (seed, (first + blocks) % _WORD_64):

@@ -407,6 +407,7 @@ def test_a_kernel_is_compiled_in_a_capture(device: Device, tmp_path: Any, monkey
     assert y.tolist() == [0, 2, 8, 18]
 
 
+@pytest.mark.usefixtures("device")
 def test_libraries_are_opened_in_a_capture(run_python: Callable[..., str]) -> None:
     run_python(
         f"""

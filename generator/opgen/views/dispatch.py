@@ -44,7 +44,7 @@ class Branch(NamedTuple):
 class PlanView(NamedTuple):
     """By what a method finds the plan of a call that it made before, and what a run of that is given."""
 
-    storages: str  # the statement that names the storages of the backend
+    storages: tuple[str, ...]  # the statements that name the storages of the backend
     key: str  # all on which it depends what is done
     condition: str  # whether the storages are on one device
     call: str  # of the plan: the storages, then the numbers of the call
@@ -172,50 +172,50 @@ def _numbers(spec: Spec, method: Method) -> list[str]:
 
 
 def _attribute(signature: Signature, name: str, attribute: str, holder: str | None = None) -> str:
-    """The attribute of a storage or a layout: None where that is None, and all of them where there are several."""
-    kind, holder = signature.type_of(name), holder or name
-    if kind.startswith("tuple"):
-        return f"{attribute}s_of({holder})"
-    return f"None if {holder} is None else {holder}.{attribute}" if is_optional(kind) else f"{holder}.{attribute}"
+    """The attribute of a storage or a layout: None where that is None."""
+    is_there, holder = not is_optional(signature.type_of(name)), holder or name
+    return f"{holder}.{attribute}" if is_there else f"None if {holder} is None else {holder}.{attribute}"
 
 
 def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
     signature = method.signature
-    several = [operand.name for operand in method.operands if _is_several(method, operand)]
+    several = [operand for operand in method.operands if _is_several(method, operand)]
     optional = [name for name in stored if _is_optional(method, name)]
-    operands = [*stored, *several]
-    inners = [_inner(name) for name in operands]
+    inners = [_inner(name) for name in stored]
     numbers = _numbers(spec, method)
+    known = {*numbers, *stored, *(name for operand in several for name in (operand.name, operand.layout))}
     values = [
         _attribute(signature, item.name, "number") if "Layout" in item.type else item.name
         for item in signature.parameters
-        if item.name not in (*numbers, *operands)
+        if item.name not in known
     ]
-    kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(operands, inners, strict=True)]
+    kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(stored, inners, strict=True)]
+    kinds += [f"{operand.name}_key" for operand in several]
     # What is written may be read through another operand.
     is_written = signature.returns == "None" and not method.holds_blocks
-    shared = [f"{inner} is inner" for inner in inners[1 : len(stored)]] if is_written else []
+    shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
     any_order = any(call.any_order for call in _calls(spec, method))
-    given = [inner for name, inner in zip(stored, inners, strict=False) if name not in optional]
+    given = [inner for name, inner in zip(stored, inners, strict=True) if name not in optional]
     if optional:
         given.append(f"*[each for each in {_tuple(map(_inner, optional))} if each is not None]")
+    storages = [f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in stored)}"]
+    for operand in several:
+        name = operand.name
+        storages.append(f"{_inner(name)}, {name}_key = operands_of(inner.device, {name}, {operand.layout})")
     return PlanView(
-        storages=f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in operands)}",
+        storages=tuple(storages),
         key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
-        condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in operands[1:])]),
-        call=f"plan({', '.join([*given, *(f'*{_inner(name)}' for name in several), *numbers])})",
+        condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in stored[1:])]),
+        call=f"plan({', '.join([*given, *(f'*{_inner(operand.name)}' for operand in several), *numbers])})",
         makes_storage=signature.returns == "Storage" and not method.holds_blocks,
     )
 
 
 def _is_near(signature: Signature, name: str) -> str:
     """The condition that an operand is on the device of the first one."""
-    kind, inner = signature.type_of(name), _inner(name)
-    if kind.startswith("tuple"):
-        return f"are_on(inner.device, {inner})"
-    near = f"{inner}.device is inner.device"
-    return f"({inner} is None or {near})" if is_optional(kind) else near
+    near = f"{_inner(name)}.device is inner.device"
+    return f"({_inner(name)} is None or {near})" if is_optional(signature.type_of(name)) else near
 
 
 def device_method(spec: Spec, method: Method) -> MethodView:
@@ -316,7 +316,7 @@ def _inner(name: str) -> str:
     return "inner" if name == "self" else f"{name}_inner"
 
 
-# What is of these classes needs no conversion before a plan is looked for, and a call takes longer than the question.
+# What is of these classes needs no conversion, and a call takes longer than the question.
 _OWN_CLASSES: Final = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
 
 
@@ -340,7 +340,7 @@ def _borders(method: Method, label: str) -> Iterable[str]:
             rest += [] if made.kind is None else [_class_of(made), quoted(made.kind)]
             arguments = ", ".join([label, quoted(name), name, *rest])
             kept = f"None if {name} is None else " if made.is_optional else ""
-            own = _OWN_CLASSES.get(made.converter) if has_plans(method) else None
+            own = _OWN_CLASSES.get(made.converter)
             if own is not None and not made.is_optional:
                 kept = f"{name} if type({name}) is {own} else "
             yield f"{name} = {kept}argument.{made.converter}({arguments})"

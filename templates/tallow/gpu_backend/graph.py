@@ -91,14 +91,14 @@ class GpuGraph(Resource, BackendGraph):
     def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
         device, blocks = self._device, captured.blocks
         record = device.index_errors.own_address if captured.has_indexes else 0
-        reserved = seed, first = device.random.reserve_blocks(blocks) if blocks else (0, 0)
+        reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)
         try:
             if self._ready != (seed, first, record):
                 device.kernels.launch("graph", "graph_begin", 1, GRAPH_BEGIN.pack(state, seed, first, record))
             self._ready = None
             recorded.launch(device.driver.queue)
         except BaseException:
-            device.random.cancel_blocks(reserved, blocks)
+            device.random.cancel(reserved, blocks)
             raise
         # The graph itself counts the blocks on.
         self._ready = seed, (first + blocks) % (1 << 64), record

@@ -107,9 +107,12 @@ template <typename Span, typename Arguments> class Map {
             if (in_row && length > cursor.left())
                 length = cursor.left();
             for (uint32_t k = 0; k < arguments_.operands; ++k) {
-                const bool is_span = dims_.is_dense(k) || (in_row && dims_.stride(k, 0) == 1);
-                places[k] = is_span ? element(k, cursor.place(k)) : buffers.bytes[k];
-                if (!is_span && k != 0)
+                const bool is_in_row = in_row && dims_.stride(k, 0) == 1;
+                if (dims_.is_dense(k))
+                    places[k] = element(k, static_cast<int64_t>(index));
+                else
+                    places[k] = is_in_row ? element(k, cursor.place(k)) : buffers.bytes[k];
+                if (places[k] == buffers.bytes[k] && k != 0)
                     for_rows(k, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                         gather_words(reinterpret_cast<decltype(row)>(buffers.bytes[k]) + at, row, stride, size);
                     });
@@ -119,11 +122,8 @@ template <typename Span, typename Arguments> class Map {
                 for_rows(0, index, length, [&](auto* row, uint64_t at, int64_t stride, uint64_t size) {
                     scatter_words(row, reinterpret_cast<decltype(row)>(buffers.bytes[0]) + at, stride, size);
                 });
-            for (uint64_t left = length; left != 0;) {
-                const uint64_t step = left < cursor.left() ? left : cursor.left();
-                cursor.advance(step);
-                left -= step;
-            }
+            if (in_row)
+                cursor.advance(length);
             done += length;
         }
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 from ..backend import BackendDevice, BackendStorage
@@ -17,37 +17,26 @@ new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
 
 
-# Of a few operands, comprehensions and generators take longer than these loops.
-def inners_of(storages: Iterable[Any]) -> tuple[Any, ...]:
-    """The storages of the backend."""
-    inners = []
-    for storage in storages:
-        inners.append(storage.inner)
-    return tuple(inners)
+def operands_of(
+    device: BackendDevice, storages: Sequence[Any], layouts: Sequence[Layout]
+) -> tuple[list[Any], tuple[int, ...] | None]:
+    """The storages of the backend, and what plans depend on of them: the numbers of their layouts and their kinds.
 
-
-def kinds_of(inners: Iterable[Any]) -> tuple[int, ...]:
-    """The kinds of storages of a backend."""
-    kinds = []
-    for inner in inners:
-        kinds.append(inner.kind)
-    return tuple(kinds)
-
-
-def numbers_of(layouts: Iterable[Layout]) -> tuple[int, ...]:
-    """The numbers of layouts."""
-    numbers = []
-    for layout in layouts:
-        numbers.append(layout.number)
-    return tuple(numbers)
-
-
-def are_on(device: BackendDevice, inners: Iterable[Any]) -> bool:
-    """Whether storages of backends are on a device."""
-    for inner in inners:  # noqa: SIM110
+    That is None where one is on another device, and where there are more storages than layouts or fewer.
+    """
+    inners: list[Any] = []
+    numbers: list[int] = []
+    if len(storages) != len(layouts):
+        return inners, None
+    # Of a few operands, this loop takes less time than comprehensions, or zip with a keyword.
+    for storage, layout in zip(storages, layouts):  # noqa: B905
+        inner = storage.inner
         if inner.device is not device:
-            return False
-    return True
+            return inners, None
+        inners.append(inner)
+        numbers.append(layout.number)
+        numbers.append(inner.kind)
+    return inners, tuple(numbers)
 
 
 class Plans:

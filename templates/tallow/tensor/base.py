@@ -119,7 +119,8 @@ class TensorBase:
         if isinstance(other, TensorBase):
             rhs, other_layout = other._storage, other._layout
             if layout is not other_layout and layout.shape != other_layout.shape:
-                layout, other_layout = broadcast(op.value, layout, other_layout)
+                stretched = _broadcasts.get((layout.number, other_layout.number))
+                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
             if reflected:
@@ -145,7 +146,8 @@ class TensorBase:
                 if common is not None:
                     return self.to_dtype(common)._cmp(op, other.to_dtype(common))
             if layout is not other_layout and layout.shape != other_layout.shape:
-                layout, other_layout = broadcast(op.value, layout, other_layout)
+                stretched = _broadcasts.get((layout.number, other_layout.number))
+                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
         tensor = new(type(self))

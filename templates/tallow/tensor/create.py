@@ -17,6 +17,7 @@ from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
+from ..storage.planned import new
 from .base import device_of
 from .interop import InteropMethods
 from .number import exact_integers, require_range
@@ -131,7 +132,10 @@ class CreationMethods(InteropMethods):
         except TallowError as error:
             error.rename("rand")
             raise
-        return cls._new(storage, Layout.contiguous(sizes))
+        tensor = new(cls)
+        tensor._storage = storage
+        tensor._layout = Layout.contiguous(sizes)
+        return tensor
 
     @classmethod
     def randn(
@@ -154,7 +158,10 @@ class CreationMethods(InteropMethods):
         except TallowError as error:
             error.rename("randn")
             raise
-        return cls._new(storage, Layout.contiguous(sizes))
+        tensor = new(cls)
+        tensor._storage = storage
+        tensor._layout = Layout.contiguous(sizes)
+        return tensor
 
     @classmethod
     def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:

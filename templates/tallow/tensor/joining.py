@@ -11,6 +11,7 @@ from ..error import InvalidArgument, ShapeMismatch
 from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
+from ..storage.planned import new
 from .base import TensorBase, named, refuse_keywords, require_tensors
 from .views import ViewMethods
 
@@ -28,19 +29,30 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """
     if unknown:
         refuse_keywords("cat", unknown)
-    tensors = _listed("cat", tensors)
-    numbers, storages, layouts = [dim if type(dim) is int else integer("cat", "dim", dim)], [], []
-    for tensor in tensors:
-        layout = tensor._layout
-        numbers.append(layout.number)
-        storages.append(tensor._storage)
-        layouts.append(layout)
+    if type(tensors) is not list:
+        tensors = _listed("cat", tensors)
+    try:
+        first, *others = tensors
+        layout = first._layout
+        numbers = [dim if type(dim) is int else integer("cat", "dim", dim), layout.number]
+        storages, layouts = [], []
+        for tensor in others:
+            other = tensor._layout
+            numbers.append(other.number)
+            layouts.append(other)
+            storages.append(tensor._storage)
+    except (AttributeError, ValueError):
+        _listed("cat", tensors)
+        raise
     key = tuple(numbers)
     found = _joins.get(key)
     if found is None:
-        found = _joins.keep(key, _join(numbers[0], [layout.shape for layout in layouts]))
+        found = _joins.keep(key, _join(numbers[0], [layout.shape, *(other.shape for other in layouts)]))
     dim, joined = found
-    return tensors[0]._new(storages[0].cat(layouts[0], tuple(storages[1:]), tuple(layouts[1:]), dim), joined)
+    result = new(type(first))
+    result._storage = first._storage.cat(layout, tuple(storages), tuple(layouts), dim)
+    result._layout = joined
+    return result
 
 
 def _join(dim: int, shapes: Sequence[Shape]) -> tuple[int, Layout]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...dtype import DType
-from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
+from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, drawn_blocks, elements_per_block, uniform_range
 from ...shape import Shape
 from ..errors import require_room, tells_errors
 from . import cast
@@ -64,7 +64,7 @@ def _units(device: ArrayDevice, count: int, dtype: DType) -> Any:
     per_block = elements_per_block(dtype)
     # Where there is no room for it, this fails before the stream goes on.
     blocks = library.arange(-(-count // per_block), device.handle)
-    seed, base = device.random.reserve(count, dtype)
+    seed, base = device.random.reserve(drawn_blocks(count, dtype))
     words = _philox(device, seed, base, blocks)
     if per_block == 4:
         result = library.astype(words >> 8, real) * 2.0**-24

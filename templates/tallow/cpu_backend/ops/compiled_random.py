@@ -11,7 +11,7 @@ from ...dtype import DType
 from ...error import OutOfMemory
 from ...host_memory import require_room
 from ...kernels import host_arguments
-from ...random import uniform_range
+from ...random import drawn_blocks, uniform_range
 from ...shape import Shape
 from ..kernels import Result
 
@@ -48,11 +48,12 @@ def _drawn(
         if plan is None:
             return None
         device.plans.keep(key, plan)
-    reserved = device.random.reserve(count, dtype)
+    blocks = drawn_blocks(count, dtype)
+    reserved = device.random.reserve(blocks)
     try:
         made: CpuStorage = plan(*reserved)
     except OutOfMemory:
-        device.random.cancel(reserved, count, dtype)
+        device.random.cancel(reserved, blocks)
         raise
     return made
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtype import Array, DType
 from ...host_memory import tells_lack_of_memory
-from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, elements_per_block, uniform_range
+from ...random import PHILOX_MULTIPLIERS, PHILOX_ROUNDS, PHILOX_WEYL, drawn_blocks, elements_per_block, uniform_range
 from ...shape import Shape
 from ...host import cast
 from ...host.array import in_parts
@@ -49,11 +49,12 @@ def normal(device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DTyp
 
 def _draw(device: CpuDevice, draw: Callable[[int, int, int], Array], shape: Shape, dtype: DType) -> CpuStorage:
     """What `draw` makes of the seed, the first block and the number of elements."""
-    reserved = device.random.reserve(shape.elem_count, dtype)
+    blocks = drawn_blocks(shape.elem_count, dtype)
+    reserved = device.random.reserve(blocks)
     try:
         return make(device, lambda count: draw(*reserved, count), shape, dtype)
     except BaseException:
-        device.random.cancel(reserved, shape.elem_count, dtype)
+        device.random.cancel(reserved, blocks)
         raise
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
 from ...kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
-from ...random import uniform_range
+from ...random import drawn_blocks, uniform_range
 from ...shape import Shape
 from .. import attention, capture
 from ..utils import blocks_for
@@ -54,12 +54,13 @@ def _draw(
     packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
     captured = capture.of(device.driver) if attention.needed else None
     stream = device.random if captured is None else captured.random
-    reserved = stream.reserve(count, dtype)
+    blocks = drawn_blocks(count, dtype)
+    reserved = stream.reserve(blocks)
     try:
         state = 0 if captured is None else captured.state_address()
         packed = packer.pack(result.memory.address, count, state, *reserved, *parameters)
         device.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
     except BaseException:
-        stream.cancel(reserved, count, dtype)
+        stream.cancel(reserved, blocks)
         raise
     return result
