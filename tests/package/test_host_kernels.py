@@ -251,6 +251,35 @@ def test_the_first_of_the_best_is_found(length: int, dtype: tl.DType) -> None:
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.F64])
+def test_the_best_of_rows_of_any_length(dtype: tl.DType) -> None:
+    for length in [*range(1, 140), 2049]:
+        rows = random(length + 1, length)
+        rows[0, 0] = rows[-1, -1] = np.inf
+        rows[1, 0] = -np.inf
+        x = tl.Tensor(rows).to_dtype(dtype)
+        assert x.max(1).tolist() == rows.max(1).tolist(), length
+        assert x.min(1).tolist() == rows.min(1).tolist(), length
+        # A NaN wins wherever it is, and is in no other row.
+        rows[range(length), range(length)] = np.nan
+        x = tl.Tensor(rows).to_dtype(dtype)
+        for best in (x.max(1), x.min(1)):
+            assert np.isnan(best.numpy()).tolist() == [True] * length + [False], length
+
+
+@pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.BF16])
+def test_a_nan_anywhere_makes_a_softmax_of_nan(dtype: tl.DType) -> None:
+    for length in (1, 5, 31, 32, 33, 64, 100, 9000):
+        places = range(0, length, max(length // 100, 1))
+        rows = 30 * random(len(places) + 1, length)
+        for row, place in enumerate(places):
+            rows[row, place] = np.nan
+        x = tl.Tensor(rows).to_dtype(dtype)
+        for made in (x.softmax(1), x.log_softmax(1)):
+            is_nan = np.isnan(made.to_dtype(tl.DType.F32).numpy())
+            assert is_nan[:-1].all() and not is_nan[-1].any(), length
+
+
 @pytest.mark.parametrize("dtype", [tl.DType.F32, tl.DType.BF16, tl.DType.F16, tl.DType.F8E4M3])
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize(("size", "length"), [(70, 600), (600, 70), (9, 140_000)])
