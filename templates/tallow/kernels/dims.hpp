@@ -104,7 +104,7 @@ class Cursor {
         return dims_.size(0) - at_[0];
     }
     // At most to the end of the row.
-    void advance(uint64_t count) {
+    TALLOW_INLINE void advance(uint64_t count) {
         step(0, count);
         for (uint32_t d = 0; d + 1 < dims_.rank() && at_[d] == dims_.size(d); ++d) {
             for (uint32_t k = 0; k < operands_; ++k)
@@ -115,7 +115,7 @@ class Cursor {
     }
 
   private:
-    void step(uint32_t d, uint64_t count) {
+    TALLOW_INLINE void step(uint32_t d, uint64_t count) {
         at_[d] += count;
         for (uint32_t k = 0; k < operands_; ++k)
             places_[k] += static_cast<int64_t>(count) * dims_.stride(k, d);
