@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -38,7 +38,7 @@ class CpuDevice(ArrayDevice):
         {elementwise.elementwise: elementwise.plan, compiled_reduce.reduce: compiled_reduce.plan}, compiled.planners
     )
 
-    @cached_property
+    @property
     def kernels(self) -> HostKernels | None:
         """The kernels for this machine; None where NumPy does everything."""
         return HostKernels.open()
