@@ -476,3 +476,15 @@ def test_rows_of_any_length_are_joined(dtype: tl.DType, count: int) -> None:
         tensors = [tl.Tensor(array).to_dtype(dtype)[1:] for array in arrays]
         got = tl.cat(tensors, 1).to_dtype(tl.DType.I64).numpy()
         np.testing.assert_array_equal(got, np.concatenate(arrays, 1)[1:])
+
+
+@pytest.mark.parametrize("size", [2**50, 2**64 - 1])
+def test_images_for_which_there_is_no_room(size: int) -> None:
+    line, image = tl.Tensor(random(1, 2, 4)), tl.Tensor(random(1, 2, 4, 4))
+    for upsample in (
+        lambda: line.upsample_nearest1d(size),
+        lambda: image.upsample_nearest2d(size, 2),
+        lambda: image.upsample_bilinear2d(2, size, False),
+    ):
+        with pytest.raises(OutOfMemory):
+            upsample()

@@ -10,7 +10,7 @@ import numpy as np
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.upsample import neighbours
 from ...dtype import Array
-from ...host_memory import require_room
+from ...host_memory import require_room, tells_lack_of_memory
 from ...kernels import host_arguments
 from ...kernels.host_arguments import Packer
 from ..kernels import Result, Source
@@ -41,18 +41,21 @@ def max_pool2d(
 
 
 @by_plan
+@tells_lack_of_memory
 def nearest1d(kernels: HostKernels, x: Operand, size: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest1d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (size,))
 
 
 @by_plan
+@tells_lack_of_memory
 def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest2d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (height, width))
 
 
 @by_plan
+@tells_lack_of_memory
 def bilinear2d(
     kernels: HostKernels,
     x: Operand,
@@ -65,9 +68,11 @@ def bilinear2d(
     """As `upsample.bilinear2d`; None where NumPy does it."""
     factors = scale_h, scale_w
     sizes = height, width
+    if not _has_work(x, sizes):
+        return None
     maps: list[Axis] = []
     for old, new, stride, factor in zip(x.layout.shape[2:], sizes, x.layout.strides[2:], factors, strict=True):
-        if old == new or 0 in (old, new):
+        if old == new:
             places = np.arange(new) * stride
             maps.append((places, places, None))
         else:
@@ -77,11 +82,19 @@ def bilinear2d(
     return _plan_resampling(kernels, f"upsample_bilinear2d_{x.dtype.value}", x, sizes, maps)
 
 
+def _has_work(x: Operand, sizes: tuple[int, ...]) -> bool:
+    """Whether there are elements to make of others; OutOfMemory where there is no room for them."""
+    require_room((*x.layout.shape[:2], *sizes), x.dtype)
+    return x.layout.elem_count != 0 and 0 not in sizes
+
+
 def _plan_nearest(kernels: HostKernels, x: Operand, sizes: tuple[int, ...]) -> Callable[..., CpuStorage] | None:
+    if not _has_work(x, sizes):
+        return None
     shape, strides = x.layout.shape, x.layout.strides
     maps: list[Axis] = [(np.zeros(1, np.int64), None, None)] * (2 - len(sizes))
     for axis, size in enumerate(sizes, 2):
-        maps.append((np.arange(size) * shape[axis] // max(size, 1) * strides[axis], None, None))
+        maps.append((np.arange(size) * shape[axis] // size * strides[axis], None, None))
     whole = (1,) * (2 - len(sizes)) + sizes
     return _plan_resampling(kernels, f"upsample_nearest_b{8 * x.dtype.itemsize}", x, whole, maps)
 
