@@ -17,7 +17,6 @@ from ..error import InvalidArgument, TallowError
 from ..layout import Layout
 from ..shape import Shape
 from ..storage import Storage
-from ..storage.planned import new
 from .base import device_of
 from .interop import InteropMethods
 from .number import exact_integers, require_range
@@ -132,10 +131,7 @@ class CreationMethods(InteropMethods):
         except TallowError as error:
             error.rename("rand")
             raise
-        tensor = new(cls)
-        tensor._storage = storage
-        tensor._layout = Layout.contiguous(sizes)
-        return tensor
+        return cls._new(storage, Layout.contiguous(sizes))
 
     @classmethod
     def randn(
@@ -158,10 +154,7 @@ class CreationMethods(InteropMethods):
         except TallowError as error:
             error.rename("randn")
             raise
-        tensor = new(cls)
-        tensor._storage = storage
-        tensor._layout = Layout.contiguous(sizes)
-        return tensor
+        return cls._new(storage, Layout.contiguous(sizes))
 
     @classmethod
     def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:

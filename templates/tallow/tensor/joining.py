@@ -11,7 +11,6 @@ from ..error import InvalidArgument, ShapeMismatch
 from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
-from ..storage.planned import new
 from .base import TensorBase, named, refuse_keywords, require_tensors
 from .views import ViewMethods
 
@@ -49,10 +48,7 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     if found is None:
         found = _joins.keep(key, _join(numbers[0], [layout.shape, *(other.shape for other in layouts)]))
     dim, joined = found
-    result = new(type(first))
-    result._storage = first._storage.cat(layout, tuple(storages), tuple(layouts), dim)
-    result._layout = joined
-    return result
+    return first._new(first._storage.cat(layout, tuple(storages), tuple(layouts), dim), joined)
 
 
 def _join(dim: int, shapes: Sequence[Shape]) -> tuple[int, Layout]:

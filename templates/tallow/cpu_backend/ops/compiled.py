@@ -41,7 +41,8 @@ def by_plan(make: Callable[P, Callable[..., Made] | None]) -> Callable[P, Made |
         run = make(*arguments, **options)
         return None if run is None else run(*storages_of(arguments))
 
-    planners[op] = lambda arguments, **options: make(*arguments, **options)
+    plan = tells_lack_of_memory(make)
+    planners[op] = lambda arguments, **options: plan(*arguments, **options)
     return op
 
 

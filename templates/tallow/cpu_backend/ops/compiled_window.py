@@ -10,7 +10,7 @@ import numpy as np
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.upsample import neighbours
 from ...dtype import Array
-from ...host_memory import require_room, tells_lack_of_memory
+from ...host_memory import require_room
 from ...kernels import host_arguments
 from ...kernels.host_arguments import Packer
 from ..kernels import Result, Source
@@ -41,21 +41,18 @@ def max_pool2d(
 
 
 @by_plan
-@tells_lack_of_memory
 def nearest1d(kernels: HostKernels, x: Operand, size: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest1d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (size,))
 
 
 @by_plan
-@tells_lack_of_memory
 def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> Callable[..., CpuStorage] | None:
     """As `upsample.nearest2d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (height, width))
 
 
 @by_plan
-@tells_lack_of_memory
 def bilinear2d(
     kernels: HostKernels,
     x: Operand,
