@@ -53,4 +53,4 @@ def test_products_are_rounded_to_f16_without_a_sum(
     assert len(kernels) >= 2 * len(SAMPLE)
     code = machine_code(machine.compile(target, reduced("unary", kernels), tmp_path).file)
     for kernel in kernels:
-        assert not re.search(r"\bv_(?:fma|mad)_mix(?:lo|hi)_\w* .*, 0(?:\s|$)", code[kernel], re.MULTILINE), kernel
+        assert not re.search(r"\bv_(?:fma|mad)_mix\w* .*, 0(?:\s|$)", code[kernel], re.MULTILINE), kernel

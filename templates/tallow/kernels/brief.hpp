@@ -79,8 +79,9 @@ TALLOW_INLINE float fmod(Brief<true> x, Brief<true> y) {
 // sin(x + Quarters * pi / 2) of a bounded x: the nearest multiple of pi is taken off in two steps, which leaves 18 bits
 // of even the number of f16 that comes nearest to one; then a polynomial does.
 template <int Quarters> TALLOW_INLINE float brief_sine(float x) {
+    const float half_turns = Quarters == 0 ? x * 0.318309886f : fma(x, 0.318309886f, 0.5f * Quarters);
     // Adding 1.5 * 2**23 leaves the nearest integer in the last bits.
-    const float shifted = fma(x, 0.318309886f, 0.5f * Quarters) + 12582912.0f;
+    const float shifted = half_turns + 12582912.0f;
     const float turns = shifted - 12582912.0f - 0.5f * Quarters;
     const float rest = fma(-turns, 1.509958e-07f, fma(-turns, 3.1415925f, x));
     const float square = rest * rest;
