@@ -5,6 +5,7 @@
 #include "access.hpp"
 #include "dims.hpp"
 #include "threads.hpp"
+#include "turn.hpp"
 #include "words.hpp"
 
 namespace tallow {
@@ -17,18 +18,10 @@ constexpr uint64_t block_length = 1024;
 constexpr uint64_t least_row = 256;
 // Elements of an operand that lie side by side in another dim than those of the result are read in tiles: whole lines
 // of the cache.
-constexpr uint64_t tile_columns = 256;
-constexpr uint64_t buffer_bytes = tile_columns * line_bytes;
+constexpr uint64_t tile_columns = 128;
+constexpr uint64_t tile_lines = 4;
+constexpr uint64_t buffer_bytes = tile_columns * tile_lines * line_bytes;
 static_assert(buffer_bytes >= block_length * 8, "a block of the widest elements fits");
-
-// `rows` rows of `columns` elements, the rows side by side in memory; those of the target are `columns` apart.
-template <typename Word>
-TALLOW_INLINE void gather_tile(Word* target, const Word* source, int64_t column_stride, uint64_t columns,
-                               uint64_t rows) {
-    for (uint64_t c = 0; c < columns; ++c)
-        for (uint64_t r = 0; r < rows; ++r)
-            target[r * columns + c] = source[static_cast<int64_t>(c) * column_stride + static_cast<int64_t>(r)];
-}
 
 // A call on operands, of which the first one is written.
 template <typename Span, typename Arguments> class Map {
@@ -57,7 +50,7 @@ template <typename Span, typename Arguments> class Map {
         uint32_t widest = 1;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
             widest = widest < arguments_.itemsizes[k] ? arguments_.itemsizes[k] : widest;
-        tile_rows_ = line_bytes / widest;
+        tile_rows_ = tile_lines * line_bytes / widest;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
             for (uint32_t d = 1; d < dims_.rank(); ++d)
                 if (dims_.stride(k, d) == 1 && dims_.size(d) >= least && dims_.size(0) >= least &&
@@ -67,11 +60,20 @@ template <typename Span, typename Arguments> class Map {
                 }
     }
 
+    // Without a kernel the elements of the one source are only moved.
+    bool only_moves() const {
+        return arguments_.kernel == 0;
+    }
+
     uint8_t* element(uint32_t k, int64_t place) const {
         return pointer_to<uint8_t>(arguments_.addresses[k]) + place * static_cast<int64_t>(arguments_.itemsizes[k]);
     }
 
     void call(uint64_t count, void* const (&places)[most_operands]) const {
+        if (only_moves()) {
+            __builtin_memcpy(places[0], places[1], count * arguments_.itemsizes[0]);
+            return;
+        }
         Span span{};
         static_assert(sizeof(span.parameters) == sizeof(arguments_.parameters), "a functor has more parameters");
         span.result = reinterpret_cast<uint64_t>(places[0]);
@@ -149,6 +151,7 @@ template <typename Span, typename Arguments> class Map {
         return (dims_.size(dim) + length - 1) / length;
     }
     void tile(uint64_t part) const {
+        // The next tile has the next lines of the same columns: a turned source is read along its pages.
         const uint64_t first_column = part % pieces(0, tile_columns) * tile_columns;
         part /= pieces(0, tile_columns);
         const uint64_t first_row = part % pieces(turned_, tile_rows_) * tile_rows_;
@@ -168,14 +171,21 @@ template <typename Span, typename Arguments> class Map {
                     rest /= dims_.size(d);
                 }
         }
+        const auto turn = [&](uint32_t k, uint8_t* target, int64_t step) {
+            with_word(arguments_.itemsizes[k], [&](auto word) {
+                using Word = decltype(word);
+                turn_tile(reinterpret_cast<Word*>(target), step, reinterpret_cast<const Word*>(element(k, first[k])),
+                          dims_.stride(k, 0), columns, rows);
+            });
+        };
+        if (only_moves() && dims_.stride(0, 0) == 1) {
+            turn(1, element(0, first[0]), dims_.stride(0, turned_));
+            return;
+        }
         Buffers buffers;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
             if (dims_.stride(k, turned_) == 1 && dims_.stride(k, 0) != 1)
-                with_word(arguments_.itemsizes[k], [&](auto word) {
-                    using Word = decltype(word);
-                    gather_tile(reinterpret_cast<Word*>(buffers.bytes[k]),
-                                reinterpret_cast<const Word*>(element(k, first[k])), dims_.stride(k, 0), columns, rows);
-                });
+                turn(k, buffers.bytes[k], static_cast<int64_t>(columns));
         for (uint64_t r = 0; r < rows; ++r) {
             void* spans[most_operands] = {};
             const auto row = [&](uint32_t k) {

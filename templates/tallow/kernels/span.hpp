@@ -19,11 +19,6 @@
 
 namespace tallow {
 
-template <typename Word, typename Arguments> TALLOW_INLINE void copy_span(const Arguments& arguments) {
-    __builtin_memcpy(pointer_to<Word>(arguments.result), pointer_to<const Word>(arguments.sources[0]),
-                     arguments.count * sizeof(Word));
-}
-
 // Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
 // one function of floats serves all.
 template <typename T> constexpr bool is_small_float = false;

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 # What MAP_OPERANDS has room for.
 _MOST_OPERANDS: Final = 4
 _PARAMETERS: Final = 2
-
+MOVE: Final = 0
+"""In place of a kernel: the elements of the one operand are only moved."""
 
 P = ParamSpec("P")
 Made = TypeVar("Made")
@@ -61,15 +62,14 @@ def elementwise(
     count = first.layout.elem_count
     if count == 0:
         return None
-    if op.moves:
-        name = f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}"
-    elif op is MethodOp.TO_DTYPE and target is source:
-        name = f"copy_b{8 * source.itemsize}"
+    if op is MethodOp.TO_DTYPE and target is source:
+        kernel: int | None = MOVE
+    elif op.moves:
+        kernel = kernels.elementwise(f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}")
     elif op is MethodOp.TO_DTYPE:
-        name = f"{op.value}_{target.value}_{source.value}"
+        kernel = kernels.elementwise(f"{op.value}_{target.value}_{source.value}")
     else:
-        name = f"{op.value}_{source.value}"
-    kernel = kernels.elementwise(name)
+        kernel = kernels.elementwise(f"{op.value}_{source.value}")
     if kernel is None:
         return None
     numbers = [argument for argument in others if not isinstance(argument, Operand)]

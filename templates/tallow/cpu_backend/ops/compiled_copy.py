@@ -16,7 +16,7 @@ from ...op import BinaryOp
 from ...shape import Shape
 from ...kernels import host_arguments
 from ..kernels import Result, Source
-from .compiled import by_plan, filled, plan_map
+from .compiled import MOVE, by_plan, filled, plan_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -34,7 +34,7 @@ Before: TypeAlias = Callable[["CpuStorage", "CpuStorage"], "CpuStorage"]
 @by_plan
 def assign(kernels: HostKernels, target: Operand, source: Operand) -> Write | None:
     """As `copy.assign`; None where NumPy does it."""
-    return _plan(kernels, _copier(kernels, target.dtype), target, source)
+    return _plan(kernels, MOVE, target, source)
 
 
 @by_plan
@@ -47,7 +47,7 @@ def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: O
 def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> Write | None:
     """As `copy.copy_to`; None where NumPy does it."""
     there = Operand(target, Layout.contiguous(source.layout.shape, offset))
-    return _turned(_plan(kernels, _copier(kernels, source.dtype), there, source))
+    return _turned(_plan(kernels, MOVE, there, source))
 
 
 @by_plan
@@ -66,7 +66,7 @@ def copy_rows(
     shape = Shape((rows, columns))
     here = Operand(source, Layout(shape, (source_stride, 1), source_offset))
     there = Operand(target, Layout(shape, (target_stride, 1), target_offset))
-    return _turned(_plan(kernels, _copier(kernels, source.dtype), there, here))
+    return _turned(_plan(kernels, MOVE, there, here))
 
 
 @by_plan
@@ -81,14 +81,14 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
         return None
     if len(operands) <= _MOST_JOINED and all(each.layout.is_contiguous and each.layout.elem_count for each in operands):
         return _plan_join(kernels, operands, dim, whole.elem_count)
-    dtype, copier = first.dtype, _copier(kernels, first.dtype)
+    dtype = first.dtype
     calls: list[Callable[..., CpuStorage]] = []
     for i in filled:
         begin = sum(sizes[:i]) * whole.strides[dim]
         there = Layout(operands[i].layout.shape, whole.strides, begin)
         # The first one makes the result, which begins with its elements; the others write to it.
         made = None if calls else whole.elem_count
-        calls.append(plan_map(kernels, copier, first.storage, there, dtype, [operands[i]], made=made))
+        calls.append(plan_map(kernels, MOVE, first.storage, there, dtype, [operands[i]], made=made))
     make, *write = calls
 
     def run(*storages: CpuStorage) -> CpuStorage:
@@ -120,9 +120,7 @@ def _plan_join(kernels: HostKernels, operands: Sequence[Operand], dim: int, coun
 def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuStorage]:
     """What makes a storage of the elements that an operand's layout reaches in one like its own, in row-major order."""
     layout, dtype = x.layout, x.dtype
-    return plan_map(
-        kernels, _copier(kernels, dtype), x.storage, layout.dense, dtype, [x], made=layout.elem_count
-    )
+    return plan_map(kernels, MOVE, x.storage, layout.dense, dtype, [x], made=layout.elem_count)
 
 
 class Dense:
@@ -137,12 +135,6 @@ class Dense:
     def of(self, storage: CpuStorage) -> CpuStorage:
         """What has them, `offset` bytes from its beginning on."""
         return storage if self._copy is None else self._copy(storage)
-
-
-def _copier(kernels: HostKernels, dtype: DType) -> int:
-    kernel = kernels.elementwise(f"copy_b{8 * dtype.itemsize}")
-    assert kernel is not None
-    return kernel
 
 
 def _turned(write: Write | None) -> Write | None:
