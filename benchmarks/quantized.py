@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,8 +32,9 @@ HEAD = """# Weights in blocks
 What products with weights in blocks take on a GPU, in microseconds: calls with different weights, so that these come
 from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
 weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16,
-which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. No figure in this page
-is written by hand: they show what the command below measured, and
+which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first; "of PyTorch's" is that
+time over that of PyTorch's product, which takes turns with it. No figure in this page is written by hand: they show
+what the command below measured, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
@@ -59,8 +60,11 @@ def blocks_of(name: str, rows: int, hidden: int) -> np.ndarray:
     return blocks.view(np.uint8)
 
 
-def timed(device: tl.Device, calls: Sequence[Callable[[], object]]) -> float:
-    """The time of a call in microseconds, of those that a graph makes one after the other."""
+Round = Callable[[], float]
+
+
+def rounds_of(device: tl.Device, calls: Sequence[Callable[[], object]]) -> Round:
+    """What tells the time of a call in microseconds, of those that a graph makes one after the other."""
     for call in (*calls[:2], *calls[:2]):
         call()
     graph = tl.Graph(device)
@@ -69,15 +73,28 @@ def timed(device: tl.Device, calls: Sequence[Callable[[], object]]) -> float:
             call()
     graph.replay()
     device.synchronize()
+    return lambda: time_of_call(graph.replay, device.synchronize, len(calls))
 
-    def replays() -> float:
-        begin = perf_counter()
-        for _ in range(REPLAYS):
-            graph.replay()
-        device.synchronize()
-        return perf_counter() - begin
 
-    return min(replays() for _ in range(ROUNDS)) / REPLAYS / len(calls) * 1e6
+def time_of_call(replay: Callable[[], object], synchronize: Callable[[], object], calls: int) -> float:
+    """The time of one of the calls of a graph in microseconds."""
+    begin = perf_counter()
+    for _ in range(REPLAYS):
+        replay()
+    synchronize()
+    return (perf_counter() - begin) / REPLAYS / calls * 1e6
+
+
+def timed(device: tl.Device, calls: Sequence[Callable[[], object]]) -> float:
+    """The time of a call in microseconds: that of the fastest round."""
+    one_round = rounds_of(device, calls)
+    return min(one_round() for _ in range(ROUNDS))
+
+
+def timed_in_turns(*rounds: Round) -> list[float]:
+    """The same of several, which take turns: the warmer a GPU is, the slower are its products."""
+    times = [[one_round() for one_round in rounds] for _ in range(ROUNDS)]
+    return [min(column) for column in zip(*times, strict=True)]
 
 
 def products(device: tl.Device) -> Iterator[dict[str, Any]]:
@@ -99,7 +116,9 @@ def products(device: tl.Device) -> Iterator[dict[str, Any]]:
                     row[f"{way}, {count}"] = timed(device, [partial(op.forward, x) for op in ops])
             row["decoded to f16"] = timed(device, [each.dequantize_f16 for each in weights])
             x = tl.Tensor(inputs[512].astype(np.float16), device=device)
-            row["512 rows"] = timed(device, [partial(op.forward, x) for op in ops])
+            ours, theirs = rounds_of(device, [partial(op.forward, x) for op in ops]), peer(rows, hidden, 512)
+            row["512 rows"], *other = timed_in_turns(*[ours, theirs] if theirs else [ours])
+            row["of PyTorch's"] = row["512 rows"] / other[0] if other else None
             yield row
 
 
@@ -114,31 +133,32 @@ def check(op: tl.QMatMul, data: np.ndarray, x: np.ndarray, activations: str | No
         raise click.ClickException(f"products of {op.qtensor.dtype} are wrong; run make test-gpu")
 
 
-def peers() -> Iterator[dict[str, Any]]:
-    """The same products by PyTorch in f16, where it is installed."""
+@cache
+def peer(rows: int, hidden: int, count: int) -> Round | None:
+    """What tells the time of the same product by PyTorch in f16, where it is installed."""
     try:
         import torch
     except ImportError:
-        return
+        return None
+    weights = [torch.randn(rows, hidden, device="cuda", dtype=torch.float16) for _ in range(4)]
+    x = torch.randn(count, hidden, device="cuda", dtype=torch.float16)
+    graph = torch.cuda.CUDAGraph()
+    _ = x @ weights[0].T
+    with torch.cuda.graph(graph):
+        for weight in weights:
+            _ = x @ weight.T
+    return lambda: time_of_call(graph.replay, torch.cuda.synchronize, len(weights))
+
+
+def peers() -> Iterator[dict[str, Any]]:
+    """The same products by PyTorch."""
     for rows, hidden in SHAPES:
         row: dict[str, Any] = {"format": "PyTorch, f16", "weights": f"{rows} x {hidden}", "bytes": rows * hidden * 2}
-        weights = [torch.randn(rows, hidden, device="cuda", dtype=torch.float16) for _ in range(4)]
         for count, column in ((1, "exact, 1"), (8, "exact, 8"), (512, "512 rows")):
-            x = torch.randn(count, hidden, device="cuda", dtype=torch.float16)
-            graph = torch.cuda.CUDAGraph()
-            _ = x @ weights[0].T
-            with torch.cuda.graph(graph):
-                for weight in weights:
-                    _ = x @ weight.T
-            times = []
-            for _ in range(ROUNDS):
-                torch.cuda.synchronize()
-                begin = perf_counter()
-                for _ in range(REPLAYS):
-                    graph.replay()
-                torch.cuda.synchronize()
-                times.append(perf_counter() - begin)
-            row[column] = min(times) / REPLAYS / len(weights) * 1e6
+            one_round = peer(rows, hidden, count)
+            if one_round is None:
+                return
+            (row[column],) = timed_in_turns(one_round)
         yield row
 
 

@@ -18,6 +18,7 @@ from .random import uniform_range
 from .shape import Shape
 
 if TYPE_CHECKING:
+    from .device import Device
     from .dtype import Array, DType
     from .ggml_dtype import GgmlDType
     from .op import BinaryOp, ReduceOp
@@ -41,10 +42,10 @@ class Blocks(Sized, Protocol):
         ...
 
 
-def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], backend: str, reason: str) -> None:
+def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: Device, reason: str) -> None:
     """Check that an op of a device has the dtype."""
     if dtype not in dtypes:
-        raise UnsupportedDType(op, dtype, backend, reason)
+        raise UnsupportedDType(op, dtype, device.backend, reason)
 
 
 def same_shape(op: str, *layouts: Layout) -> None:

@@ -223,7 +223,7 @@ def device_method(spec: Spec, method: Method) -> MethodView:
     label = quoted(method.name)
     checks = [*_borders(method, label), *_refusals(method, label)]
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
-        arguments = [label, "dtype", dtypes_constant(method.dtypes), "self.backend", quoted(method.unsupported or "")]
+        arguments = [label, "dtype", dtypes_constant(method.dtypes), "self", quoted(method.unsupported or "")]
         checks.append(f"check.known_dtype({', '.join(arguments)})")
     checks += [f"check.{item.call.name}({', '.join([label, *item.call.arguments])})" for item in method.checks]
     dtype = "None"

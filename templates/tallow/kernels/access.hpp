@@ -93,11 +93,11 @@ template <uint32_t Bytes> TALLOW_INLINE void store_registers(void* pointer, cons
         word = static_cast<Access>(registers.values[0]);
 }
 
-// The same of a result that is larger than caches: on NVIDIA it leaves them first. The kernel must not read it again,
-// as compilers move other accesses across this one.
+// The same of a result that is larger than caches: on NVIDIA it is written through them. The kernel must not read it
+// again, as compilers move other accesses across this one.
 TALLOW_INLINE void store_streaming(void* pointer, const Registers<16>& registers) {
 #if defined(TALLOW_NVIDIA)
-    asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(registers.values[0]),
+    asm volatile("st.global.wt.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(pointer), "r"(registers.values[0]),
                  "r"(registers.values[1]), "r"(registers.values[2]), "r"(registers.values[3]));
 #else
     store_registers(pointer, registers);

@@ -74,9 +74,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
                        static_cast<int64_t>(row) * arguments.lhs_strides[0];
         const T* rhs = pointer_to<const T>(arguments.rhs) + pointer_to<const int64_t>(arguments.rhs_begins)[batch] +
                        static_cast<int64_t>(column) * arguments.rhs_strides[1];
-        for (uint32_t i = 0; i < tile_terms; ++i)
+        const uint64_t most_terms = arguments.k < tile_terms ? arguments.k : tile_terms;
+        for (uint32_t i = 0; i < most_terms; ++i)
             tile.places[i] = i * rhs_stride;
-        for (uint32_t i = 0; i < rows * product_columns; ++i)
+        constexpr uint32_t strip = Tile<Value>::strip_columns;
+        const uint32_t width = (columns + strip - 1) / strip * strip;
+        for (uint32_t i = 0; i < rows * width; ++i)
             tile.sums[i] = 0;
         for (uint64_t term = 0; term < arguments.k; term += tile_terms) {
             const auto terms = static_cast<uint32_t>(arguments.k - term < tile_terms ? arguments.k - term : tile_terms);
@@ -85,14 +88,14 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
                                                 terms, tile.lhs);
             take_block<rhs_stride>(rhs + place * arguments.rhs_strides[0], arguments.rhs_strides, terms, columns,
                                    tile.rhs);
-            multiply_tile(tile, rows, columns, terms, product_columns);
+            multiply_tile(tile, rows, columns, terms, width);
         }
         Value shift[product_columns];
         if (arguments.bias != 0)
             widen_span(columns, shift, pointer_to<const T>(arguments.bias) + column);
         T* const result = pointer_to<T>(arguments.result) + (batch * arguments.m + row) * arguments.n + column;
         for (uint32_t i = 0; i < rows; ++i) {
-            Value* const sums = tile.sums + i * product_columns;
+            Value* const sums = tile.sums + i * width;
             if (arguments.bias != 0)
                 for (uint32_t j = 0; j < columns; ++j)
                     sums[j] += shift[j];

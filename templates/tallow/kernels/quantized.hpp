@@ -126,7 +126,9 @@ template <typename Block, typename T, typename Arguments> TALLOW_INLINE void dec
     __shared__ Tile tiles[waves_per_block];
     Tile& tile = tiles[wave_index()];
     const uint64_t step = static_cast<uint64_t>(grid_blocks()) * waves_per_block * Tile::weights;
-    uint64_t first = (static_cast<uint64_t>(block_index()) * waves_per_block + wave_index()) * Tile::weights;
+    // The last ones first: what a product then reads first is still in the cache.
+    const uint64_t block = grid_blocks() - 1 - block_index();
+    uint64_t first = (block * waves_per_block + wave_index()) * Tile::weights;
 #pragma unroll 1
     for (; first < arguments.count; first += step) {
         const uint64_t left = arguments.count - first;

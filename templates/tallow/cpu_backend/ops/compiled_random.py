@@ -41,34 +41,27 @@ def _drawn(
     count = shape.elem_count
     # The two zeros are equal.
     key = name, dtype, count, first or repr(first), second or repr(second)
-    plan = device.plans.get(key)
+    plan: Callable[[], CpuStorage] | None = device.plans.get(key)
     if plan is None:
         require_room(shape, dtype)
         plan = _plan(kernels, device, name, first, second, count, dtype)
         if plan is None:
             return None
         device.plans.keep(key, plan)
-    blocks = drawn_blocks(count, dtype)
-    reserved = device.random.reserve(blocks)
-    try:
-        made: CpuStorage = plan(*reserved)
-    except OutOfMemory:
-        device.random.cancel(reserved, blocks)
-        raise
-    return made
+    return plan()
 
 
 def _plan(
     kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, count: int, dtype: DType
-) -> Callable[..., CpuStorage] | None:
-    """What draws so many numbers, given the seed and the first block."""
+) -> Callable[[], CpuStorage] | None:
+    """What draws the next so many numbers of a device."""
     kernel = kernels.address("host_random", f"{name}_{dtype.value}")
     if kernel is None or count == 0:
         return None
     packer, numbers = host_arguments.DRAW_NORMAL, [first, second]
     if name == "uniform":
         packer, numbers = host_arguments.DRAW_UNIFORM, [first, second - first, *uniform_range(first, second, dtype)]
-    return kernels.call(
+    call = kernels.call(
         kernel,
         packer,
         packer.pack(0, kernels.run_parts, count, 0, 0, *numbers, 1),
@@ -78,3 +71,15 @@ def _plan(
         numbers=[packer.places["seed"], packer.places["block"]],
         compute=None,
     )
+    random, blocks = device.random, drawn_blocks(count, dtype)
+
+    def draw() -> CpuStorage:
+        reserved = random.reserve(blocks)
+        try:
+            made: CpuStorage = call(*reserved)
+        except OutOfMemory:
+            random.cancel(reserved, blocks)
+            raise
+        return made
+
+    return draw
