@@ -147,7 +147,9 @@ def peer(rows: int, hidden: int, count: int) -> Round | None:
     with torch.cuda.graph(graph):
         for weight in weights:
             _ = x @ weight.T
-    return lambda: time_of_call(graph.replay, torch.cuda.synchronize, len(weights))
+    # A graph does not keep what it reads.
+    kept = x, weights
+    return lambda: time_of_call(graph.replay, torch.cuda.synchronize, len(kept[1]))
 
 
 def peers() -> Iterator[dict[str, Any]]:
