@@ -21,8 +21,8 @@ from .oracle.formats import NUMPY
 
 # The methods by which libraries get work, and what the log of the HIP runtime for the CPU has of it.
 ENQUEUE = ("multiply", "conv2d", "avg_pool2d")
-# By which the host's kernels are found, and a library on the CPU takes a problem.
-HOST_WAYS = ("address", "kernel", "primitive")
+# By which kernels of the host are called or found, and a library on the CPU takes a problem.
+HOST_WAYS = ("call", "kernel", "primitive")
 WORK = {
     "hipblasGemmStridedBatchedEx": "hipblas",
     "miopenConvolutionForward": "miopen",
