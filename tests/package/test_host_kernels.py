@@ -56,6 +56,9 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
         "blocks": lambda: tl.QMatMul(blocks, save_memory=True).forward(tl.Tensor(random(5, 704))),
         "cumsum": lambda: x.cumsum(0),
+        "argsort": lambda: x.argsort(1),
+        "short argsort": lambda: x.reshape((-1, 27)).argsort(1),
+        "fill": lambda: x.t().contiguous()[:, 1:].fill_(0.5),
         "copy": lambda: y.t().contiguous(),
         "gather": lambda: x.gather(rows, 0),
         "index_add": lambda: x.index_add(rows[0], y.t(), 1),
@@ -344,6 +347,9 @@ def call_all(tensor):
             tl.cat([x(i, 5), x(i, 6)], 1)
             x(i, 20)[:, 3:9].copy_(x(6, i).t())
             x(i, 20)[:, ::2].add_(x(i, 10))
+            x(i, 20)[:, 3:9].fill_(2)
+            x(3, 5 * i).argsort()
+            x(5 * i, 3).t().argsort(descending=True)
             x(3, i).cumsum(0)
             x(i, 3).cumsum(1)
             x(i, 70).sum(1)
@@ -434,14 +440,15 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
 def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     sources = Path(tl.__file__).parent / "kernels"
     # One of each function is enough; NumPy does what the others would do.
-    some = "copy_b[0-9]+|add_f16|map_operands|join_rows|gather|scatter_set_b8|scatter_add_f16|scatter_add_f32"
+    some = "fill_b16|argsort_f16|argsort_i64|add_f16|map_operands|join_rows|gather|scatter_set_b8"
+    some += "|scatter_add_f16|scatter_add_f32"
     some += "|max_pool2d_f16|avg_pool2d_f32|upsample_nearest_b8|upsample_bilinear2d_f16|matmul_f16|convolve_f32"
     some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
     flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
-    families += ("host_attention",)
+    families += "host_attention", "host_sort"
     for family in families:
         lines = (sources / f"{family}.cpp").read_text().splitlines()
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]

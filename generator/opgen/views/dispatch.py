@@ -162,13 +162,14 @@ def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
 
 
 def _numbers(spec: Spec, method: Method) -> list[str]:
-    """The arguments of a method that a plan is given anew in each run: none where a library may refuse them.
+    """The arguments of a method that a plan is given anew in each run: numbers, but for those that a library may refuse.
 
-    What computes a functor takes it with all numbers.
+    It may refuse floats that say how something is computed, such as a scale. What computes a functor takes all numbers,
+    and elements, which may be integers too, are refused by none.
     """
-    if method.kind is None and any(call.library is not None for call in _calls(spec, method)):
-        return []
-    return [item.name for item in method.signature.parameters if item.type in ("float", "int | float")]
+    may_be_refused = method.kind is None and any(call.library is not None for call in _calls(spec, method))
+    types = ("int | float",) if may_be_refused else ("float", "int | float")
+    return [item.name for item in method.signature.parameters if item.type in types]
 
 
 def _attribute(signature: Signature, name: str, attribute: str, holder: str | None = None) -> str:

@@ -117,9 +117,11 @@ class HostKernels:
         is_one = isinstance(results, Result)
         each = [results] if isinstance(results, Result) else results
         is_brief = max([storage.length, *(result.length for result in each)]) <= _BRIEF
+        # Other numbers than these are converted by `bits_of`.
+        float_bytes = 0 if compute is None or compute.is_integer else compute.itemsize * (compute.compute is compute)
         call: Callable[..., Any] = self._make_call((
             self._shared, address, packed, arguments.places["threads"], is_brief, not is_one,
-            storage.device, compute, 0 if compute is None else compute.itemsize * compute.is_float,
+            storage.device, compute, float_bytes,
             tuple(map(_described, each)),
             () if scratch is None else (_described(scratch),), tuple(sources), tuple((place,) for place in numbers),
             wrong or (), kept,

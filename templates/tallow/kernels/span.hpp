@@ -19,6 +19,14 @@
 
 namespace tallow {
 
+// The parameter holds the bits of the one value.
+template <typename Word, typename Arguments> TALLOW_INLINE void fill_span(const Arguments& arguments) {
+    const auto result = pointer_to<Word>(arguments.result);
+    const auto value = static_cast<Word>(arguments.parameters[0]);
+    for (uint64_t i = 0; i < arguments.count; ++i)
+        result[i] = value;
+}
+
 // Floats that are computed in another type: they are converted for parts of a span, which stay in the cache, so that
 // one function of floats serves all.
 template <typename T> constexpr bool is_small_float = false;

@@ -90,9 +90,9 @@ def plan_map(
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
 
     That is in a new storage of `made` elements on the device of `storage`, or else in the first storage that the plan
-    is given, one like `storage`. The last operand is of the dtype in whose compute dtype numbers are.
+    is given, one like `storage`. Numbers are in the compute dtype of the last operand; without one they are elements.
     """
-    packer, compute = host_arguments.MAP_OPERANDS, operands[-1].dtype.compute
+    packer, compute = host_arguments.MAP_OPERANDS, operands[-1].dtype.compute if operands else dtype
     layouts = [layout, *(operand.layout for operand in operands)]
     sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
     strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK)]

@@ -32,6 +32,27 @@ Before: TypeAlias = Callable[["CpuStorage", "CpuStorage"], "CpuStorage"]
 
 
 @by_plan
+def fill(kernels: HostKernels, target: Operand, value: float) -> Write | None:
+    """As `copy.fill`; None where NumPy does it."""
+    layout, dtype = target.layout, target.dtype
+    if layout.elem_count == 0:
+        return lambda *_: True
+    kernel = kernels.elementwise(f"fill_b{8 * dtype.itemsize}")
+    if kernel is None:
+        return None
+    # What a stride of 0 repeats is written once.
+    shape = Shape(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
+    distinct = Layout(shape, layout.strides, layout.start_offset)
+    write = plan_map(kernels, kernel, target.storage, distinct, dtype, [], numbers=[value])
+
+    def run(target: CpuStorage, *value: float) -> bool:
+        write(target, *value)
+        return True
+
+    return run
+
+
+@by_plan
 def assign(kernels: HostKernels, target: Operand, source: Operand) -> Write | None:
     """As `copy.assign`; None where NumPy does it."""
     return _plan(kernels, MOVE, target, source)

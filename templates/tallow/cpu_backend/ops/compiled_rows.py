@@ -13,6 +13,7 @@ from ...dtype import DType
 from ...error import InvalidIndex
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...kernels.constants import COUNTED_LENGTH, SORTED_LINES
 from ...kernels.host_arguments import Packer
 from ...threads import get_threads
 from .. import room
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 # The fields before the sizes.
 _NORM_ADDRESSES: Final = 6
+_MOST_POSITIONS: Final = 1 << 32
+# Room for so many elements has a place for any of their dtypes where it ends.
+_ROOM: Final = 8
 
 
 @by_plan
@@ -67,6 +71,7 @@ def _plan_rows(
     packed: bytes,
     operands: Mapping[str, Operand | None],
     results: Result | Sequence[Result],
+    scratch: Result | None = None,
 ) -> Callable[..., Any]:
     """What gives a kernel dense operands, by the names of their fields."""
     there = {name: operand for name, operand in operands.items() if operand is not None}
@@ -78,6 +83,7 @@ def _plan_rows(
         next(iter(there.values())).storage,
         results,
         [Source(packer.places[name], source.offset) for name, source in zip(there, sources, strict=True)],
+        scratch=scratch,
     )
     if all(source.is_there for source in sources):
         return call
@@ -189,3 +195,22 @@ def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStora
     shape = x.layout.shape
     sizes = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
     return _plan_one(kernels, f"cumsum_{x.dtype.value}", host_arguments.CUMSUM_LINES, x, sizes)
+
+
+@by_plan
+def argsort(kernels: HostKernels, x: Operand, descending: bool) -> Callable[..., CpuStorage] | None:
+    """As `sort.argsort`; None where NumPy does it."""
+    shape, count, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.ARGSORT_LINES
+    kernel = kernels.address("host_sort", f"argsort_{dtype.value}")
+    length = shape[-1] if shape else 1
+    # NumPy's positions have 64 bits.
+    if kernel is None or count == 0 or length >= _MOST_POSITIONS:
+        return None
+    lines, room = count // length, -(-length // _ROOM) * _ROOM
+    packed = packer.pack(0, 0, 0, kernels.run_parts, lines, length, room, descending, 1)
+    scratch = None
+    if length > COUNTED_LENGTH[dtype.itemsize]:
+        nbytes = min(lines, SORTED_LINES) * room * (2 * dtype.itemsize + DType.U32.itemsize)
+        scratch = Result(packer.places["scratch"], nbytes, DType.U8)
+    result = Result(packer.places["result"], count, DType.U32)
+    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch)

@@ -1,0 +1,124 @@
+// The positions of elements in order on the host. Equal elements stay in the order of their positions.
+#pragma once
+
+#include "order_key.hpp"
+#include "parts.hpp"
+
+namespace tallow {
+
+// A part of short lines has about so many elements.
+constexpr uint64_t counted_part = 1 << 12;
+// Lines of so many elements are sorted by more bits a pass: clearing and adding up the counts then takes no time.
+constexpr uint64_t long_line = 4096;
+
+// Short lines: an element's place is the number of those that come before it.
+template <typename T>
+TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length, bool descending) {
+    // Counts are made in the type of the keys, as many at a time.
+    using Key = typename Word<(sizeof(T) < 4 ? 4 : sizeof(T))>::type;
+    Key keys[counted_length<sizeof(T)>];
+    for (uint32_t i = 0; i < length; ++i)
+        keys[i] = order_key(source[i], descending);
+    for (uint32_t i = 0; i < length; ++i) {
+        Key before = 0;
+        for (uint32_t j = 0; j < i; ++j)
+            before += keys[j] <= keys[i] ? 1 : 0;
+        for (uint32_t j = i + 1; j < length; ++j)
+            before += keys[j] < keys[i] ? 1 : 0;
+        result[before] = i;
+    }
+}
+
+// Keys and where they were, moved from one place to another by a digit a pass.
+template <typename T> class LineSorter {
+  public:
+    using Key = OrderKey<T>;
+
+    LineSorter(Key* scratch, uint64_t room, uint64_t length, bool descending)
+        : length_(length), descending_(descending), keys_{scratch, scratch + room},
+          positions_(reinterpret_cast<uint32_t*>(scratch + 2 * room)) {
+    }
+
+    void sort(uint32_t* result, const T* source) const {
+        if (sizeof(Key) >= 4 && length_ >= long_line)
+            sort_by<11>(result, source);
+        else
+            sort_by<8>(result, source);
+    }
+
+  private:
+    template <uint32_t Bits> void sort_by(uint32_t* result, const T* source) const {
+        constexpr uint32_t passes = (8 * sizeof(Key) + Bits - 1) / Bits;
+        constexpr uint32_t digits = 1u << Bits;
+        constexpr Key mask = static_cast<Key>(digits - 1);
+        uint32_t counts[passes][digits] = {};
+        for (uint64_t i = 0; i < length_; ++i) {
+            const Key key = order_key(source[i], descending_);
+            keys_[0][i] = key;
+            for (uint32_t pass = 0; pass < passes; ++pass)
+                ++counts[pass][(key >> (pass * Bits)) & mask];
+        }
+        // A digit that all keys have moves nothing.
+        uint32_t needed[passes];
+        uint32_t count = 0;
+        for (uint32_t pass = 0; pass < passes; ++pass)
+            if (counts[pass][(keys_[0][0] >> (pass * Bits)) & mask] != length_)
+                needed[count++] = pass;
+        if (count == 0)
+            for (uint64_t i = 0; i < length_; ++i)
+                result[i] = static_cast<uint32_t>(i);
+        // The last pass writes to the result, the one before it to the scratch, and so on.
+        for (uint32_t step = 0; step < count; ++step) {
+            uint32_t* const places = counts[needed[step]];
+            uint32_t before = 0;
+            for (uint32_t digit = 0; digit < digits; ++digit) {
+                const uint32_t own = places[digit];
+                places[digit] = before;
+                before += own;
+            }
+            uint32_t* const to = (count - step) % 2 == 1 ? result : positions_;
+            const uint32_t* const from = (count - step) % 2 == 1 ? positions_ : result;
+            const uint32_t shift = needed[step] * Bits;
+            const Key* const keys = keys_[step % 2];
+            Key* const moved = keys_[(step + 1) % 2];
+            const bool is_first = step == 0, is_last = step + 1 == count;
+            for (uint64_t i = 0; i < length_; ++i) {
+                const Key key = keys[i];
+                const uint32_t place = places[(key >> shift) & mask]++;
+                to[place] = is_first ? static_cast<uint32_t>(i) : from[i];
+                if (!is_last)
+                    moved[place] = key;
+            }
+        }
+    }
+
+    const uint64_t length_;
+    const bool descending_;
+    Key* const keys_[2];
+    uint32_t* const positions_;
+};
+
+template <typename T, typename Arguments> TALLOW_INLINE void argsort_lines(const Arguments& arguments) {
+    const uint64_t length = arguments.length, lines = arguments.lines;
+    const bool descending = arguments.descending != 0;
+    uint32_t* const result = pointer_to<uint32_t>(arguments.result);
+    const T* const source = pointer_to<const T>(arguments.source);
+    if (length <= counted_length<sizeof(T)>) {
+        const uint64_t together = counted_part / length;
+        do_parts(arguments, (lines + together - 1) / together, [=](uint64_t part) {
+            for (uint64_t line = part * together; line < (part + 1) * together && line < lines; ++line)
+                count_line(result + line * length, source + line * length, static_cast<uint32_t>(length), descending);
+        });
+        return;
+    }
+    const uint64_t parts = lines < sorted_lines ? lines : sorted_lines;
+    do_parts(arguments, parts, [=](uint64_t part) {
+        const uint64_t bytes = arguments.room * (2 * sizeof(OrderKey<T>) + sizeof(uint32_t));
+        const auto scratch = pointer_to<OrderKey<T>>(arguments.scratch + part * bytes);
+        const LineSorter<T> sorter(scratch, arguments.room, length, descending);
+        for (uint64_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+            sorter.sort(result + line * length, source + line * length);
+    });
+}
+
+} // namespace tallow
