@@ -242,6 +242,13 @@ def test_plot_has_a_mark_for_each_number(results: Results) -> None:
     assert sum(str(mark).startswith("exp bf16") for mark in marks) == 1
 
 
+def test_plot_is_as_it_was(results: Results, pytestconfig: pytest.Config) -> None:
+    file = Path(__file__).with_name("plot.svg")
+    if pytestconfig.getoption("--update-golden"):
+        file.write_text(plot.draw(results), encoding="utf-8")
+    assert plot.draw(results) == file.read_text(encoding="utf-8")
+
+
 def test_nothing_measured_is_no_error() -> None:
     empty = Results({})
     assert "# Benchmarks" in report.page(empty, "plot.svg")

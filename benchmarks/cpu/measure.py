@@ -1,0 +1,101 @@
+"""How a case is checked and timed, and what machine it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import numpy as np
+import tallow as tl
+
+from .cases import Call, Case
+from .results import Machine
+
+_TURNS = 4
+_TURN = 0.015
+_PAUSE = 0.01
+# Seconds of a call that needs fewer turns.
+_LONG, _TURNS_OF_LONG = 0.2, 2
+# Of the largest element of the result.
+_TOLERANCE, _TOLERANCE_OF_HALVES = 1e-5, 2e-2
+
+
+def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
+    """The median time of each call in seconds; they take turns of several calls, so that a busy machine slows all.
+
+    In the pause before a turn the threads of another library, which wait for more work for a while, fall asleep.
+    """
+    times: dict[str, list[float]] = {library: [] for library in calls}
+    for turn in range(_TURNS):
+        if turn >= _TURNS_OF_LONG and any(map(_is_long, times.values())):
+            break
+        for library, call in calls.items():
+            taken = times[library]
+            sleep(_PAUSE)
+            if not _is_long(taken):
+                # Others have used the caches meanwhile.
+                call()
+            end, count = perf_counter() + _TURN, len(taken)
+            while len(taken) == count or perf_counter() < end:
+                start = perf_counter()
+                call()
+                taken.append(perf_counter() - start)
+    return {library: statistics.median(taken) for library, taken in times.items()}
+
+
+def _is_long(taken: Sequence[float]) -> bool:
+    return bool(taken) and min(taken) > _LONG
+
+
+def differing(case: Case) -> list[str]:
+    """The libraries whose result is not tallow's: integers are compared exactly, others by the dtype of tallow's.
+
+    Random numbers differ by their nature, and NumPy returns nothing where it writes in place.
+    """
+    if case.name.startswith("rand"):
+        return []
+    ours, *theirs = ((library, call()) for library, call in case.calls.items())
+    return [library for library, result in theirs if result is not None and not _is_close(ours[1], result)]
+
+
+def _is_close(ours: tl.Tensor, theirs: Any) -> bool:
+    if hasattr(theirs, "is_floating_point"):
+        # NumPy has no bf16.
+        theirs = (theirs.float() if theirs.is_floating_point() else theirs).numpy()
+    found, wanted = (ours.to_dtype(tl.DType.F32) if ours.dtype.is_float else ours).numpy(), np.asarray(theirs)
+    if found.shape != wanted.shape:
+        return False
+    if not ours.dtype.is_float:
+        return bool(np.array_equal(found, wanted))
+    tolerance = _TOLERANCE if ours.dtype is tl.DType.F32 else _TOLERANCE_OF_HALVES
+    most = float(np.abs(wanted).max())
+    return bool(np.allclose(found, wanted, rtol=tolerance, atol=tolerance * most))
+
+
+def this_machine(torch: Any) -> Machine:
+    """The machine at hand, with PyTorch's module or None."""
+    cpu: Any = tl.Device.cpu().inner
+    versions = {
+        "tallow": tl.__version__,
+        "NumPy": np.__version__,
+        "PyTorch": torch and torch.__version__,
+        "oneDNN": None if cpu.onednn is None else version("onednn-cpu-gomp"),
+    }
+    return Machine(_processor(), _cores(), versions, cpu.kernels is not None)
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,109 @@
+"""The page, in Markdown: a head, and a section for each machine."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+
+from .results import Results, Row
+
+_ABOUT = """\
+# Ops on the CPU
+
+This page compares tallow with PyTorch and NumPy on the CPU. Each op runs in tallow and in PyTorch with the same number
+of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. The libraries take turns of several
+calls, with a pause before each turn. The figures are the medians of these calls. A ratio above 1 means that tallow is
+faster. The first table of each machine has the geometric means of the ratios. The plot shows each ratio to PyTorch at
+the largest size.
+
+The operands are square matrices, or images of as many elements. At 2^24 elements a matrix is multiplied by 256 columns
+only, because a square product takes seconds. Results of 2^16 elements and fewer are compared before they are timed, and
+the run stops where tallow's differ from those of another library.
+
+`make bench` measures the machine at hand. `python -m benchmarks.cpu render` writes this page. It replaces the sections
+of the machines that it is given, and keeps the sections of the others.
+
+Some ops are slower than PyTorch's, for these reasons:
+
+- Without oneDNN, conv2d and products of bf16 multiply floats. Instructions for pairs of bf16 do twice as many.
+- scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
+- Sums of f32 are made of doubles. This includes the sums of columns, where NumPy adds floats.
+- The table for 16 cores is older than some improvements. Since then, large results take over the memory of released
+  ones. Softmax, norms, max of rows, scatters, randn, argmax, sums, casts to f16 and calls on small tensors have
+  changed.
+- Elementwise functions of 2^16 elements of bf16 compute as those of f32 do. The conversions take passes of their own.
+- A call on 2^10 elements takes 0.7 us or more.
+"""
+_SECTION = "\n## "
+
+
+def page(sections: Mapping[str, str]) -> str:
+    """The page with these sections, by their titles."""
+    parts = [_ABOUT, *(f"## {title}\n\n{text}" for title, text in sections.items())]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def sections_of(text: str) -> dict[str, str]:
+    """The sections of a page, by their titles."""
+    found = (section.partition("\n") for section in text.split(_SECTION)[1:])
+    return {title: body.strip("\n") for title, _, body in found}
+
+
+def section(results: Results, plot: str | None) -> str:
+    """The text of a machine's section; `plot` is the name of the plot beside the page."""
+    versions = ", ".join(f"{name} {number}" for name, number in results.machine.versions.items() if number)
+    without = "" if results.machine.kernels else " tallow had no compiled kernels and used NumPy."
+    parts = [f"`{results.command}`: {versions}.{without}"]
+    if plot:
+        largest = max(results.exponents)
+        counts = _listed(str(count) for count in dict.fromkeys(row.threads for row in results.rows))
+        alternative = f"Speed relative to PyTorch at 2^{largest} elements, by op and dtype, with {counts} threads"
+        parts.append(f"![{alternative}]({plot})")
+    parts.append(_means(results))
+    for exponent in results.exponents:
+        parts += [
+            f"2^{exponent} elements, us (PyTorch's time over tallow's, NumPy's over tallow's):",
+            _times(results, exponent),
+        ]
+    return "\n\n".join(parts)
+
+
+def _means(results: Results) -> str:
+    lines = ["| threads | dtype | elements | beside PyTorch | beside NumPy |", "| ---: | --- | ---: | ---: | ---: |"]
+    for key in dict.fromkeys(row[:3] for row in results.rows):
+        rows = [row for row in results.rows if row[:3] == key]
+        threads, dtype, exponent = key
+        means = _mean(row.to_torch for row in rows), _mean(row.to_numpy for row in rows)
+        lines.append(f"| {threads} | {dtype} | 2^{exponent} | {means[0]} | {means[1]} |")
+    return "\n".join(lines)
+
+
+def _times(results: Results, exponent: int) -> str:
+    found = {row[:4]: row for row in results.rows}
+    columns = list(dict.fromkeys((row.threads, row.dtype) for row in results.rows))
+    lines = [
+        "| op | " + " | ".join(f"{dtype}, {threads} thr." for threads, dtype in columns) + " |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for op in results.ops(exponent):
+        cells = [_cell(found.get((threads, dtype, exponent, op))) for threads, dtype in columns]
+        lines.append(f"| {op} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(ratios: Iterable[float | None]) -> str:
+    known = [ratio for ratio in ratios if ratio]
+    return f"{statistics.geometric_mean(known):.2f}" if known else ""
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    ratios = ", ".join(f"{ratio:.2f}" for ratio in (row.to_torch, row.to_numpy) if ratio)
+    time = f"{row.tallow * 1e6:.{0 if row.tallow >= 1e-5 else 1}f}"
+    return f"{time} ({ratios})" if ratios else time
+
+
+def _listed(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

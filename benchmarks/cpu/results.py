@@ -1,0 +1,103 @@
+"""What a run has measured, and the file that keeps it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+
+class Row(NamedTuple):
+    """An op with one number of threads, on one dtype and size: medians in seconds, None where there is no call."""
+
+    threads: int
+    dtype: str
+    exponent: int
+    op: str
+    tallow: float
+    torch: float | None = None
+    numpy: float | None = None
+
+    @property
+    def to_torch(self) -> float | None:
+        """How many times as fast as PyTorch tallow is."""
+        return self.torch and self.torch / self.tallow
+
+    @property
+    def to_numpy(self) -> float | None:
+        """How many times as fast as NumPy tallow is."""
+        return self.numpy and self.numpy / self.tallow
+
+
+@dataclass
+class Machine:
+    """What was measured on, and with what."""
+
+    processor: str
+    cores: int
+    # By library; None for one that is not there.
+    versions: dict[str, str | None]
+    # Whether tallow's compiled kernels ran; else NumPy served.
+    kernels: bool
+
+
+@dataclass
+class Results:
+    """A whole run."""
+
+    command: str
+    machine: Machine
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What tells the machine from others."""
+        return f"{self.machine.processor}, {self.machine.cores} cores"
+
+    @property
+    def exponents(self) -> list[int]:
+        """The sizes, as they were measured."""
+        return list(dict.fromkeys(row.exponent for row in self.rows))
+
+    def ops(self, exponent: int) -> list[str]:
+        """The ops of a size in the order of their cases, of which each dtype may lack some."""
+        rows = [row for row in self.rows if row.exponent == exponent]
+        return _merged([row.op for row in rows if row.dtype == dtype] for dtype in dict.fromkeys(r.dtype for r in rows))
+
+    def write(self, file: Path) -> None:
+        """Write the file, at once or not at all."""
+        write_text(file, json.dumps(asdict(self)) + "\n")
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what `write` wrote."""
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return cls(found["command"], Machine(**found["machine"]), [Row(*row) for row in found["rows"]])
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file at once or not at all, so that nobody reads half of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _merged(lists: Iterable[list[str]]) -> list[str]:
+    """The names of all lists; what only a later one has stands behind what it follows there."""
+    merged: list[str] = []
+    for names in lists:
+        place = 0
+        for name in names:
+            if name in merged:
+                place = merged.index(name) + 1
+            else:
+                merged.insert(place, name)
+                place += 1
+    return merged
