@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from types import UnionType
 from typing import Any, Final, TypeAlias, TypeVar, overload
 
@@ -186,12 +187,12 @@ def ggml_dtype(op: str, name: str, value: GgmlDType | str) -> GgmlDType:
     """Return the block format that is meant by its name."""
     if isinstance(value, GgmlDType):
         return value
-    try:
-        return GgmlDType(value)
-    except InvalidArgument:
-        known = ", ".join(known.value for known in GgmlDType)
-        reason = f"{name} must be a GgmlDType or its name, not {shown(value)}"
-        raise InvalidArgument(op, f"{reason}; use one of {known}") from None
+    # Looking up an enum's member compares it with the value, and an array has no truth.
+    if isinstance(value, str):
+        with suppress(InvalidArgument):
+            return GgmlDType(value)
+    known = ", ".join(known.value for known in GgmlDType)
+    raise InvalidArgument(op, f"{name} must be a GgmlDType or its name, not {shown(value)}; use one of {known}")
 
 
 def array(op: str, name: str, value: Any) -> np.ndarray[Any, Any]:

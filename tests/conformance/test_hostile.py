@@ -153,6 +153,12 @@ def check(example: hostile.Example, device: tallow.Device) -> None:
     assert tallow.Tensor.zeros(2, dtype=DType.U8, device=device).tolist() == [0, 0]
 
 
+def test_only_a_name_is_looked_up_among_formats(device: tallow.Device) -> None:
+    for wrong in (np.array([1, 2]), [1], 3, None):
+        with pytest.raises(tallow.TallowError, match="dtype must be a GgmlDType or its name, not"):
+            device.quantized_zeros(32, wrong)
+
+
 fixtures = settings(suppress_health_check=list(HealthCheck))
 
 

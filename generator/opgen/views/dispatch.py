@@ -162,7 +162,7 @@ def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
 
 
 def _numbers(spec: Spec, method: Method) -> list[str]:
-    """The arguments of a method that a plan is given anew in each run: numbers, but for those that a library may refuse.
+    """The arguments of a method that a plan is given anew in each run: numbers but for those that a library may refuse.
 
     It may refuse floats that say how something is computed, such as a scale. What computes a functor takes all numbers,
     and elements, which may be integers too, are refused by none.

@@ -23,8 +23,8 @@ Kernel: TypeAlias = Callable[[bytes], None]
 
 # The family whose library has the threads too.
 _ELEMENTWISE: Final = "span"
-# Other threads of Python wait while a kernel works on no more elements.
-_BRIEF: Final = 1 << 14
+BRIEF: Final = 1 << 14
+"""Other threads of Python wait while a kernel works on no more elements, and small results have memory of their own."""
 
 
 class Result(NamedTuple):
@@ -36,10 +36,30 @@ class Result(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where the address of an operand is among the arguments, and how many bytes its first element is from there."""
+    """Where the address of an operand is among the arguments, and how many bytes its first element is from there.
+
+    The operand is in the storage `given` of those that the plan is given.
+    """
 
     place: int
     offset: int
+    given: int
+
+
+class Apart(NamedTuple):
+    """A source, by its number, that is read as it was before a storage is written: copied where both share bytes.
+
+    Read are the bytes from `first` up to `last` of its storage, written those from `begin` up to `end` of the storage
+    `written` of those that the plan is given. `copy` gives a storage that is a copy of the source's.
+    """
+
+    source: int
+    first: int
+    last: int
+    written: int
+    begin: int
+    end: int
+    copy: Callable[[CpuStorage], CpuStorage]
 
 
 class HostKernels:
@@ -101,6 +121,7 @@ class HostKernels:
         results: Result | Sequence[Result],
         sources: Sequence[Source],
         *,
+        apart: Sequence[Apart] = (),
         scratch: Result | None = None,
         numbers: Sequence[int] = (),
         compute: DType | None = DType.F32,
@@ -109,21 +130,23 @@ class HostKernels:
     ) -> Callable[..., Any]:
         """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
 
-        The arguments of the kernel are `packed` but for the addresses, the threads, and the bits of other numbers in
-        `compute`, or these themselves where that is None, each of which has a place. New storages are on the device of
-        `storage`; the plan gives one for a result, and a tuple for a sequence of them. `wrong` has the place of the
-        record of an index that is out of range, and what raises that. What is `kept` lives as long as the plan.
+        The plan gives one storage for a result, a tuple for a sequence of them, and True where that is empty. New
+        storages are on the device of `storage`. The arguments of the kernel are `packed` but for the addresses, the
+        threads, and the bits of other numbers in `compute`, or these themselves where that is None, each of which has a
+        place. `wrong` has the place of the record of an index that is out of range, and what raises that. What is
+        `kept` lives as long as the plan.
         """
         is_one = isinstance(results, Result)
         each = [results] if isinstance(results, Result) else results
-        is_brief = max([storage.length, *(result.length for result in each)]) <= _BRIEF
+        is_brief = max([storage.length, *(result.length for result in each)]) <= BRIEF
         # Other numbers than these are converted by `bits_of`.
         float_bytes = 0 if compute is None or compute.is_integer else compute.itemsize * (compute.compute is compute)
         call: Callable[..., Any] = self._make_call((
             self._shared, address, packed, arguments.places["threads"], is_brief, not is_one,
             storage.device, compute, float_bytes,
             tuple(map(_described, each)),
-            () if scratch is None else (_described(scratch),), tuple(sources), tuple((place,) for place in numbers),
+            () if scratch is None else (_described(scratch),), tuple(sources), tuple(apart),
+            1 + max((source.given for source in sources), default=-1), tuple((place,) for place in numbers),
             wrong or (), kept,
         ))  # fmt: skip
         return call

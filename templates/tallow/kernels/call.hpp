@@ -35,6 +35,7 @@ struct PyType_Spec {
 struct Py_buffer;
 extern PyObject PyFloat_Type;
 extern PyObject _Py_NoneStruct;
+extern PyObject _Py_TrueStruct;
 extern PyObject* PyExc_TypeError;
 int PyBuffer_FillInfo(Py_buffer*, PyObject*, void*, Py_ssize_t, int, int);
 PyObject* PyErr_Occurred();
@@ -225,6 +226,12 @@ class Call {
         results_ = List<Result>(item(items));
         scratch_ = List<Result>(item(items));
         sources_ = List<Source>(item(items));
+        apart_ = List<Apart>(item(items));
+        if (apart_.count > Copies::most) {
+            PyErr_SetString(PyExc_TypeError, "a kernel reads too much of what it writes");
+            return;
+        }
+        stored_ = static_cast<Py_ssize_t>(as_number(item(items)));
         numbers_ = List<Place>(item(items));
         wrong_ = item(items);
     }
@@ -234,9 +241,10 @@ class Call {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    // Storages of results, of the sources and then all numbers or none; null and an exception where something fails.
+    // Of storages and then all numbers or none: storages of results, or True where there are none; null and an
+    // exception where something fails.
     PyObject* operator()(PyObject* const* given, Py_ssize_t count) const {
-        const Py_ssize_t numbers = count - sources_.count;
+        const Py_ssize_t numbers = count - stored_;
         if (numbers != 0 && numbers != numbers_.count) {
             PyErr_SetString(PyExc_TypeError, "a plan was given another number of arguments");
             return nullptr;
@@ -244,16 +252,25 @@ class Call {
         alignas(8) uint8_t arguments[sizeof arguments_];
         memcpy(arguments, arguments_, size_);
         for (Py_ssize_t i = 0; i < sources_.count; ++i) {
-            const Reference address(address_of(given[i]));
-            if (!address)
+            uint64_t address = 0;
+            if (!find_address(given[sources_[i].given], address))
                 return nullptr;
-            put(arguments, sources_[i].place, as_number(address.get()) + sources_[i].offset);
+            put(arguments, sources_[i].place, address + sources_[i].offset);
         }
         for (Py_ssize_t i = 0; i < numbers; ++i) {
             uint64_t bits = 0;
-            if (!bits_of(given[sources_.count + i], bits))
+            if (!bits_of(given[stored_ + i], bits))
                 return nullptr;
             put(arguments, numbers_[i].place, bits);
+        }
+        Copies copies;
+        for (Py_ssize_t i = 0; i < apart_.count; ++i)
+            if (!keep_apart(arguments, apart_[i], given, copies))
+                return nullptr;
+        if (results_.count == 0) {
+            Py_IncRef(&_Py_TrueStruct);
+            Reference made(&_Py_TrueStruct);
+            return called(arguments, made);
         }
         Reference made(makes_several_ ? PyTuple_New(results_.count) : nullptr);
         for (Py_ssize_t i = 0; i < results_.count; ++i) {
@@ -274,10 +291,32 @@ class Call {
         }
         uint64_t place;
     };
+    // The address of one of the given storages.
     struct Source : Place {
-        explicit Source(PyObject* items) : Place(items), offset(number_at(items, 1)) {
+        explicit Source(PyObject* items) : Place(items), offset(number_at(items, 1)), given(number_at(items, 2)) {
         }
         uint64_t offset;
+        uint64_t given;
+    };
+    // A source, by its number, which is read as it was before bytes of another given storage are written.
+    struct Apart {
+        explicit Apart(PyObject* items)
+            : source(number_at(items, 0)), first(number_at(items, 1)), last(number_at(items, 2)),
+              written(number_at(items, 3)), begin(number_at(items, 4)), end(number_at(items, 5)),
+              copy(PyTuple_GetItem(items, 6)) {
+        }
+        uint64_t source, first, last, written, begin, end;
+        PyObject* copy;
+    };
+    // What lives as long as a call.
+    struct Copies {
+        ~Copies() {
+            for (Py_ssize_t i = 0; i < count; ++i)
+                Py_DecRef(storages[i]);
+        }
+        static constexpr Py_ssize_t most = 2;
+        PyObject* storages[most];
+        Py_ssize_t count = 0;
     };
     struct Result : Place {
         explicit Result(PyObject* items)
@@ -332,6 +371,29 @@ class Call {
                 return address.release();
         }
         return PyObject_GetAttr(storage, shared_->address_name);
+    }
+    bool find_address(PyObject* storage, uint64_t& address) const {
+        const Reference found(address_of(storage));
+        address = !found ? 0 : as_number(found.get());
+        return !!found;
+    }
+
+    // Has a source that shares bytes with what is written read from a copy; false and an exception where that fails.
+    bool keep_apart(uint8_t* arguments, const Apart& apart, PyObject* const* given, Copies& copies) const {
+        const Source& source = sources_[static_cast<Py_ssize_t>(apart.source)];
+        uint64_t from = 0, to = 0;
+        if (!find_address(given[source.given], from) || !find_address(given[apart.written], to))
+            return false;
+        if (to + apart.end <= from + apart.first || from + apart.last <= to + apart.begin)
+            return true;
+        PyObject* const copy = PyObject_CallFunctionObjArgs(apart.copy, given[source.given], nullptr);
+        if (copy == nullptr)
+            return false;
+        copies.storages[copies.count++] = copy;
+        if (!find_address(copy, from))
+            return false;
+        put(arguments, source.place, from + source.offset);
+        return true;
     }
 
     // The bits of a number in the compute dtype, or of an integer where there is none; false and an exception where
@@ -430,6 +492,8 @@ class Call {
     List<Result> results_;
     List<Result> scratch_;
     List<Source> sources_;
+    List<Apart> apart_;
+    Py_ssize_t stored_ = 0;
     List<Place> numbers_;
     PyObject* wrong_ = nullptr;
 };

@@ -1,6 +1,7 @@
 // Attention on the host: scores of some queries and keys at a time, which never leave the cache.
 #pragma once
 
+#include "host_indexes.hpp"
 #include "math.hpp"
 #include "tile_product.hpp"
 
@@ -89,13 +90,16 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
         return pointer_to<const T>(address) + static_cast<int64_t>(batch) * strides[0] +
                static_cast<int64_t>(head) * strides[1] + static_cast<int64_t>(row) * strides[2];
     };
+    const bool has_lengths = arguments.indexes != 0;
+    if (has_lengths && !are_at_most(arguments, arguments.batches, arguments.keys))
+        return;
     do_parts(arguments, arguments.batches * arguments.key_heads * blocks, [=, &arguments](uint64_t part) {
         const uint64_t first = part % blocks * attended_rows;
         const uint64_t key_head = part / blocks % arguments.key_heads;
         const uint64_t batch = part / blocks / arguments.key_heads;
         const auto rows =
             static_cast<uint32_t>(group_rows - first < attended_rows ? group_rows - first : attended_rows);
-        const auto keys = static_cast<uint64_t>(pointer_to<const int64_t>(arguments.counts)[batch]);
+        const uint64_t keys = has_lengths ? static_cast<uint64_t>(index_at(arguments, batch)) : arguments.keys;
         Attended at;
         for (uint32_t i = 0; i < size; ++i)
             at.key_places[i] = i * attended_keys;

@@ -2,6 +2,7 @@
 // rest; results are rounded once.
 #pragma once
 
+#include "host_indexes.hpp"
 #include "math.hpp"
 #include "parts.hpp"
 #include "span.hpp"
@@ -187,17 +188,25 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
     });
 }
 
-// Minus the logarithm of softmax at each row's target; 0 where that is -1.
+// Minus the logarithm of softmax at each row's target; 0 where the target counts for nothing.
 template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(const Arguments& arguments) {
-    const auto targets = pointer_to<const int64_t>(arguments.targets);
+    const auto counts = [&](int64_t target) { return target != arguments.ignored && target != arguments.index_mark; };
+    for (uint64_t row = 0; row < arguments.rows; ++row) {
+        const int64_t target = index_at(arguments, row);
+        if (counts(target) && (target < 0 || static_cast<uint64_t>(target) >= arguments.length))
+            return tell_wrong(arguments, target);
+    }
     run_rows(arguments, [&](uint64_t row) {
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
+        const int64_t target = index_at(arguments, row);
         T& result = pointer_to<T>(arguments.result)[row];
+        float& counted = pointer_to<float>(arguments.counted)[row];
         result = round_from<T>(0.0f);
-        if (targets[row] < 0)
+        counted = counts(target) ? 1.0f : 0.0f;
+        if (!counts(target))
             return;
         const RowTotal total = row_total(source, arguments.length);
-        const auto below = static_cast<double>(to_compute(source[targets[row]])) - static_cast<double>(total.most);
+        const auto below = static_cast<double>(to_compute(source[target])) - static_cast<double>(total.most);
         result = convert<T>(total.logarithm - below);
     });
 }
@@ -205,10 +214,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(
 // Pairs of a token's elements turned by the angles of its position: neighbours, or elements half a row apart.
 template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arguments& arguments) {
     const uint64_t half = arguments.length / 2;
-    const auto begins = pointer_to<const int64_t>(arguments.begins);
+    if (!are_at_most(arguments, arguments.rows / arguments.rows_of_index, arguments.most))
+        return;
     run_rows(arguments, [&](uint64_t row) {
-        const uint64_t place =
-            (static_cast<uint64_t>(begins[row / arguments.rows_of_begin]) + row % arguments.tokens) * half;
+        const auto begin = static_cast<uint64_t>(index_at(arguments, row / arguments.rows_of_index));
+        const uint64_t place = (begin + row % arguments.tokens) * half;
         const float* const cosines = pointer_to<const float>(arguments.cosines) + place;
         const float* const sines = pointer_to<const float>(arguments.sines) + place;
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;

@@ -14,7 +14,7 @@ from ...kernels import host_arguments
 from ...layout import Layout
 from ...limits import MAX_RANK
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
-from ..kernels import Result, Source, bits_of
+from ..kernels import Apart, Result, Source, bits_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -85,12 +85,15 @@ def plan_map(
     operands: Sequence[Operand],
     *,
     made: int | None = None,
+    given: Sequence[int] | None = None,
+    apart: Sequence[Apart] = (),
     numbers: Sequence[float] = (),
 ) -> Callable[..., Any]:
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
 
-    That is in a new storage of `made` elements on the device of `storage`, or else in the first storage that the plan
-    is given, one like `storage`. Numbers are in the compute dtype of the last operand; without one they are elements.
+    That is in a new storage of `made` elements on the device of `storage`, or else in one like `storage` that the plan
+    is given. `given` says which storages these are, that one's and the operands', in this order where it is None.
+    Numbers are in the compute dtype of the last operand; without one they are elements.
     """
     packer, compute = host_arguments.MAP_OPERANDS, operands[-1].dtype.compute if operands else dtype
     layouts = [layout, *(operand.layout for operand in operands)]
@@ -102,9 +105,11 @@ def plan_map(
         *filled([bits_of(number, compute) for number in numbers], _PARAMETERS),
     )  # fmt: skip
     address, parameters = packer.places["addresses"], packer.places["parameters"]
-    places = [
-        Source(address + 8 * place, each.start_offset * size)
-        for place, (each, size) in enumerate(zip(layouts, sizes, strict=True))
+    # A new storage is none that is given.
+    first = 0 if made is None else 1
+    sources = [
+        Source(address + 8 * place, layouts[place].start_offset * sizes[place], number)
+        for place, number in enumerate(given or range(len(layouts) - first), first)
     ]
     return kernels.call(
         kernels.map_operands,
@@ -112,7 +117,8 @@ def plan_map(
         packed,
         storage,
         () if made is None else Result(address, made, dtype),
-        places if made is None else places[1:],
+        sources,
+        apart=apart,
         numbers=[parameters + 8 * place for place in range(len(numbers))],
         compute=compute,
     )

@@ -136,8 +136,8 @@ def _plan(
     address, packed, tables = made
     packer, weights = host_arguments.CONVOLVE, Dense(kernels, kernel)
     sources = [
-        Source(packer.places["source"], x.layout.start_offset * dtype.itemsize),
-        Source(packer.places["kernel"], weights.offset),
+        Source(packer.places["source"], x.layout.start_offset * dtype.itemsize, 0),
+        Source(packer.places["kernel"], weights.offset, 1),
     ]
     result = Result(packer.places["result"], count, dtype)
     call = kernels.call(address, packer, packed, x.storage, result, sources, kept=tables)

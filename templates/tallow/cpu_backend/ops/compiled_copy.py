@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...layout import Layout
 from ...op import BinaryOp
 from ...shape import Shape
 from ...kernels import host_arguments
-from ..kernels import Result, Source
+from ..kernels import Apart, Result, Source
 from .compiled import MOVE, by_plan, filled, plan_map
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ _MOST_JOINED: Final = 8
 
 Write: TypeAlias = Callable[..., bool]
 """Writes to the first storage what it makes of the others, and says so."""
-
-Before: TypeAlias = Callable[["CpuStorage", "CpuStorage"], "CpuStorage"]
 
 
 @by_plan
@@ -43,13 +42,7 @@ def fill(kernels: HostKernels, target: Operand, value: float) -> Write | None:
     # What a stride of 0 repeats is written once.
     shape = Shape(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
     distinct = Layout(shape, layout.strides, layout.start_offset)
-    write = plan_map(kernels, kernel, target.storage, distinct, dtype, [], numbers=[value])
-
-    def run(target: CpuStorage, *value: float) -> bool:
-        write(target, *value)
-        return True
-
-    return run
+    return plan_map(kernels, kernel, target.storage, distinct, dtype, [], numbers=[value])
 
 
 @by_plan
@@ -68,7 +61,7 @@ def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: O
 def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> Write | None:
     """As `copy.copy_to`; None where NumPy does it."""
     there = Operand(target, Layout.contiguous(source.layout.shape, offset))
-    return _turned(_plan(kernels, MOVE, there, source))
+    return _plan(kernels, MOVE, there, source, given=(1, 0))
 
 
 @by_plan
@@ -87,7 +80,7 @@ def copy_rows(
     shape = Shape((rows, columns))
     here = Operand(source, Layout(shape, (source_stride, 1), source_offset))
     there = Operand(target, Layout(shape, (target_stride, 1), target_offset))
-    return _turned(_plan(kernels, MOVE, there, here))
+    return _plan(kernels, MOVE, there, here, given=(1, 0))
 
 
 @by_plan
@@ -131,7 +124,7 @@ def _plan_join(kernels: HostKernels, operands: Sequence[Operand], dim: int, coun
     unused = (0,) * _MOST_JOINED
     packed = packer.pack(0, *unused, *filled(lengths, _MOST_JOINED), rows, len(operands), 1)
     sources = [
-        Source(packer.places["sources"] + 8 * place, operand.layout.start_offset * dtype.itemsize)
+        Source(packer.places["sources"] + 8 * place, operand.layout.start_offset * dtype.itemsize, place)
         for place, operand in enumerate(operands)
     ]
     result = Result(packer.places["result"], count, dtype)
@@ -147,9 +140,10 @@ def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuSt
 class Dense:
     """The elements of an operand in row-major order: where they are, or a copy."""
 
-    def __init__(self, kernels: HostKernels, operand: Operand) -> None:
+    def __init__(self, kernels: HostKernels, operand: Operand, *, is_there: bool = False) -> None:
+        """Copy nothing either if what is done with the operand takes any layout: `is_there`."""
         layout = operand.layout
-        self._copy = None if layout.is_contiguous else plan_dense(kernels, operand)
+        self._copy = None if is_there or layout.is_contiguous else plan_dense(kernels, operand)
         self.is_there = self._copy is None
         self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
 
@@ -158,45 +152,50 @@ class Dense:
         return storage if self._copy is None else self._copy(storage)
 
 
-def _turned(write: Write | None) -> Write | None:
-    return None if write is None else lambda source, target: write(target, source)
-
-
 def _plan(
-    kernels: HostKernels, kernel: int | None, target: Operand, source: Operand, *, is_read: bool = False
+    kernels: HostKernels,
+    kernel: int | None,
+    target: Operand,
+    source: Operand,
+    *,
+    given: tuple[int, int] = (0, 1),
+    is_read: bool = False,
 ) -> Write | None:
-    """What writes to the target what a kernel makes of it, if `is_read`, and of the source, as that was before."""
-    layout, from_layout, dtype = target.layout, source.layout, target.dtype
+    """What writes to the target what a kernel makes of it, if `is_read`, and of the source, as that was before.
+
+    `given` says which of the storages that the plan is given are theirs.
+    """
+    layout, dtype = target.layout, target.dtype
     if layout.elem_count == 0:
         return lambda *_: True
     # In which order elements are written is told to nobody.
     if kernel is None or layout.overlaps_itself:
         return None
-    is_same = layout == from_layout
-    before = kept_apart(layout, dtype, from_layout, dtype)
-    write = plan_map(kernels, kernel, target.storage, layout, dtype, [*[target] * is_read, source])
+    to, from_ = given
+    is_itself = target.storage is source.storage and layout == source.layout
+    return plan_map(
+        kernels,
+        kernel,
+        target.storage,
+        layout,
+        dtype,
+        [*[target] * is_read, source],
+        given=[*[to] * (1 + is_read), from_],
+        apart=[] if is_itself else [kept_apart(1 + is_read, source.layout, source.dtype, to, layout, dtype)],
+    )
 
-    @tells_lack_of_memory
-    def run(target: CpuStorage, source: CpuStorage) -> bool:
-        if not is_same or target.address != source.address:
-            source = before(target, source)
-        write(target, *[target] * is_read, source)
-        return True
 
-    return run
-
-
-def kept_apart(layout: Layout, dtype: DType, from_layout: Layout, from_dtype: DType) -> Before:
-    """What gives a source as it was before a target is written: itself, where none of its bytes is among those."""
-    begin, end = layout.start_offset * dtype.itemsize, layout.end * dtype.itemsize
-    first, last = from_layout.start_offset * from_dtype.itemsize, from_layout.end * from_dtype.itemsize
-
-    def before(target: CpuStorage, source: CpuStorage) -> CpuStorage:
-        to, place = target.address, source.address
-        is_apart = to + end <= place + first or place + last <= to + begin
-        return source if is_apart else copied(source, from_layout)
-
-    return before
+def kept_apart(source: int, layout: Layout, dtype: DType, written: int, to: Layout, to_dtype: DType) -> Apart:
+    """A source of a layout and a dtype that is read as it was before a storage is written where `to` reaches."""
+    return Apart(
+        source,
+        layout.start_offset * dtype.itemsize,
+        layout.end * dtype.itemsize,
+        written,
+        to.start_offset * to_dtype.itemsize,
+        to.end * to_dtype.itemsize,
+        tells_lack_of_memory(partial(copied, layout=layout)),
+    )
 
 
 def copied(storage: CpuStorage, layout: Layout) -> CpuStorage:

@@ -42,9 +42,7 @@ def matmul(
     return _plan(kernels, Operand(lhs.storage, x), Operand(rhs.storage, weight), None) if batches == 1 else None
 
 
-def _plan(
-    kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None
-) -> Callable[..., CpuStorage] | None:
+def _plan(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
     (rows, length), outputs, dtype = x.layout.shape, weight.layout.shape[0], x.dtype
     strides = weight.layout.strides
     if rows > FEW_ROWS or 1 not in strides or 0 in (rows, length, outputs):
@@ -63,8 +61,8 @@ def _plan(
         weight.storage,
         Result(_ARGUMENTS.places["result"], rows * outputs, dtype),
         [
-            Source(_ARGUMENTS.places[name], operand.layout.start_offset * operand.dtype.itemsize)
-            for name, operand in operands.items()
+            Source(_ARGUMENTS.places[name], operand.layout.start_offset * operand.dtype.itemsize, given)
+            for given, (name, operand) in enumerate(operands.items())
         ],
         scratch=Result(_ARGUMENTS.places["held"], rows * length, DType.F32) if is_held else None,
     )
@@ -96,7 +94,10 @@ def forward(
         _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
         x.storage,
         Result(_ARGUMENTS.places["result"], rows * outputs, DType.F32),
-        [Source(_ARGUMENTS.places["matrix"], 0), Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain)],
+        [
+            Source(_ARGUMENTS.places["matrix"], 0, 0),
+            Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain, 1),
+        ],
     )
     if is_plain and save_memory:
         return call

@@ -53,7 +53,9 @@ def scatter_add(kernels: HostKernels, x: Operand, indexes: Operand, source: Oper
 
 
 @by_plan
-def index_add(kernels: HostKernels, x: Operand, indexes: Operand, terms: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+def index_add(
+    kernels: HostKernels, x: Operand, indexes: Operand, terms: Operand, dim: int
+) -> Callable[..., CpuStorage] | None:
     """As `index.index_add`; None where NumPy does it."""
     layout, dtype = x.layout, x.dtype
     layouts = layout.dense, terms.layout, _along(indexes.layout, terms.layout.shape, dim)
@@ -78,12 +80,18 @@ def _along(vector: Layout, shape: Sequence[int], dim: int) -> Layout:
     return Layout(sizes, strides, vector.start_offset)
 
 
-def _fields(dtype: DType) -> tuple[int, int, int]:
+def index_fields(dtype: DType) -> tuple[int, int, int]:
     """The bytes of an index, how far its sign is from the highest bit of 64, and its mark."""
     bits = 8 * dtype.itemsize
     is_signed = dtype in (DType.I16, DType.I32, DType.I64)
     # No index of a dtype without a mark is negative.
     return dtype.itemsize, 64 - bits if is_signed else 0, -1 if dtype.index_mark is None else dtype.index_mark
+
+
+def few_indexes(indexes: Operand) -> tuple[int, int, int, int]:
+    """How far indexes of a vector are from each other, or 0 for a single one, and the fields of their dtype."""
+    layout = indexes.layout
+    return 0 if layout.elem_count == 1 else layout.strides[0], *index_fields(indexes.dtype)
 
 
 def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
@@ -92,7 +100,7 @@ def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
     return (*filled(layouts[-1].shape[::-1], MAX_RANK), *strides)
 
 
-def _wrong(op: str, place: int, size: int) -> tuple[int, Callable[[int], Never]]:
+def wrong_index(op: str, place: int, size: int) -> tuple[int, Callable[[int], Never]]:
     """The place of the record of an index that is out of range of a dim of a size, and what raises that."""
 
     def tell(index: int) -> Never:
@@ -114,16 +122,16 @@ def _plan_gather(
         return None
     # In the chosen dim an index steps.
     others = Layout(shape, [0 if axis == dim else step for axis, step in enumerate(source.strides)])
-    *index_fields, mark = _fields(indexes.dtype)
+    *fields, mark = index_fields(indexes.dtype)
     packed = packer.pack(
-        *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *index_fields, len(shape), mark, size,
+        *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *fields, len(shape), mark, size,
         source.strides[dim], count, *_packed((layout.dense, others, layout)),
     )  # fmt: skip
     sources = [
-        Source(places["source"], source.start_offset * dtype.itemsize),
-        Source(places["indexes"], layout.start_offset * indexes.dtype.itemsize),
+        Source(places["source"], source.start_offset * dtype.itemsize, 0),
+        Source(places["indexes"], layout.start_offset * indexes.dtype.itemsize, 1),
     ]
-    result, wrong = Result(places["result"], count, dtype), _wrong(op, places["wrong"], size)
+    result, wrong = Result(places["result"], count, dtype), wrong_index(op, places["wrong"], size)
     return kernels.call(kernel, packer, packed, x.storage, result, sources, wrong=wrong)
 
 
@@ -140,29 +148,26 @@ def _plan_scatter(
     sizes = dtype.itemsize, dtype.itemsize, index_dtype.itemsize
     begins = [layout.start_offset * itemsize for layout, itemsize in zip(layouts, sizes, strict=True)]
     places = packer.places
-    *index_fields, mark = _fields(index_dtype)
+    *fields, mark = index_fields(index_dtype)
     packed = packer.pack(
-        *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *index_fields, len(shape), mark, size,
+        *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *fields, len(shape), mark, size,
         *_packed(layouts),
     )  # fmt: skip
     lines = indexes.elem_count // shape[dim]
     has_sums = name.startswith("scatter_add") and dtype.is_float and dtype.itemsize < DType.F32.itemsize
-    scatter = kernels.call(
+    # The plan is given the storage, that of the indexes, and that of the source.
+    given = {"destination": 0, "source": 2, "indexes": 1}
+    return kernels.call(
         kernel,
         packer,
         packed,
         x.storage,
         (),
-        [Source(places[name], first) for name, first in zip(("destination", "source", "indexes"), begins, strict=True)],
+        [Source(places[name], first, given[name]) for name, first in zip(given, begins, strict=True)],
+        apart=[
+            kept_apart(1, source, dtype, 0, target, dtype),
+            kept_apart(2, indexes, index_dtype, 0, target, dtype),
+        ],
         scratch=Result(places["sums"], lines * size, DType.F32) if has_sums else None,
-        wrong=_wrong(op, places["wrong"], size),
+        wrong=wrong_index(op, places["wrong"], size),
     )
-
-    values_before = kept_apart(target, dtype, source, dtype)
-    chosen_before = kept_apart(target, dtype, indexes, index_dtype)
-
-    def run(storage: CpuStorage, chosen: CpuStorage, values: CpuStorage) -> bool:
-        scatter(storage, values_before(storage, values), chosen_before(storage, chosen))
-        return True
-
-    return run

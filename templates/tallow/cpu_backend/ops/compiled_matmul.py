@@ -54,9 +54,9 @@ def _plan(
     places = [array.ctypes.data for array in begins]
     strides = *lhs.layout.strides[-2:], *rhs.layout.strides[-2:]
     packed = packer.pack(*(0,) * 4, kernels.run_parts, 1, *places, *bmnk, *strides)
-    sources = [Source(packer.places["lhs"], 0), Source(packer.places["rhs"], 0)]
+    sources = [Source(packer.places["lhs"], 0, 0), Source(packer.places["rhs"], 0, 1)]
     if bias is not None:
-        sources.append(Source(packer.places["bias"], bias.layout.start_offset * dtype.itemsize))
+        sources.append(Source(packer.places["bias"], bias.layout.start_offset * dtype.itemsize, 2))
     larger = max(lhs.storage, rhs.storage, key=lambda storage: int(storage.length))
     result = Result(packer.places["result"], count, dtype)
     return kernels.call(kernel, packer, packed, larger, result, sources, kept=begins)

@@ -76,7 +76,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
         packer.pack(0, 0, 0, kernels.run_parts, *sizes, 1, *bits),
         operand.storage,
         Result(places["result"], outputs, op.result or dtype),
-        [Source(places["source"], layout.start_offset * dtype.itemsize)],
+        [Source(places["source"], layout.start_offset * dtype.itemsize, 0)],
         scratch=Result(places["states"], outputs * parts * _STATE_BYTES, DType.U8) if parts > 1 else None,
         numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
         compute=dtype.compute,

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
-from ...error import InvalidIndex
-from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...kernels.constants import COUNTED_LENGTH, SORTED_LINES
 from ...kernels.host_arguments import Packer
-from ...threads import get_threads
-from .. import room
 from ..kernels import Result, Source, bits_of
 from .compiled import by_plan
 from .compiled_copy import Dense
+from .compiled_index import few_indexes, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -27,6 +22,9 @@ if TYPE_CHECKING:
 
 # The fields before the sizes.
 _NORM_ADDRESSES: Final = 6
+_ROPE_ADDRESSES: Final = 6
+_CROSS_ENTROPY_ADDRESSES: Final = 5
+_LEAST_I64, _MOST_I64 = -(1 << 63), (1 << 63) - 1
 _MOST_POSITIONS: Final = 1 << 32
 # Room for so many elements has a place for any of their dtypes where it ends.
 _ROOM: Final = 8
@@ -71,19 +69,25 @@ def _plan_rows(
     packed: bytes,
     operands: Mapping[str, Operand | None],
     results: Result | Sequence[Result],
+    *,
     scratch: Result | None = None,
+    wrong: tuple[int, Callable[[int], Never]] | None = None,
 ) -> Callable[..., Any]:
-    """What gives a kernel dense operands, by the names of their fields."""
+    """What gives a kernel dense operands, by the names of their fields, and indexes as they are."""
     there = {name: operand for name, operand in operands.items() if operand is not None}
-    sources = [Dense(kernels, operand) for operand in there.values()]
+    sources = [Dense(kernels, operand, is_there=name == "indexes") for name, operand in there.items()]
     call = kernels.call(
         kernel,
         packer,
         packed,
         next(iter(there.values())).storage,
         results,
-        [Source(packer.places[name], source.offset) for name, source in zip(there, sources, strict=True)],
+        [
+            Source(packer.places[name], source.offset, given)
+            for given, (name, source) in enumerate(zip(there, sources, strict=True))
+        ],
         scratch=scratch,
+        wrong=wrong,
     )
     if all(source.is_there for source in sources):
         return call
@@ -134,30 +138,21 @@ def rope(
     kernels: HostKernels, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
 ) -> Callable[..., CpuStorage] | None:
     """As `network.rope`; None where NumPy does it."""
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.kernel("host_rows", f"rope_{dtype.value}")
+    count, dtype, packer = x.layout.elem_count, x.dtype, host_arguments.ROPE_ROWS
+    kernel = kernels.address("host_rows", f"rope_{dtype.value}")
     # NumPy looks at positions of no elements.
     if kernel is None or count == 0:
         return None
-    tokens, length = shape[-2:]
-    rows, begins_count = count // length, positions.layout.elem_count
-    sizes = kernels.run_parts, rows, length, tokens, rows // begins_count, interleaved
-    sources = [Dense(kernels, operand) for operand in (x, cos, sin)]
-    pack, numpy_type, most = host_arguments.ROPE_ROWS.pack, dtype.numpy, cos.layout.shape[0] - tokens
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage, cos: CpuStorage, sin: CpuStorage, chosen: CpuStorage) -> CpuStorage:
-        begins = chosen.view(positions.layout).astype(np.int64).reshape(-1)
-        wrong = (begins < 0) | (begins > most)
-        if wrong.any():
-            raise InvalidIndex("rope", int(begins[wrong][0]), most + 1)
-        made = type(storage)(storage.device, dtype, room.empty(count, numpy_type))
-        held = [source.of(each) for source, each in zip(sources, (storage, cos, sin), strict=True)]
-        places = [each.address + source.offset for source, each in zip(sources, held, strict=True)]
-        kernel(pack(made.address, *places, begins.ctypes.data, *sizes, get_threads()))
-        return made
-
-    return run
+    tokens, length = x.layout.shape[-2:]
+    rows, most = count // length, cos.layout.shape[0] - tokens
+    stride, index_bytes, index_shift, _ = few_indexes(positions)
+    packed = packer.pack(
+        *(0,) * _ROPE_ADDRESSES, kernels.run_parts, rows, length, tokens, rows // positions.layout.elem_count, most,
+        stride, index_bytes, index_shift, interleaved, 1,
+    )  # fmt: skip
+    operands = {"source": x, "cosines": cos, "sines": sin, "indexes": positions}
+    result, wrong = Result(packer.places["result"], count, dtype), wrong_index("rope", packer.places["wrong"], most + 1)
+    return _plan_rows(kernels, kernel, packer, packed, operands, result, wrong=wrong)
 
 
 @by_plan
@@ -165,28 +160,20 @@ def cross_entropy(
     kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.cross_entropy`; None where NumPy does it."""
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.kernel("host_rows", f"cross_entropy_{dtype.value}")
+    shape, count, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.CROSS_ENTROPY_ROWS
+    kernel = kernels.address("host_rows", f"cross_entropy_{dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:
         return None
-    source, size, mark = Dense(kernels, x), shape[-1], targets.dtype.index_mark
-    sizes = kernels.run_parts, count // size, size
-    pack, numpy_type, compute = host_arguments.CROSS_ENTROPY_ROWS.pack, dtype.numpy, dtype.compute
-
-    @tells_lack_of_memory
-    def run(storage: CpuStorage, chosen: CpuStorage) -> tuple[CpuStorage, ...]:
-        rows = chosen.view(targets.layout).astype(np.int64).reshape(-1)
-        counts = (rows != ignored) & (rows != mark)
-        wrong = counts & ((rows < 0) | (rows >= size))
-        if wrong.any():
-            raise InvalidIndex("cross_entropy", int(rows[wrong][0]), size)
-        rows[~counts] = -1
-        made = type(storage)(storage.device, dtype, room.empty(len(rows), numpy_type))
-        held = source.of(storage)
-        kernel(pack(made.address, held.address + source.offset, rows.ctypes.data, *sizes, get_threads()))
-        return made, type(storage)(storage.device, compute, counts.astype(compute.numpy))
-
-    return run
+    size = shape[-1]
+    # Any other number is no index either.
+    sizes = kernels.run_parts, count // size, size, min(max(ignored, _LEAST_I64), _MOST_I64)
+    packed = packer.pack(*(0,) * _CROSS_ENTROPY_ADDRESSES, *sizes, *few_indexes(targets), 1)
+    results = [
+        Result(packer.places["result"], count // size, dtype),
+        Result(packer.places["counted"], count // size, dtype.compute),
+    ]
+    wrong = wrong_index("cross_entropy", packer.places["wrong"], size)
+    return _plan_rows(kernels, kernel, packer, packed, {"source": x, "indexes": targets}, results, wrong=wrong)
 
 
 @by_plan
@@ -213,4 +200,4 @@ def argsort(kernels: HostKernels, x: Operand, descending: bool) -> Callable[...,
         nbytes = min(lines, SORTED_LINES) * room * (2 * dtype.itemsize + DType.U32.itemsize)
         scratch = Result(packer.places["scratch"], nbytes, DType.U8)
     result = Result(packer.places["result"], count, DType.U32)
-    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch)
+    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch=scratch)

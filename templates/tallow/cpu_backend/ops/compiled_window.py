@@ -128,7 +128,13 @@ def _plan_pool(
 
 
 def _plan(
-    kernels: HostKernels, name: str, packer: Packer, x: Operand, shape: tuple[int, ...], packed: bytes, kept: object = None
+    kernels: HostKernels,
+    name: str,
+    packer: Packer,
+    x: Operand,
+    shape: tuple[int, ...],
+    packed: bytes,
+    kept: object = None,
 ) -> Callable[..., CpuStorage] | None:
     """What makes images by a kernel; None where there are no elements, or no kernel."""
     kernel, dtype = kernels.address("host_window", name), x.dtype
@@ -137,5 +143,5 @@ def _plan(
     if kernel is None or count == 0 or x.layout.elem_count == 0:
         return None
     result = Result(packer.places["result"], count, dtype)
-    sources = [Source(packer.places["source"], x.layout.start_offset * dtype.itemsize)]
+    sources = [Source(packer.places["source"], x.layout.start_offset * dtype.itemsize, 0)]
     return kernels.call(kernel, packer, packed, x.storage, result, sources, kept=kept)

@@ -1,0 +1,41 @@
+// A few indexes on the host, each of which a thread reads where it needs it.
+#pragma once
+
+#include "access.hpp"
+#include "words.hpp"
+
+namespace tallow {
+
+// The index of this number; an address of 0 has none.
+template <typename Arguments> TALLOW_INLINE int64_t index_at(const Arguments& arguments, uint64_t number) {
+    int64_t index = 0;
+    with_word(arguments.index_bytes, [&](auto word) {
+        const auto words = pointer_to<const decltype(word)>(arguments.indexes);
+        const uint64_t bits = words[static_cast<int64_t>(number) * arguments.index_stride];
+        // The sign of a dtype that has one is moved to that of 64 bits, and back.
+        index = static_cast<int64_t>(bits << arguments.index_shift) >> arguments.index_shift;
+    });
+    return index;
+}
+
+// Tells the host of an index that is out of range.
+template <typename Arguments> TALLOW_INLINE void tell_wrong(const Arguments& arguments, int64_t index) {
+    const auto told = pointer_to<int64_t>(arguments.wrong);
+    told[0] = 1;
+    told[1] = index;
+}
+
+// Whether so many indexes are from 0 up to `most`; of those that are not, the host is told the first one.
+template <typename Arguments>
+TALLOW_INLINE bool are_at_most(const Arguments& arguments, uint64_t count, uint64_t most) {
+    for (uint64_t i = 0; i < count; ++i) {
+        const int64_t index = index_at(arguments, i);
+        if (index < 0 || static_cast<uint64_t>(index) > most) {
+            tell_wrong(arguments, index);
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace tallow
