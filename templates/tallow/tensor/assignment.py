@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Self
 
 from ..check import require_alike_but
-from ..error import ShapeMismatch
+from ..error import ShapeMismatch, TallowError
 from ..op import BinaryOp
 from ..storage import Storage
 from .arithmetic import OPERANDS
@@ -92,13 +92,13 @@ class AssignmentMethods(ComposedMethods):
         return self._scattered("index_copy_", Storage.scatter_set, column.broadcast_as(source.shape), source, dim)
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
-        operand = self._operand(name, other)
-        return self._written(
-            name,
-            lambda: self._storage.binary_assign(
-                op, self._layout, operand._storage, operand._layout.broadcast_as(self.shape)
-            ),
-        )
+        operand, layout = self._operand(name, other), self._layout
+        try:
+            self._storage.binary_assign(op, layout, operand._storage, operand._layout.broadcast_as(layout.shape))
+        except TallowError as error:
+            error.rename(name)
+            raise
+        return self
 
     def _assigned(self, name: str, source: Self) -> Self:
         return self._written(

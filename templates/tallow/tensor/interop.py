@@ -113,10 +113,17 @@ class InteropMethods(ArithmeticMethods):
 
     def item(self) -> int | float:
         """Return the only element as a Python number; `InvalidArgument` if there are more or none."""
-        if self.elem_count != 1:
+        layout = self._layout
+        if layout.elem_count != 1:
             reason = f"a tensor of shape {self.shape} does not have one element; index it, reduce it or use tolist()"
             raise InvalidArgument("item", reason)
-        number: int | float = self.numpy().item()
+        data = getattr(self._storage.inner, "data", None)
+        if isinstance(data, np.ndarray):
+            # A user's op may have put another array into the storage.
+            layout.check("item", data.size)
+            number: int | float = data.item(layout.start_offset)
+        else:
+            number = self.numpy().item()
         return number
 
     def __bool__(self) -> bool:

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, Never, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Never, TypeVar
 
 from ..argument import integer
 from ..check import require_alike_but
-from ..error import InvalidArgument, ShapeMismatch
+from ..error import InvalidArgument, ShapeMismatch, TallowError
 from ..kept import Kept
 from ..layout import Layout
-from ..shape import Shape
-from .base import TensorBase, named, refuse_keywords, require_tensors
+from .base import TensorBase, refuse_keywords, require_tensors
 from .views import ViewMethods
 
 T = TypeVar("T", bound=ViewMethods)
 
-# Which dim layouts were joined along, and the layout of the result, by the numbers of the layouts.
-_joins: Final[Kept[tuple[int, ...], tuple[int, Layout]]] = Kept(1 << 12)
+
+
+class _Join(NamedTuple):
+    """What `Storage.cat` is given beside storages, and the layout of the result."""
+
+    dim: int
+    first: Layout
+    others: tuple[Layout, ...]
+    made: Layout
+
+
+# By the op, the dim and the numbers of the layouts.
+_joins: Final[Kept[tuple[object, ...], _Join]] = Kept(1 << 12)
 
 
 def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
@@ -26,49 +36,63 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
-    if unknown:
-        refuse_keywords("cat", unknown)
-    if type(tensors) is not list:
-        tensors = _listed("cat", tensors)
-    try:
-        first, *others = tensors
-        layout = first._layout
-        numbers = [dim if type(dim) is int else integer("cat", "dim", dim), layout.number]
-        storages, layouts = [], []
-        for tensor in others:
-            other = tensor._layout
-            numbers.append(other.number)
-            layouts.append(other)
-            storages.append(tensor._storage)
-    except (AttributeError, ValueError):
-        _listed("cat", tensors)
-        raise
-    key = tuple(numbers)
-    found = _joins.get(key)
-    if found is None:
-        found = _joins.keep(key, _join(numbers[0], [layout.shape, *(other.shape for other in layouts)]))
-    dim, joined = found
-    return first._new(first._storage.cat(layout, tuple(storages), tuple(layouts), dim), joined)
+    return _joined("cat", _along, tensors, dim, unknown)
 
 
-def _join(dim: int, shapes: Sequence[Shape]) -> tuple[int, Layout]:
-    """The dim along which shapes are joined, counted from the first, and the layout of the result."""
-    shape = shapes[0]
-    dim = shape.dim("cat", dim)
-    for other in shapes:
-        require_alike_but("cat", dim, shape, other)
-    return dim, Layout.contiguous((*shape[:dim], sum(each[dim] for each in shapes), *shape[dim + 1 :]))
-
-
-@named
 def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
-    refuse_keywords("stack", unknown)
-    first, *others = _listed("stack", tensors)
-    for tensor in others:
-        if tensor.shape != first.shape:
-            raise ShapeMismatch("stack", (first.shape, tensor.shape), "the shapes must be equal; or join them with cat")
-    return cat([tensor.unsqueeze(dim) for tensor in (first, *others)], dim)
+    return _joined("stack", _along_a_new_dim, tensors, dim, unknown)
+
+
+def _joined(
+    op: str,
+    arrange: Callable[[list[Layout], int], _Join],
+    tensors: Iterable[T],
+    dim: int,
+    unknown: Mapping[str, Never],
+) -> T:
+    if unknown:
+        refuse_keywords(op, unknown)
+    if type(tensors) is not list:
+        tensors = _listed(op, tensors)
+    try:
+        first, *others = tensors
+        dim = dim if type(dim) is int else integer(op, "dim", dim)
+        key: list[object] = [op, dim, first._layout.number]
+        storages = []
+        for tensor in others:
+            key.append(tensor._layout.number)
+            storages.append(tensor._storage)
+    except (AttributeError, ValueError):
+        _listed(op, tensors)
+        raise
+    try:
+        join = _joins.get(found := tuple(key))
+        if join is None:
+            join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
+        storage = first._storage.cat(join.first, tuple(storages), join.others, join.dim)
+    except TallowError as error:
+        error.rename(op)
+        raise
+    return first._new(storage, join.made)
+
+
+def _along(layouts: Sequence[Layout], dim: int) -> _Join:
+    first, *others = layouts
+    shape = first.shape
+    dim = shape.dim("cat", dim)
+    for other in others:
+        require_alike_but("cat", dim, shape, other.shape)
+    sizes = (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
+    return _Join(dim, first, tuple(others), Layout.contiguous(sizes))
+
+
+def _along_a_new_dim(layouts: Sequence[Layout], dim: int) -> _Join:
+    shape = layouts[0].shape
+    for layout in layouts:
+        if layout.shape != shape:
+            raise ShapeMismatch("stack", (shape, layout.shape), "the shapes must be equal; or join them with cat")
+    return _along([layout.unsqueeze(dim) for layout in layouts], dim)
 
 
 def _listed(op: str, tensors: Iterable[T]) -> list[T]:
