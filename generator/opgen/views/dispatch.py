@@ -199,7 +199,7 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     any_order = any(call.any_order for call in _calls(spec, method))
     given = [inner for name, inner in zip(stored, inners, strict=True) if name not in optional]
     if optional:
-        given.append(f"*[each for each in {_tuple(map(_inner, optional))} if each is not None]")
+        given.append(f"*filter(None, {_tuple(map(_inner, optional))})")
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in stored)}"]
     for operand in several:
         name = operand.name

@@ -17,10 +17,10 @@ constexpr uint32_t total_lanes = 16;
 constexpr uint32_t multiplied_stride = Tile<float>::lhs_stride;
 static_assert(attended_keys <= tile_terms && attended_keys % 32 == 0);
 
-// Adds the product of rows and of a matrix, whose rows of whole strips are `stride` apart as those of the sums are.
+// Adds the product of rows and of whole strips of a matrix's columns to sums, whose rows are `stride` apart.
 TALLOW_INLINE void multiply_attended(const float* rows, uint32_t count, const float* matrix, const uint32_t* places,
-                                     uint32_t terms, float* sums, uint32_t stride) {
-    for (uint32_t column = 0; column < stride; column += Tile<float>::strip_columns)
+                                     uint32_t terms, uint32_t columns, float* sums, uint32_t stride) {
+    for (uint32_t column = 0; column < columns; column += Tile<float>::strip_columns)
         for (uint32_t row = 0; row < count; row += strip_rows)
             multiply_rows<strip_rows>(count - row, rows + row * multiplied_stride, matrix + column, places, terms,
                                       sums + row * stride + column, static_cast<uint64_t>(stride));
@@ -52,21 +52,21 @@ template <typename T> TALLOW_INLINE void load_row(float* held, const T* row, uin
 }
 
 // Weights of the scores of a row, next to what was found before.
-TALLOW_INLINE void weigh(Attended& at, uint32_t row, uint64_t first_key, uint32_t padded, float scale) {
+TALLOW_INLINE void weigh(Attended& at, uint32_t row, uint64_t first_key, uint32_t width, uint32_t padded, float scale) {
     float* const scores = at.scores + row * attended_keys;
     float* const weights = at.weights[row];
     float* const found = at.found + row * padded;
     const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;
     float most = at.largest[row];
-    for (uint32_t key = 0; key < attended_keys; ++key) {
+    for (uint32_t key = 0; key < width; ++key) {
         scores[key] = key < seen ? scores[key] * scale : -infinity(float{});
         most = scores[key] > most ? scores[key] : most;
     }
     // Where all that was seen is -inf, nothing is taken away from it.
     const float taken = most > -infinity(float{}) ? most : 0.0f;
-    map_span(attended_keys, [=](float x) { return exp(x - taken); }, weights, static_cast<const float*>(scores));
+    map_span(width, [=](float x) { return exp(x - taken); }, weights, static_cast<const float*>(scores));
     float lanes[total_lanes] = {};
-    for (uint32_t key = 0; key < attended_keys; key += total_lanes)
+    for (uint32_t key = 0; key < width; key += total_lanes)
         for (uint32_t lane = 0; lane < total_lanes; ++lane)
             lanes[lane] += weights[key + lane];
     for (uint32_t half = total_lanes / 2; half > 0; half /= 2)
@@ -118,23 +118,24 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             end = at.seen[row] > end ? at.seen[row] : end;
         }
         for (uint64_t first_key = 0; first_key < end; first_key += attended_keys) {
-            const uint64_t there = end - first_key < attended_keys ? end - first_key : attended_keys;
-            for (uint32_t key = 0; key < attended_keys; ++key) {
-                const uint32_t length = key < there ? size : 0;
+            const auto there = static_cast<uint32_t>(end - first_key < attended_keys ? end - first_key : attended_keys);
+            const uint32_t width = (there + strip - 1) / strip * strip;
+            for (uint32_t i = 0; i < size; ++i)
+                for (uint32_t key = there; key < width; ++key)
+                    at.keys[i * attended_keys + key] = 0.0f;
+            for (uint32_t key = 0; key < there; ++key) {
                 const uint64_t place = first_key + key;
                 const T* const key_row = row_of(arguments.key, arguments.key_strides, batch, key_head, place);
                 const T* const value_row = row_of(arguments.value, arguments.value_strides, batch, key_head, place);
-                for (uint32_t i = 0; i < length; ++i)
+                for (uint32_t i = 0; i < size; ++i)
                     at.keys[i * attended_keys + key] = to_compute(key_row[i]);
-                for (uint32_t i = length; i < size; ++i)
-                    at.keys[i * attended_keys + key] = 0.0f;
-                load_row(at.values + key * padded, value_row, length, padded);
+                load_row(at.values + key * padded, value_row, size, padded);
             }
             __builtin_memset(at.scores, 0, rows * attended_keys * sizeof(float));
-            multiply_attended(at.queries[0], rows, at.keys, at.key_places, size, at.scores, attended_keys);
+            multiply_attended(at.queries[0], rows, at.keys, at.key_places, size, width, at.scores, attended_keys);
             for (uint32_t row = 0; row < rows; ++row)
-                weigh(at, row, first_key, padded, scale);
-            multiply_attended(at.weights[0], rows, at.values, at.value_places, attended_keys, at.found, padded);
+                weigh(at, row, first_key, width, padded, scale);
+            multiply_attended(at.weights[0], rows, at.values, at.value_places, there, padded, at.found, padded);
         }
         for (uint32_t row = 0; row < rows; ++row) {
             const uint64_t head = key_head * arguments.group + (first + row) / queries;

@@ -40,37 +40,48 @@ class AttentionMethods(TensorBase):
         query that sees nothing gives 0. bf16 and f16 have f32 scores and sums. `ShapeMismatch` where shapes do not fit;
         `InvalidIndex` for a length that is negative or more than there is room for.
         """
-        require_tensors(_OP, key=key, value=value)
-        given = {name: each for name, each in (("mask", mask), ("lengths", lengths)) if each is not None}
-        require_tensors(_OP, **given)
-        numbers = [None if each is None else each._layout.number for each in (self, key, value, mask, lengths)]
-        layouts = _attentions.get(tuple(numbers))
-        if layouts is None:
-            optional = [None if each is None else each._layout for each in (mask, lengths)]
-            found = _attention(self._layout, key._layout, value._layout, *optional)
-            layouts = _attentions.keep(tuple(numbers), found)
-        query_layout, key_layout, value_layout, mask_layout, lengths_layout, layout = layouts
+        if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
+            require_tensors(_OP, key=key, value=value)
+        mask_storage = mask_layout = lengths_storage = lengths_layout = None
+        if mask is not None:
+            if not isinstance(mask, TensorBase):
+                require_tensors(_OP, mask=mask)
+            mask_storage, mask_layout = mask._storage, mask._layout
+        if lengths is not None:
+            if not isinstance(lengths, TensorBase):
+                require_tensors(_OP, lengths=lengths)
+            lengths_storage, lengths_layout = lengths._storage, lengths._layout
+        query_layout, key_layout, value_layout = self._layout, key._layout, value._layout
+        mask_number = None if mask_layout is None else mask_layout.number
+        numbers = query_layout.number, key_layout.number, value_layout.number, mask_number
+        found = _attentions.get(numbers)
+        if found is None:
+            found = _attentions.keep(numbers, _attention(query_layout, key_layout, value_layout, mask_layout))
+        query_layout, key_layout, value_layout, mask_layout, layout, usual_scale = found
         storage = self._storage.scaled_dot_product_attention(
             query_layout,
-            *(key._storage, key_layout, value._storage, value_layout),
-            *(None if mask is None else mask._storage, mask_layout),
-            *(None if lengths is None else lengths._storage, lengths_layout),
-            boolean(_OP, "causal", causal),
-            1 / math.sqrt(max(self.shape[-1], 1)) if scale is None else real(_OP, "scale", scale),
+            key._storage,
+            key_layout,
+            value._storage,
+            value_layout,
+            mask_storage,
+            mask_layout,
+            lengths_storage,
+            lengths_layout,
+            causal if type(causal) is bool else boolean(_OP, "causal", causal),
+            usual_scale if scale is None else real(_OP, "scale", scale),
         )
         return self._new(storage, layout)
 
 
-_Attention: TypeAlias = tuple[Layout, Layout, Layout, Layout | None, Layout | None, Layout]
+_Attention: TypeAlias = tuple[Layout, Layout, Layout, Layout | None, Layout, float]
 
 # By the numbers of the layouts.
 _attentions: Kept[tuple[int | None, ...], _Attention] = Kept(1 << 12)
 
 
-def _attention(
-    query: Layout, key: Layout, value: Layout, mask: Layout | None, lengths: Layout | None
-) -> _Attention:
-    """The layouts of the operands, with all four dims, and that of the result."""
+def _attention(query: Layout, key: Layout, value: Layout, mask: Layout | None) -> _Attention:
+    """The layouts of the operands, with all four dims, that of the result, and the scale where none is given."""
     layouts = query, key, value
     shapes = tuple(layout.shape for layout in layouts)
     if any(not 2 <= layout.rank <= 4 for layout in layouts):
@@ -88,7 +99,7 @@ def _attention(
         except ShapeMismatch as error:
             error.rename(_OP)
             raise
-    return whole[0], whole[1], whole[2], mask, lengths, result
+    return whole[0], whole[1], whole[2], mask, result, 1 / math.sqrt(max(size, 1))
 
 
 def _with_rank_4(layout: Layout) -> Layout:

@@ -42,18 +42,36 @@ class LinearMethods(ViewMethods):
         bf16, f16 and f8e4m3 accumulate in f32, and each sum is rounded once, with the bias in it. `ShapeMismatch` where
         the sizes do not fit.
         """
-        require_tensors("linear", weight=weight, **{} if bias is None else {"bias": bias})
-        layout = self._layout
-        if not layout.shape:
-            raise ShapeMismatch("linear", (layout.shape,), "the input has rank 0; make it a vector")
-        *outer, inner = layout.shape
-        rows = self if len(outer) == 1 else self.reshape(math.prod(outer), inner)
-        parts = (None, None) if bias is None else (bias._storage, bias._layout)
-        storage = rows._storage.linear(rows._layout, weight._storage, weight._layout, *parts)
-        return self._new(storage, Layout.contiguous((*outer, *weight._layout.shape[:1])))
+        if not isinstance(weight, TensorBase):
+            require_tensors("linear", weight=weight)
+        bias_storage = bias_layout = None
+        if bias is not None:
+            if not isinstance(bias, TensorBase):
+                require_tensors("linear", bias=bias)
+            bias_storage, bias_layout = bias._storage, bias._layout
+        storage, layout, weight_layout = self._storage, self._layout, weight._layout
+        key = layout.number, weight_layout.number
+        rows, made = _linears.get(key) or _linears.keep(key, _linear(layout, weight_layout))
+        if rows is None:
+            *outer, inner = layout.shape
+            rows, storage = Layout.contiguous((math.prod(outer), inner)), self.copy()._storage
+        storage = storage.linear(rows, weight._storage, weight_layout, bias_storage, bias_layout)
+        return self._new(storage, made)
 
     def __matmul__(self, other: Self) -> Self:
         return self.matmul(other) if isinstance(other, TensorBase) else NotImplemented
+
+
+# By the numbers of the layouts: that of the input as a matrix, None where that takes a copy, and that of the result.
+_linears: Kept[tuple[int, int], tuple[Layout | None, Layout]] = Kept(1 << 12)
+
+
+def _linear(layout: Layout, weight: Layout) -> tuple[Layout | None, Layout]:
+    if not layout.shape:
+        raise ShapeMismatch("linear", (layout.shape,), "the input has rank 0; make it a vector")
+    *outer, inner = layout.shape
+    rows = layout if len(outer) == 1 else layout.reshape((math.prod(outer), inner))
+    return rows, Layout.contiguous((*outer, *weight.shape[:1]))
 
 
 _Product: TypeAlias = tuple[tuple[int, int, int, int], Layout, Layout, Layout]

@@ -105,12 +105,13 @@ class NetworkOpMethods(IndexMethods):
         counts for nothing; where all do, the mean is NaN. The reduction is "mean", "sum", or "none" for each loss.
         """
         op = "cross_entropy"
-        require_tensors(op, targets=targets)
+        if not isinstance(targets, TensorBase):
+            require_tensors(op, targets=targets)
         if reduction not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
         dim, layout = min(self.rank, 2) - 1, Layout.contiguous(targets.shape)
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
-        losses, counted = (self._new(storage, layout) for storage in made)
+        losses, counted = self._new(made[0], layout), self._new(made[1], layout)
         if reduction == "none":
             return losses
         total = losses.to_dtype(counted.dtype).sum()

@@ -13,8 +13,8 @@ from ..shape import Shape
 from ..storage.planned import new
 from .base import TensorBase, refuse_keywords
 
-_reshaped: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
-_turned: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
+# By the method, the number of the layout that is viewed, and the integers that were given.
+_views: Final[Kept[tuple[object, ...], Layout]] = Kept(1 << 15)
 
 
 class ViewMethods(TensorBase):
@@ -35,12 +35,13 @@ class ViewMethods(TensorBase):
 
         A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
         """
-        key: tuple[object, ...] | None = (self._layout.number, *shape)
-        for size in shape:
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        key: tuple[object, ...] | None = ("reshape", self._layout.number, sizes)
+        for size in sizes:
             if type(size) is not int:
                 key = None
                 break
-        layout = None if key is None else _reshaped.get(key)
+        layout = None if key is None else _views.get(key)
         if layout is not None:
             return self._view(layout)
         target = self._completed(_integers("reshape", "shape", shape))
@@ -48,7 +49,7 @@ class ViewMethods(TensorBase):
         if layout is None:
             return self._new(self.copy()._storage, Layout.contiguous(target))
         if key is not None:
-            _reshaped.keep(key, layout)
+            _views.keep(key, layout)
         return self._view(layout)
 
     def _completed(self, sizes: tuple[int, ...]) -> Shape:
@@ -77,20 +78,20 @@ class ViewMethods(TensorBase):
         """Swap two dims."""
         if type(dim1) is not int or type(dim2) is not int:
             return self._view(self._layout.transpose(dim1, dim2))
-        key = self._layout.number, dim1, dim2
-        return self._view(_turned.get(key) or _turned.keep(key, self._layout.transpose(dim1, dim2)))
+        key = "transpose", self._layout.number, dim1, dim2
+        return self._view(_views.get(key) or _views.keep(key, self._layout.transpose(dim1, dim2)))
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
         """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
         order = _integers("permute", "dims", dims)
-        key = self._layout.number, order
-        return self._view(_turned.get(key) or _turned.keep(key, self._layout.permute(order)))
+        key = "permute", self._layout.number, order
+        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(order)))
 
     @property
     def T(self) -> Self:  # noqa: N802
         """The tensor with its dims in reverse order."""
-        key = (self._layout.number,)
-        return self._view(_turned.get(key) or _turned.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
+        key = "T", self._layout.number
+        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
 
     @property
     def mT(self) -> Self:  # noqa: N802
@@ -107,11 +108,17 @@ class ViewMethods(TensorBase):
 
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
         """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
-        return self._view(self._layout.narrow(dim, start, length, step))
+        if not type(dim) is type(start) is type(length) is type(step) is int:
+            return self._view(self._layout.narrow(dim, start, length, step))
+        key = "narrow", self._layout.number, dim, start, length, step
+        return self._view(_views.get(key) or _views.keep(key, self._layout.narrow(dim, start, length, step)))
 
     def squeeze(self, dim: int | None = None, **unknown: Never) -> Self:
         """Drop `dim`, which must be of size 1, or all dims of size 1."""
         refuse_keywords("squeeze", unknown)
+        if type(dim) is int:
+            key = "squeeze", self._layout.number, dim
+            return self._view(_views.get(key) or _views.keep(key, self._layout.squeeze(dim)))
         if dim is not None:
             return self._view(self._layout.squeeze(dim))
         layout = self._layout
@@ -122,7 +129,10 @@ class ViewMethods(TensorBase):
 
     def unsqueeze(self, dim: int) -> Self:
         """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
-        return self._view(self._layout.unsqueeze(dim))
+        if type(dim) is not int:
+            return self._view(self._layout.unsqueeze(dim))
+        key = "unsqueeze", self._layout.number, dim
+        return self._view(_views.get(key) or _views.keep(key, self._layout.unsqueeze(dim)))
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
         """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
