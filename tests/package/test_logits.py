@@ -1,0 +1,194 @@
+"""Logits of decoders of random weights beside NumPy in float64 and, with --full, beside transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tallow import Device, DType, InvalidArgument
+from tallow.gguf import open_gguf, save_gguf
+from tallow.runtime import ExecutionPlan, ModelConfig, ModelRuntime
+
+from .decoders import (
+    BLOCKS,
+    EPSILON,
+    FORMATS,
+    HEADS,
+    KEY_HEADS,
+    LAYERS,
+    ROPE_BASE,
+    TOKENS,
+    VOCABULARY,
+    Arrays,
+    agree,
+    decoded,
+    distance,
+    in_blocks,
+    metadata,
+    oracle,
+    read_back,
+    saved,
+    some_tokens,
+    weights,
+)
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama with biases, one key head and a tied head": ("llama", {"key_heads": 1, "tied": True, "biased": True}),
+    "mistral": ("mistral", {"key_heads": 4}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_the_definition(device: Device, tmp_path: Path, name: str) -> None:
+    architecture, options = CASES[name]
+    arrays = weights(architecture, **options)
+    key_heads = options.get("key_heads", KEY_HEADS)
+    path = saved(tmp_path / "m.gguf", arrays, metadata(architecture, **{"attention.head_count_kv": key_heads}))
+    expected = oracle(architecture, arrays, TOKENS)
+    runtime = ModelRuntime.load_from_gguf(path, device)
+    agree(runtime.decode_step(TOKENS), expected)
+    runtime.reset_state()
+    # The third step of one token and those behind it are replays, on a GPU.
+    for token, row in zip(TOKENS, expected, strict=True):
+        agree(runtime.decode_step([token])[0], row)
+    runtime.reset_state()
+    agree(runtime.prefill(TOKENS[:-1], piece=5), expected[-2])
+    agree(runtime.decode_step([TOKENS[-1]])[0], expected[-1])
+    assert runtime.cache.length == len(TOKENS)
+
+
+def test_weights_of_16_bits_are_read_as_they_are(device: Device, tmp_path: Path) -> None:
+    arrays = weights("llama")
+    for dtype in (DType.F16, DType.BF16):
+        path = saved(tmp_path / "m.gguf", arrays, metadata("llama"), dtype)
+        with open_gguf(path) as file:
+            rounded = {name: tensor.load().to_dtype("f32").numpy() for name, tensor in file.items()}
+        agree(ModelRuntime.load_from_gguf(path, device).decode_step(TOKENS), oracle("llama", rounded, TOKENS))
+
+
+# Whether the products of queries, keys and values, which are one where they are in blocks, and outputs have biases.
+ARCHITECTURES = pytest.mark.parametrize(
+    ("architecture", "biased"),
+    [
+        pytest.param("llama", False, id="llama"),
+        pytest.param("llama", True, id="llama with biases"),
+        pytest.param("qwen2", True, id="qwen2"),
+        pytest.param("qwen3", False, id="qwen3"),
+    ],
+)
+
+
+@ARCHITECTURES
+@pytest.mark.parametrize("format", FORMATS[1:])
+def test_matrices_stay_in_their_blocks(
+    device: Device, tmp_path: Path, format: str, architecture: str, biased: bool
+) -> None:
+    tensors = in_blocks(weights(architecture, tied=True, biased=biased, **BLOCKS), format)
+    path, tokens = tmp_path / "m.gguf", some_tokens(32)
+    save_gguf(tensors, path, metadata(architecture, **BLOCKS))
+    expected = oracle(architecture, decoded(tensors), tokens)
+    runtime = ModelRuntime.load_from_gguf(path, device)
+    agree(runtime.decode_step(tokens), expected)
+    runtime.reset_state()
+    for token, row in zip(tokens, expected, strict=True):
+        agree(runtime.decode_step([token])[0], row)
+    with open_gguf(path, device) as file:
+        saving = ModelRuntime(ExecutionPlan.from_gguf(file, save_memory=True))
+        agree(saving.decode_step(tokens[:-1]), expected[:-1])
+        agree(saving.decode_step(tokens[-1:]), expected[-1:])
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("format", FORMATS[1:])
+def test_rounded_activations_move_logits_by_less_than_a_fifth_of_their_deviation(
+    device: Device, format: str, architecture: str
+) -> None:
+    # Matrices have a deviation of 0.02, with which transformers begins. docs/models.md says what others do.
+    tensors = in_blocks(weights(architecture, deviation=0.02, **BLOCKS), format, device)
+    config, tokens = ModelConfig.from_metadata(metadata(architecture, **BLOCKS)), some_tokens(32)
+    exact = ModelRuntime(ExecutionPlan(config, tensors, device))
+    rounded = ModelRuntime(ExecutionPlan(config, tensors, device, activations="q8_1"))
+    expected = exact.decode_step(tokens).numpy()
+    logits = np.concatenate([rounded.decode_step([token]).numpy() for token in tokens])
+    off = distance(logits, expected)
+    # Up to 8 rows of x are rounded, and floats are no quants.
+    assert off < 1e-4 if format == "F16" else 1e-3 < off < 0.2
+    with pytest.raises(InvalidArgument, match="activations is 'q8_1' or None, not 'q4'"):
+        ExecutionPlan(config, tensors, device, activations="q4")
+
+
+def of_transformers(architecture: str, arrays: Arrays, biased: bool, tokens: list[int]) -> NDArray[Any]:
+    """The logits of transformers' model of weights."""
+    torch = pytest.importorskip("torch", reason="what transformers stands on")
+    transformers = pytest.importorskip("transformers", reason="the oracle of whole models")
+    prefix = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3"}[architecture]
+    if not hasattr(transformers, f"{prefix}Config"):
+        pytest.skip(f"this version of transformers has no {prefix}")
+    rows, width = arrays["blk.0.attn_q.weight"].shape
+    config = getattr(transformers, f"{prefix}Config")(
+        vocab_size=VOCABULARY,
+        hidden_size=width,
+        intermediate_size=len(arrays["blk.0.ffn_up.weight"]),
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
+        head_dim=rows // HEADS,
+        rms_norm_eps=EPSILON,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_BASE},
+        tie_word_embeddings=False,
+        # Those of qwen2 are there without it.
+        attention_bias=biased,
+    )
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+    parts = {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"} | {
+        f"attn_{part}_norm": f"self_attn.{part}_norm" for part in "qk"
+    }
+    parts |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")} | {
+        "attn_output": "self_attn.o_proj",
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+    }
+    state = {}
+    for name, array in arrays.items():
+        stem, kind = name.rsplit(".", 1)
+        if architecture == "llama" and stem.endswith(("attn_q", "attn_k")):
+            # There pairs are halves, and files have their rows as neighbours.
+            array = array.reshape(-1, rows // HEADS // 2, 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
+        if stem.startswith("blk."):
+            _, layer, part = stem.split(".")
+            stem = f"model.layers.{layer}.{parts[part]}"
+        state[f"{names.get(stem, stem)}.{kind}"] = torch.tensor(array)
+    model = getattr(transformers, f"{prefix}ForCausalLM")(config).eval()
+    model.load_state_dict(state)
+    with torch.no_grad():
+        logits: NDArray[Any] = model(torch.tensor([tokens])).logits[0].numpy()
+    return logits
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("by", ["the whole prompt", "token by token"])
+@ARCHITECTURES
+@pytest.mark.parametrize("format", FORMATS)
+def test_logits_are_those_of_transformers(
+    device: Device, tmp_path: Path, format: str, architecture: str, biased: bool, by: str
+) -> None:
+    pytest.importorskip("gguf", reason="what reads the weights back from the file")
+    path, tokens = tmp_path / "m.gguf", some_tokens(32)
+    save_gguf(in_blocks(weights(architecture, biased=biased, **BLOCKS), format), path, metadata(architecture, **BLOCKS))
+    expected = of_transformers(architecture, read_back(path), biased, tokens)
+    runtime = ModelRuntime.load_from_gguf(path, device)
+    if by == "the whole prompt":
+        agree(runtime.decode_step(tokens), expected)
+        return
+    whole = runtime.decode_step(tokens).numpy()
+    runtime.reset_state()
+    for token, row, row_of_whole in zip(tokens, expected, whole, strict=True):
+        logits = runtime.decode_step([token])[0]
+        agree(logits, row)
+        agree(logits, row_of_whole)
