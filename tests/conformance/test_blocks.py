@@ -8,6 +8,8 @@ from tallow import Device, GgmlDType, QMatMul, QStorage, QTensor, Tensor
 from tallow.gpu_backend.device import GpuDevice
 from tallow.gpu_backend.ops import quantized
 
+from .matrix import dtypes_of
+
 
 def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
     device: Device, monkeypatch: pytest.MonkeyPatch
@@ -41,18 +43,46 @@ def of_random_blocks(format: str, device: Device) -> tuple[QTensor, np.ndarray]:
     return weights, weights.dequantize().numpy().astype(np.float64)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("save_memory", [False, True])
 @pytest.mark.parametrize("activations", [None, "q8_1"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_row_of_x_has_the_same_product_alone_and_among_others(
-    format: str, activations: str | None, device: Device
+    format: str, activations: str | None, save_memory: bool, dtype: str, device: Device
 ) -> None:
+    if dtype not in dtypes_of(device.backend):
+        pytest.skip(f"{device.backend} has no {dtype}")
+    if save_memory and isinstance(device.inner, GpuDevice):
+        pytest.skip("GPUs keep the blocks alone, whether memory shall be saved or not")
     weights, _ = of_random_blocks(format, device)
-    x = np.random.default_rng(3).standard_normal((8, HIDDEN), np.float32)
-    product = QMatMul(weights, activations=activations)
-    whole = product.forward(Tensor(x, device=device)).numpy()
-    for row in range(8):
-        alone = product.forward(Tensor(x[row : row + 1], device=device)).numpy()
-        assert np.array_equal(alone.view(np.uint32), whole[row : row + 1].view(np.uint32))
+    x = Tensor(np.random.default_rng(3).standard_normal((8, HIDDEN), np.float32)).to_dtype(dtype).to(device)
+    product = QMatMul(weights, save_memory=save_memory, activations=activations)
+
+    def bits(first: int, count: int) -> np.ndarray:
+        return product.forward(x.narrow(0, first, count)).to_dtype("f32").numpy().view(np.uint32)
+
+    whole = bits(0, 8)
+    for first, count in (*((row, 1) for row in range(8)), (3, 2), (1, 4), (0, 7), (0, 8)):
+        assert np.array_equal(bits(first, count), whole[first : first + count])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_product_of_16_bits_is_that_of_what_dequantize_f16_gives(format: str, dtype: str, device: Device) -> None:
+    if not {"f16", dtype} <= set(dtypes_of(device.backend)):
+        pytest.skip(f"{device.backend} has no f16, or no {dtype}")
+    weights, decoded = of_random_blocks(format, device)
+    rounded = weights.dequantize_f16().numpy().astype(np.float64)
+    assert np.array_equal(rounded, decoded.astype(np.float16))
+    x = Tensor(np.random.default_rng(6).standard_normal((9, HIDDEN), np.float32)).to_dtype(dtype).to(device)
+    got = QMatMul(weights).forward_via_f16(x)
+    assert (got.dtype.value, got.shape) == (dtype, (9, ROWS))
+    factors = x.to_dtype("f16").numpy().astype(np.float64)
+    # Sums are in f32, and rounded to f16 and to the dtype of x.
+    slack = 1e-6 * (np.abs(factors) @ np.abs(rounded).T)
+    expected = factors @ rounded.T
+    slack += (np.abs(expected) + slack) * (2**-11 + (2**-8 if dtype == "bf16" else 0))
+    assert (np.abs(got.to_dtype("f32").numpy() - expected) <= slack).all()
 
 
 @pytest.mark.parametrize("format", FORMATS)
