@@ -17,8 +17,11 @@ GGML_QUANT_SIZES, GGMLQuantizationType = gguf.GGML_QUANT_SIZES, gguf.GGMLQuantiz
 GGUF_NAMES = {f"Q{bits}K": f"Q{bits}_K" for bits in (2, 3, 4, 5, 6, 8)}
 # What the package cannot decode.
 CANDLE_ALONE = (GgmlDType.Q8_1, GgmlDType.Q8K)
-# Zeros, subnormal, ordinary and the largest scales, of both signs.
+# Zeros, subnormal, ordinary and the largest scales of 16 bits, of both signs.
 SCALES = [0.0, -0.0, 2**-24, -(2**-24), 2**-14 - 2**-24, 2**-14, 0.1, -1.0, 3.5, 65504.0, -65504.0]
+# Those that only floats with the exponents of f32 have.
+WIDE = (GgmlDType.F32, GgmlDType.BF16, GgmlDType.Q8K)
+WIDE_SCALES = [2**-149, -(2**-149), 2**-133, 2**-126 - 2**-149, 2**-126, 2.0**127, -(2.0**127)]
 
 
 def of_gguf(dtype: GgmlDType) -> GGMLQuantizationType:
@@ -31,8 +34,8 @@ def random_blocks(dtype: GgmlDType, count: int, seed: int = 3) -> np.ndarray:
     blocks = generator.integers(0, 256, count * dtype.type_size, np.uint8).view(dtype.numpy)
     for name in blocks.dtype.names:
         element = blocks.dtype[name]
-        if element.kind not in "iu":
-            values = [*SCALES, *generator.standard_normal(50)]
+        if element.base.kind not in "iu":
+            values = [*SCALES, *(WIDE_SCALES if dtype in WIDE else ()), *generator.standard_normal(50)]
             blocks[name] = generator.choice(values, count).astype(element)
     return blocks.view(np.uint8)
 
@@ -65,9 +68,8 @@ def test_weights_are_those_of_candle(dtype: GgmlDType) -> None:
     """BlockQ8_1::to_float and BlockQ8K::to_float of candle-core/src/quantized/k_quants.rs."""
     data = random_blocks(dtype, 500)
     blocks = data.view(dtype.numpy)
-    expected = [
-        np.float32(quant) * np.float32(block["d"]) for block in blocks for quant in block["qs"].astype(np.float32)
-    ]
+    with np.errstate(over="ignore"):
+        expected = [np.float32(quant) * block["d"].astype(np.float32) for block in blocks for quant in block["qs"]]
     np.testing.assert_array_equal(decode(data, dtype).view(np.uint32), np.array(expected).view(np.uint32))
 
 
