@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import struct
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import tallow as tl
@@ -90,16 +94,53 @@ def test_blocks_of_32_have_the_bits_of_the_gguf_package(name: str) -> None:
     assert tl.QTensor.quantize(tl.Tensor(x), name).data.tobytes() == expected.tobytes()
 
 
-def test_q8_1_keeps_the_scaled_sum_of_its_quants() -> None:
-    blocks = tl.QTensor.quantize(tl.Tensor(weights(50)), "Q8_1").data.view(GgmlDType.Q8_1.numpy)
-    sums = blocks["qs"].astype(np.float32).sum(1).astype(np.float16)
+def nearest(x: np.float32) -> int:
+    """f32::round of Rust, halves away from zero, as an i8."""
+    return int(np.clip(math.copysign(math.floor(abs(float(x)) + 0.5), float(x)), -128, 127))
+
+
+def q8_1_of_candle(x: np.ndarray) -> bytes:
+    """BlockQ8_1::from_float of candle-core/src/quantized/k_quants.rs.
+
+    d is the largest magnitude / 127 in f16, quants are x * (1 / d) with that d in f32, and s is the product in f16 of
+    their sum in f16 and d.
+    """
+    step = np.abs(x).max() / np.float32(127)
+    inverse = np.float32(1) / step if step != 0 else np.float32(0)
+    quants = [nearest(number * inverse) for number in x]
+    d = np.float16(step)
+    return struct.pack("<ee32b", d, np.float16(sum(quants)) * d, *quants)
+
+
+def q8k_of_candle(x: np.ndarray) -> bytes:
+    """BlockQ8K::from_float there.
+
+    With -128 / the first number of the largest magnitude as the factor, quants are x times it, at most 127, d is 1 /
+    it in f32, and behind the quants stand the sums of 16 each. Zeros give zeros.
+    """
+    largest = x[np.abs(x).argmax()]
+    if largest == 0:
+        return bytes(292)
+    factor = np.float32(-128) / largest
+    quants = [nearest(factor * number) for number in x]
+    return struct.pack("<f256b16h", np.float32(1) / factor, *quants, *np.reshape(quants, (16, 16)).sum(1))
+
+
+# A sum of zeros times a scale that f16 does not hold would be no number.
+@pytest.mark.parametrize(
+    ("name", "length", "of_candle", "most"),
+    [("Q8_1", 32, q8_1_of_candle, 1.0), ("Q8K", 256, q8k_of_candle, 2.0**100)],
+    ids=["Q8_1", "Q8K"],
+)
+def test_blocks_of_bytes_have_the_bits_of_candle(
+    name: str, length: int, of_candle: Callable[[np.ndarray], bytes], most: float
+) -> None:
+    x = weights(1400).reshape(-1, length)
+    halves = np.resize(np.arange(-127, 128) / 2, (8, length))
+    x = np.concatenate([x, x * 2.0**-90, x * most, np.full((1, length), -3), halves]).astype(np.float32)
     with np.errstate(over="ignore"):
-        assert (blocks["s"] == sums * blocks["d"]).all()
-
-
-def test_q8k_keeps_the_sums_of_its_quants() -> None:
-    blocks = tl.QTensor.quantize(tl.Tensor(weights(64).reshape(8, 256)), "Q8K").data.view(GgmlDType.Q8K.numpy)
-    assert (blocks["bsums"] == blocks["qs"].reshape(8, 16, 16).sum(2)).all()
+        expected = b"".join(map(of_candle, x))
+    assert tl.QTensor.quantize(tl.Tensor(x), name).data.tobytes() == expected
 
 
 # ggml_quantization_error_test and the others of candle-core/tests/quantized_tests.rs.

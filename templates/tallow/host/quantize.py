@@ -157,7 +157,9 @@ def _bytes_and_sum(x: Array) -> _Choice:
 
 
 def _bytes_of_256(x: Array) -> _Choice:
-    inverse = np.float32(-127) * _inverse(_largest(x))
+    # A quotient: where 1 / x is subnormal, a product with it is less exact.
+    largest = _largest(x)
+    inverse = np.where(largest == 0, np.float32(0), np.float32(-128) / largest)
     return _Choice(nearest(inverse * x).clip(-128, 127), {"d": _inverse(inverse)[:, 0]})
 
 
