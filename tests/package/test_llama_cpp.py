@@ -69,7 +69,7 @@ def written(path: Path, architecture: str, format: str, biased: bool = False) ->
         "tokenizer.ggml.token_type": np.array([2, 3, 3, *[1] * (VOCABULARY - 3)], np.int32),
     }
     tensors = in_blocks(weights(architecture, biased=biased, deviation=DEVIATION, **BLOCKS), format)
-    # That of a cache there is a multiple of 256.
+    # The length of a cache there is a multiple of 256.
     save_gguf(tensors, path, metadata(architecture, context_length=256, **BLOCKS) | vocabulary)
     return path
 
@@ -77,8 +77,9 @@ def written(path: Path, architecture: str, format: str, biased: bool = False) ->
 def logits_of(llama_cpp: Any, path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     """What llama.cpp makes of the whole prompt, and of token by token."""
     f32 = llama_cpp.GGML_TYPE_F32
+    # Several threads spin while they wait for one another, which takes long where others work too.
     model = llama_cpp.Llama(
-        str(path), n_ctx=256, n_threads=2, n_threads_batch=2, type_k=f32, type_v=f32, logits_all=True, verbose=False
+        str(path), n_ctx=256, n_threads=1, n_threads_batch=1, type_k=f32, type_v=f32, logits_all=True, verbose=False
     )
     try:
         model.eval(TOKENS)
@@ -95,7 +96,7 @@ def quantised(llama_cpp: Any, path: Path, number: int) -> Path:
     """What its quantiser makes of a file: the type is 0 for F32, which decodes blocks."""
     result = path.with_name(f"{path.stem}-{number}.gguf")
     options = llama_cpp.llama_model_quantize_default_params()
-    options.ftype, options.nthread, options.allow_requantize = number, 2, True
+    options.ftype, options.nthread, options.allow_requantize = number, 1, True
     assert llama_cpp.llama_model_quantize(os.fsencode(path), os.fsencode(result), options) == 0
     return result
 
