@@ -64,6 +64,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/backends.py.j2": backends_module,
     "tallow/custom_op.py.j2": custom_op,
     "tallow/device.py.j2": device,
+    "tallow/device_base.py.j2": device,
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
     "tallow/ggml_dtype.py.j2": formats,
@@ -99,6 +100,6 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,
-    "tallow/support.py.j2": support,
+    "tallow/support_table.py.j2": support,
     "tallow/tensor/ops.py.j2": tensor_ops,
 }

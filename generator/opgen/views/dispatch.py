@@ -652,10 +652,11 @@ class OpenerView(NamedTuple):
 
 
 class DeviceView(NamedTuple):
-    """device.py."""
+    """device.py and device_base.py."""
 
     doc: str
     backends: tuple[OpenerView, ...]  # from the preferred one down
+    classes: tuple[str, ...]  # those of the backends' devices
     names: tuple[str, ...]  # what branches need of the backends
     example: str
     groups: tuple[str, ...]
@@ -663,7 +664,7 @@ class DeviceView(NamedTuple):
 
 
 def device(spec: Spec, _: str | None) -> DeviceView:
-    """The class Device."""
+    """The class Device, and what it is derived from."""
     numbered = [f"{backend.name}:1" for backend in spec.backends if backend.is_numbered]
     openers = [
         OpenerView(
@@ -680,6 +681,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
     return DeviceView(
         doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
         backends=tuple(openers),
+        classes=tuple(backend_classes(spec, "Device")),
         names=(*backend_classes(spec, "Device"), *ops_names(spec)),
         example=[*numbered, spec.backends[0].name][0],
         groups=tuple(group.upper() for group in spec.groups),

@@ -1,4 +1,4 @@
-"""The view of support.py: the support matrix as a table, cells that differ in backend, op or dtype alone in one row."""
+"""The view of support_table.py: the support matrix, cells that differ in backend, op or dtype alone in one row."""
 
 import textwrap
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ class SupportRow(NamedTuple):
 
 
 class SupportView(NamedTuple):
-    """support.py."""
+    """support_table.py."""
 
     group_rows: tuple[str, ...]  # name: dtypes of each group in use
     rows: tuple[SupportRow, ...]

@@ -5,6 +5,7 @@ from functools import cache
 
 from .dtype import DType
 from .ggml_dtype import GgmlDType
+from .support_table import GROUPS, TABLE
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class SupportCell:
 def support() -> tuple[SupportCell, ...]:
     """All cells of the matrix."""
     cells: list[SupportCell] = []
-    for line in _TABLE.strip().splitlines():
+    for line in TABLE.strip().splitlines():
         if not line.startswith(" "):
             backends, status, dtypes, *explained = line.split(" | ", 4)
             via, reason = (None if text == "-" else text for text in explained)
@@ -49,21 +50,4 @@ def _dtypes(text: str) -> list[DType | GgmlDType | None]:
     if text == "-":
         return [None]
     # The names of formats have capital letters.
-    return [GgmlDType(name) if name.isupper() else DType(name) for name in _GROUPS.get(text, text).split()]
-
-
-_GROUPS = {
-{% for group in view.group_rows %}
-    {{ group }},
-{% endfor %}
-}
-
-# backends | status | dtypes | via | reason, and below it the ops: `method` or `method.op`.
-_TABLE = """
-{% for row in view.rows %}
-{{ row.head }}
-{% for line in row.ops %}
-    {{ line }}
-{% endfor %}
-{% endfor %}
-"""
+    return [GgmlDType(name) if name.isupper() else DType(name) for name in GROUPS.get(text, text).split()]
