@@ -36,15 +36,15 @@ def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
     `ShapeMismatch` otherwise. The result is a contiguous copy.
     """
-    return _joined("cat", _along, tensors, dim, unknown)
+    return _join_along("cat", _along, tensors, dim, unknown)
 
 
 def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
     """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
-    return _joined("stack", _along_a_new_dim, tensors, dim, unknown)
+    return _join_along("stack", _along_a_new_dim, tensors, dim, unknown)
 
 
-def _joined(
+def _join_along(
     op: str,
     arrange: Callable[[list[Layout], int], _Join],
     tensors: Iterable[T],
