@@ -5,33 +5,40 @@
 #include "math.hpp"
 #include "parts.hpp"
 #include "span.hpp"
+#include "vector.hpp"
 
 namespace tallow {
 
-// A sum is made in two chains of so many lanes.
-template <typename T> constexpr uint32_t product_lanes = 64 / sizeof(T);
-template <typename T> using ProductSum = T[2][product_lanes<T>];
+// A sum is made in two chains of a vector.
+template <typename T> using ProductSum = Vector<T>[2];
 constexpr uint32_t most_rows = 8;
-// So many rows of the matrix meet several of x at once.
-constexpr uint32_t matrix_group = 4;
-// Whether numbers become floats in registers, unless they serve many rows.
+// So many rows of x meet so many of the matrix at once, as many as leave the sums in registers.
+#if defined(__AVX512F__)
+constexpr uint32_t joined_x_rows = 4;
+constexpr uint32_t matrix_group = 2;
+#else
+constexpr uint32_t joined_x_rows = 2;
+constexpr uint32_t matrix_group = 1;
+#endif
+// Whether numbers become floats in registers.
 template <typename T> constexpr bool is_near_float = is_same<T, bf16>;
 // A part reads about so many bytes of the matrix.
 constexpr uint64_t product_bytes = 1 << 17;
 
-// Gives `count` numbers of a row of the matrix from `first` on: those themselves, or in `held`.
-template <typename T> using LoadRow = const T*(const void* row, uint64_t first, uint64_t count, T* held);
+// Gives `count` numbers of a row of the matrix from `first` on: those themselves, or floats in `held`.
+template <typename T> struct Elements {
+    static constexpr bool is_held = is_small_float<T> && !is_near_float<T>;
 
-template <typename T>
-const widened<T>* load_elements(const void* row, uint64_t first, uint64_t count, widened<T>* held) {
-    const T* const source = static_cast<const T*>(row) + first;
-    if constexpr (is_small_float<T>) {
-        convert_span(count, held, source);
-        return held;
-    } else {
-        return source;
+    static auto load(const void* row, uint64_t first, uint64_t count, widened<T>* held) {
+        const T* const source = static_cast<const T*>(row) + first;
+        if constexpr (is_held) {
+            convert_span(count, held, source);
+            return static_cast<const float*>(held);
+        } else {
+            return source;
+        }
     }
-}
+};
 
 // So many quants, which share a scale, become numbers at once.
 template <typename Block> constexpr uint32_t decoded_run = Block::group < 32 ? Block::group : 32;
@@ -65,122 +72,126 @@ TALLOW_INLINE void decode_runs(const Block& block, float* weights, Numbers<Run..
     (decode_run<Block, Run>(block, weights), ...);
 }
 // The same of a row of blocks, of which the parts have whole ones.
-template <typename Block> const float* load_blocks(const void* row, uint64_t first, uint64_t count, float* held) {
-    const Block* const blocks = static_cast<const Block*>(row) + first / Block::elements;
-    if constexpr (Block::elements == 1)
-        map_span(count, [](Block block) { return block.quant(0); }, held, blocks);
-    else
-        for (uint64_t i = 0; i < count / Block::elements; ++i)
-            decode_runs(blocks[i], held + i * Block::elements,
-                        typename CountUp<Block::elements / decoded_run<Block>>::type{});
-    return held;
+template <typename Block> struct Blocks {
+    static constexpr bool is_held = true;
+
+    static const float* load(const void* row, uint64_t first, uint64_t count, float* held) {
+        const Block* const blocks = static_cast<const Block*>(row) + first / Block::elements;
+        if constexpr (Block::elements == 1)
+            map_span(count, [](Block block) { return block.quant(0); }, held, blocks);
+        else
+            for (uint64_t i = 0; i < count / Block::elements; ++i)
+                decode_runs(blocks[i], held + i * Block::elements,
+                            typename CountUp<Block::elements / decoded_run<Block>>::type{});
+        return held;
+    }
+};
+
+// A vector of numbers, or of floats that they become.
+template <typename T, typename Source> TALLOW_INLINE void load_vector(Vector<T>& result, const Source* numbers) {
+    if constexpr (is_same<Source, bf16>) {
+        // Their bits are the higher half of a float's.
+        Vector<uint16_t, line_bytes / 2> halves;
+        __builtin_memcpy(&halves, numbers, sizeof halves);
+        const Vector<uint32_t> words = __builtin_convertvector(halves, Vector<uint32_t>) << 16;
+        __builtin_memcpy(&result, &words, sizeof result);
+    } else {
+        __builtin_memcpy(&result, numbers, sizeof result);
+    }
 }
 
-// Adds the products of a part of a row of x with the same parts of rows of the matrix, lane by lane.
-template <typename T, typename Source, uint32_t... Row>
-TALLOW_INLINE void add_products(uint64_t count, const T* x, const Source* const* matrix, ProductSum<T>* result,
-                                Numbers<Row...>) {
-    constexpr uint32_t lanes = product_lanes<T>;
-    constexpr uint32_t rows = sizeof...(Row);
-    // Compilers keep both in registers.
-    const Source* const sources[rows] = {matrix[Row]...};
-    ProductSum<T> sums[rows];
-    for (uint32_t row = 0; row < rows; ++row)
-        for (uint32_t lane = 0; lane < lanes; ++lane) {
-            sums[row][0][lane] = result[row][0][lane];
-            sums[row][1][lane] = result[row][1][lane];
-        }
+// Adds the products of a part of rows of x, which are `step` apart, with the same parts of rows of the matrix, lane by
+// lane. The order of a sum is that of its numbers alone.
+template <uint32_t Rows, uint32_t Group, typename T, typename Source>
+TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix,
+                                 ProductSum<T> (*result)[Group]) {
+    TALLOW_JOIN
+    constexpr uint64_t lanes = vector_length<T>;
+    Vector<T> sums[Rows][Group][2];
+    __builtin_memcpy(sums, result, sizeof sums);
     uint64_t i = 0;
     for (; i + 2 * lanes <= count; i += 2 * lanes)
-        for (uint32_t lane = 0; lane < lanes; ++lane) {
-            const uint64_t near = i + lane;
-            const uint64_t far = i + lanes + lane;
-            ((sums[Row][0][lane] = fma(convert<T>(sources[Row][near]), x[near], sums[Row][0][lane])), ...);
-            ((sums[Row][1][lane] = fma(convert<T>(sources[Row][far]), x[far], sums[Row][1][lane])), ...);
+#pragma GCC unroll 2
+        for (uint64_t chain = 0; chain < 2; ++chain) {
+            Vector<T> right[Group];
+#pragma GCC unroll 4
+            for (uint32_t k = 0; k < Group; ++k)
+                load_vector<T>(right[k], matrix[k] + i + chain * lanes);
+#pragma GCC unroll 4
+            for (uint32_t row = 0; row < Rows; ++row) {
+                Vector<T> left;
+                load_vector<T>(left, x + row * step + i + chain * lanes);
+#pragma GCC unroll 4
+                for (uint32_t k = 0; k < Group; ++k)
+                    sums[row][k][chain] += left * right[k];
+            }
         }
-    for (uint32_t row = 0; row < rows; ++row)
-        for (uint32_t lane = 0; lane < lanes; ++lane) {
-            result[row][0][lane] = sums[row][0][lane];
-            result[row][1][lane] = sums[row][1][lane];
-        }
-    for (uint64_t k = 0; i + k < count; ++k)
-        for (uint32_t row = 0; row < rows; ++row) {
-            T& sum = result[row][k / lanes][k % lanes];
-            sum = fma(convert<T>(matrix[row][i + k]), x[i + k], sum);
-        }
+    for (uint64_t at = 0; i + at < count; ++at)
+        for (uint32_t row = 0; row < Rows; ++row)
+            for (uint32_t k = 0; k < Group; ++k) {
+                T lane = sums[row][k][at / lanes][at % lanes];
+                lane = fma(x[row * step + i + at], convert<T>(matrix[k][i + at]), lane);
+                sums[row][k][at / lanes][at % lanes] = lane;
+            }
+    __builtin_memcpy(result, sums, sizeof sums);
 }
 
-template <typename T> TALLOW_INLINE T sum_of_lanes(const ProductSum<T>& sums) {
-    T lanes[product_lanes<T>];
-    for (uint32_t lane = 0; lane < product_lanes<T>; ++lane)
-        lanes[lane] = sums[0][lane] + sums[1][lane];
-    for (uint32_t half = product_lanes<T> / 2; half > 0; half /= 2)
-        for (uint32_t lane = 0; lane < half; ++lane)
-            lanes[lane] += lanes[lane + half];
-    return lanes[0];
+// The same of any number of rows of x.
+template <uint32_t Rows, uint32_t Group, typename T, typename Source>
+TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* x, uint64_t step,
+                                        const Source* const* matrix, ProductSum<T> (*result)[Group]) {
+    for (; rows >= Rows; rows -= Rows, x += Rows * step, result += Rows)
+        add_products<Rows, Group>(count, x, step, matrix, result);
+    if constexpr (Rows > 1)
+        if (rows != 0)
+            add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, result);
 }
 
-// The products with the rows of the matrix from `output` on, of which some at once, and so many elements together. In
-// which order a row of x is multiplied and added up does not depend on that. Without `load` numbers are converted in
-// registers.
-template <typename T, uint32_t Group, typename Arguments>
-__attribute__((noinline)) void multiply_group(const Arguments& arguments, const widened<T>* x,
-                                              LoadRow<widened<T>>* load, uint64_t together, uint64_t output) {
+// The products with the rows of the matrix from `output` on, of which some at once.
+template <typename T, uint32_t Group, typename Matrix, typename Arguments>
+TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* x, uint64_t output) {
     using Compute = widened<T>;
     const uint64_t length = arguments.length;
     const uint64_t outputs = arguments.outputs;
+    const uint64_t together = Matrix::is_held ? span_part : length;
     const T* const biases = pointer_to<const T>(arguments.bias);
     ProductSum<Compute> sums[most_rows][Group];
     __builtin_memset(sums, 0, arguments.rows * sizeof(sums[0]));
     for (uint64_t first = 0; first < length; first += together) {
         const uint64_t count = length - first < together ? length - first : together;
-        Compute held[Group][span_part];
-        const T* rows[Group];
-        const Compute* loaded[Group];
+        Compute held[Group][Matrix::is_held ? span_part : 1];
+        decltype(Matrix::load(nullptr, first, count, held[0])) rows[Group];
         for (uint32_t k = 0; k < Group; ++k) {
             // Behind the last row it is multiplied again.
             const uint64_t row = output + k < outputs ? output + k : outputs - 1;
             const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
-            rows[k] = pointer_to<const T>(place) + first;
-            if (load)
-                loaded[k] = load(pointer_to<const void>(place), first, count, held[k]);
+            rows[k] = Matrix::load(pointer_to<const void>(place), first, count, held[k]);
         }
-        for (uint64_t i = 0; i < arguments.rows; ++i) {
-            const typename CountUp<Group>::type order;
-            if (load)
-                add_products(count, x + i * length + first, loaded, sums[i], order);
-            else if constexpr (is_near_float<T>)
-                add_products(count, x + i * length + first, rows, sums[i], order);
-        }
+        add_rows_of_products<joined_x_rows, Group>(arguments.rows, count, x + first, length, rows, sums);
     }
     for (uint64_t i = 0; i < arguments.rows; ++i)
         for (uint64_t k = 0; k < Group && output + k < outputs; ++k) {
-            Compute sum = sum_of_lanes<Compute>(sums[i][k]);
+            Compute sum = joined_lanes<Compute>(sums[i][k][0] + sums[i][k][1], Adds{});
             if (biases)
                 sum += to_compute(biases[output + k]);
             pointer_to<T>(arguments.result)[i * outputs + output + k] = convert<T>(sum);
         }
 }
 
-// One row of x or two meet a row of the matrix after the other, as memory likes it; more meet parts of some rows, which
-// stay in the nearest cache.
-template <typename T, typename Arguments>
-TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x, LoadRow<widened<T>>* load,
-                                 bool is_converted) {
+// One row of x or two meet a row of the matrix after the other, as memory likes it.
+template <typename T, typename Matrix, typename Arguments>
+TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x) {
     const bool is_single = arguments.rows <= 2;
     const uint64_t group = is_single ? 1 : matrix_group;
-    if (is_single && is_near_float<T>)
-        load = nullptr;
-    const uint64_t together = is_single && (!is_converted || !load) ? arguments.length : span_part;
     const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
     const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
     do_parts(arguments, (arguments.outputs + part_rows - 1) / part_rows, [=, &arguments](uint64_t part) {
         const uint64_t end = (part + 1) * part_rows;
         for (uint64_t output = part * part_rows; output < end && output < arguments.outputs; output += group) {
             if (is_single)
-                multiply_group<T, 1>(arguments, x, load, together, output);
+                multiply_group<T, 1, Matrix>(arguments, x, output);
             else
-                multiply_group<T, matrix_group>(arguments, x, load, together, output);
+                multiply_group<T, matrix_group, Matrix>(arguments, x, output);
         }
     });
 }
@@ -190,9 +201,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(con
     if constexpr (is_small_float<T>) {
         float* const held = pointer_to<float>(arguments.held);
         convert_span(arguments.rows * arguments.length, held, x);
-        multiply_rows<T>(arguments, held, load_elements<T>, is_small_float<T>);
+        multiply_rows<T, Elements<T>>(arguments, held);
     } else {
-        multiply_rows<T>(arguments, x, load_elements<T>, is_small_float<T>);
+        multiply_rows<T, Elements<T>>(arguments, x);
     }
 }
 
@@ -283,7 +294,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_columns(
 }
 
 template <typename Block, typename Arguments> TALLOW_INLINE void product_of_block_rows(const Arguments& arguments) {
-    multiply_rows<float>(arguments, pointer_to<const float>(arguments.x), load_blocks<Block>, true);
+    multiply_rows<float, Blocks<Block>>(arguments, pointer_to<const float>(arguments.x));
 }
 
 } // namespace tallow

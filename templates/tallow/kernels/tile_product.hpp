@@ -3,15 +3,7 @@
 
 #include "parts.hpp"
 #include "span.hpp"
-
-// What is between these joins a product and a sum, and rounds once.
-#if defined(__clang__)
-#define TALLOW_JOINING __attribute__((noinline))
-#define TALLOW_JOIN _Pragma("clang fp contract(fast)")
-#else
-#define TALLOW_JOINING __attribute__((noinline, noclone, optimize("fp-contract=fast")))
-#define TALLOW_JOIN
-#endif
+#include "vector.hpp"
 
 namespace tallow {
 
