@@ -178,10 +178,10 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
         }
 }
 
-// One row of x or two meet a row of the matrix after the other, as memory likes it.
+// One row of x meets a row of the matrix after the other, as memory likes it.
 template <typename T, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x) {
-    const bool is_single = arguments.rows <= 2;
+    const bool is_single = arguments.rows == 1;
     const uint64_t group = is_single ? 1 : matrix_group;
     const auto bytes = static_cast<uint64_t>(arguments.step < 0 ? -arguments.step : arguments.step);
     const uint64_t part_rows = (product_bytes / (bytes + 1) / group + 1) * group;
