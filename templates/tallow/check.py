@@ -78,6 +78,13 @@ def dim_in_range(op: str, layout: Layout, dim: int) -> None:
         raise InvalidArgument(op, f"dim {dim} does not exist in shape {layout.shape}; use one from 0 below its rank")
 
 
+def sorted_count(op: str, count: int, layout: Layout) -> None:
+    """Check that a line of a layout has so many elements."""
+    length = layout.shape[-1] if layout.shape else 1
+    if not 0 <= count <= length:
+        raise InvalidArgument(op, f"count is from 0 to {length}, the elements along the last dim, not {count}")
+
+
 def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
     """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
     distinct_dims(op, layout, dims)

@@ -98,7 +98,7 @@ def call_storage(cell: SupportCell, make: Make) -> object:
         case "cumsum":
             return x.cumsum(vector, 0)
         case "argsort":
-            return x.argsort(vector, False)
+            return x.argsort(vector, False, vector.shape[0])
         case "matmul":
             return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
         case "scaled_dot_product_attention":

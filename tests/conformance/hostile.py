@@ -287,7 +287,7 @@ BASES = {
     "Storage.reduce_op": (_COUNT, "tl.ReduceOp.SUM; at(2, 3); (1,)"),
     "Storage.var": (_COUNT, "at(2, 3); (1,); 1"),
     "Storage.std": (_COUNT, "at(2, 3); (1,); 1"),
-    "Storage.argsort": (_COUNT, "at(2, 3); True"),
+    "Storage.argsort": (_COUNT, "at(2, 3); True; 2"),
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
     "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),

@@ -350,6 +350,7 @@ def call_all(tensor):
             x(i, 20)[:, 3:9].fill_(2)
             x(3, 5 * i).argsort()
             x(5 * i, 3).t().argsort(descending=True)
+            x(3, 30 * i).topk(5)
             x(3, i).cumsum(0)
             x(i, 3).cumsum(1)
             x(i, 70).sum(1)

@@ -8,6 +8,8 @@ namespace tallow {
 
 // A part of short lines has about so many elements.
 constexpr uint64_t counted_part = 1 << 12;
+// The same of lines of which the first elements are found.
+constexpr uint64_t selected_part = 1 << 14;
 // Lines of so many elements are sorted by more bits a pass: clearing and adding up the counts then takes no time.
 constexpr uint64_t long_line = 4096;
 
@@ -26,6 +28,39 @@ TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length
         for (uint32_t j = i + 1; j < length; ++j)
             before += keys[j] < keys[i] ? 1 : 0;
         result[before] = i;
+    }
+}
+
+// The first elements of a line, without the others: each of these is compared with the last one that was found so far.
+template <typename T>
+TALLOW_INLINE void select_line(uint32_t* result, const T* source, uint64_t length, uint64_t count, bool descending) {
+    using Key = OrderKey<T>;
+    constexpr uint64_t block = 64;
+    Key best[selected_count];
+    uint64_t found = 0;
+    for (uint64_t first = 0; first < length; first += block) {
+        const uint64_t size = length - first < block ? length - first : block;
+        Key keys[block];
+        Key least = static_cast<Key>(~Key{0});
+        for (uint64_t i = 0; i < size; ++i) {
+            keys[i] = order_key(source[first + i], descending);
+            least = keys[i] < least ? keys[i] : least;
+        }
+        if (found == count && least >= best[count - 1])
+            continue;
+        for (uint64_t i = 0; i < size; ++i) {
+            const Key key = keys[i];
+            // An equal one that comes later does not go before it.
+            if (found == count && key >= best[count - 1])
+                continue;
+            uint64_t place = found < count ? found++ : count - 1;
+            for (; place > 0 && best[place - 1] > key; --place) {
+                best[place] = best[place - 1];
+                result[place] = result[place - 1];
+            }
+            best[place] = key;
+            result[place] = static_cast<uint32_t>(first + i);
+        }
     }
 }
 
@@ -103,11 +138,22 @@ template <typename T, typename Arguments> TALLOW_INLINE void argsort_lines(const
     const bool descending = arguments.descending != 0;
     uint32_t* const result = pointer_to<uint32_t>(arguments.result);
     const T* const source = pointer_to<const T>(arguments.source);
-    if (length <= counted_length<sizeof(T)>) {
-        const uint64_t together = counted_part / length;
+    const auto for_lines = [&](uint64_t together, const auto& apply) {
         do_parts(arguments, (lines + together - 1) / together, [=](uint64_t part) {
             for (uint64_t line = part * together; line < (part + 1) * together && line < lines; ++line)
-                count_line(result + line * length, source + line * length, static_cast<uint32_t>(length), descending);
+                apply(line, source + line * length);
+        });
+    };
+    if (arguments.count != length) {
+        const uint64_t count = arguments.count;
+        for_lines(selected_part / length + 1, [=](uint64_t line, const T* elements) {
+            select_line(result + line * count, elements, length, count, descending);
+        });
+        return;
+    }
+    if (length <= counted_length<sizeof(T)>) {
+        for_lines(counted_part / length, [=](uint64_t line, const T* elements) {
+            count_line(result + line * length, elements, static_cast<uint32_t>(length), descending);
         });
         return;
     }

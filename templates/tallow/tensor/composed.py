@@ -146,8 +146,13 @@ class ComposedMethods(IndexMethods):
         Equal elements stay in the order of their positions, and NaN comes last in either order.
         """
         dim = self.shape.dim("argsort", dim)
-        lines = self.transpose(dim, -1)
-        return lines._like(lines._storage.argsort(lines._layout, descending)).transpose(dim, -1)
+        return self._first_positions(dim, descending, self.shape[dim])
+
+    def _first_positions(self, dim: int, descending: bool, count: int) -> Self:
+        lines = self if dim == self.rank - 1 else self.transpose(dim, -1)
+        storage = lines._storage.argsort(lines._layout, descending, count)
+        positions = self._new(storage, Layout.contiguous((*lines.shape[:-1], count)))
+        return positions if lines is self else positions.transpose(dim, -1)
 
     @named
     def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
@@ -165,7 +170,7 @@ class ComposedMethods(IndexMethods):
         size, count = self.shape[dim], argument.integer("topk", "count", count)
         if not 0 <= count <= size:
             raise InvalidArgument("topk", f"count must be from 0 to {size}, the elements along dim {dim}, not {count}")
-        positions = self.argsort(dim, argument.boolean("topk", "largest", largest)).narrow(dim, 0, count).copy()
+        positions = self._first_positions(dim, argument.boolean("topk", "largest", largest), count).contiguous()
         return self.gather(positions, dim), positions
 
     @classmethod

@@ -31,11 +31,15 @@ def few_numbers(generator: np.random.Generator, name: str, shape: tuple[int, ...
 
 
 def check_argsort(bench: Bench, operand: Operand, where: str) -> None:
+    length = operand.values.shape[-1] if operand.values.ndim else 1
     for descending in (False, True):
-        result = operand.storage.argsort(operand.layout, descending)
-        got = bench.read(result, "u32", operand.values.shape, where)
         expected = oracle.argsort(bench.name, operand.values, descending=descending)
-        assert_same(got, expected, f"{where}, descending {descending}", {"x": operand.values})
+        # All of them, a few, as many as are hardly few, and none.
+        for count in {length, min(length, 3), min(length, 70), 0}:
+            result = operand.storage.argsort(operand.layout, descending, count)
+            first = np.atleast_1d(expected)[..., :count]
+            got = bench.read(result, "u32", first.shape, where)
+            assert_same(got, first, f"{where}, descending {descending}, {count} of each line", {"x": operand.values})
     bench.assert_untouched(operand, where)
 
 

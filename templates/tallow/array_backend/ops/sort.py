@@ -11,8 +11,8 @@ from .operand import Operand
 
 
 @tells_errors
-def argsort(operand: Operand, descending: bool) -> Any:
-    """The positions of the elements in order along the last dim, as u32; NaN comes last."""
+def argsort(operand: Operand, descending: bool, count: int) -> Any:
+    """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
     library, dtype, x = operand.library, operand.dtype, operand.array
     x = cast.widen(library, x, dtype)
     if descending:
@@ -21,4 +21,4 @@ def argsort(operand: Operand, descending: bool) -> Any:
     if dtype.is_float:
         # Equal, so that they stay in their order, as some libraries look at the sign of zeros.
         x = x + library.constant(0, x)
-    return operand.result(library.astype(library.argsort(x), library.DTYPES[DType.U32]), DType.U32)
+    return operand.result(library.astype(library.argsort(x)[..., :count], library.DTYPES[DType.U32]), DType.U32)

@@ -6,14 +6,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Never
 
+import numpy as np
+
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...kernels import host_arguments
-from ...kernels.constants import COUNTED_LENGTH, SORTED_LINES
+from ...kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
 from ...kernels.host_arguments import Packer
+from ...layout import Layout
 from ..kernels import Result, Source, bits_of
 from .compiled import by_plan
-from .compiled_copy import Dense
+from .compiled_copy import Dense, plan_dense
 from .compiled_index import few_indexes, wrong_index
 
 if TYPE_CHECKING:
@@ -185,19 +188,25 @@ def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStora
 
 
 @by_plan
-def argsort(kernels: HostKernels, x: Operand, descending: bool) -> Callable[..., CpuStorage] | None:
+def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
     """As `sort.argsort`; None where NumPy does it."""
-    shape, count, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.ARGSORT_LINES
+    shape, elements, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.ARGSORT_LINES
     kernel = kernels.address("host_sort", f"argsort_{dtype.value}")
     length = shape[-1] if shape else 1
     # NumPy's positions have 64 bits.
-    if kernel is None or count == 0 or length >= _MOST_POSITIONS:
+    if kernel is None or elements * count == 0 or length >= _MOST_POSITIONS:
         return None
-    lines, room = count // length, -(-length // _ROOM) * _ROOM
-    packed = packer.pack(0, 0, 0, kernels.run_parts, lines, length, room, descending, 1)
+    lines, room = elements // length, -(-length // _ROOM) * _ROOM
+    made = count if count <= SELECTED_COUNT else length
+    packed = packer.pack(0, 0, 0, kernels.run_parts, lines, length, made, room, descending, 1)
     scratch = None
-    if length > COUNTED_LENGTH[dtype.itemsize]:
+    if made == length > COUNTED_LENGTH[dtype.itemsize]:
         nbytes = min(lines, SORTED_LINES) * room * (2 * dtype.itemsize + DType.U32.itemsize)
         scratch = Result(packer.places["scratch"], nbytes, DType.U8)
-    result = Result(packer.places["result"], count, DType.U32)
-    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch=scratch)
+    result = Result(packer.places["result"], lines * made, DType.U32)
+    sort = _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch=scratch)
+    if made == count:
+        return sort
+    positions = Operand(type(x.storage)(x.device, DType.U32, np.empty(0, np.uint32)), Layout((lines, count), (length, 1)))
+    first = plan_dense(kernels, positions)
+    return lambda storage: first(sort(storage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from ...dtype import DType
@@ -25,8 +26,21 @@ _WORD_BYTES: Final = 4
 _FEW_COMPARISONS: Final = 1 << 14
 
 
-def argsort(x: Operand, descending: bool) -> GpuStorage:
-    """The positions of the elements in order along the last dim, as u32; NaN comes last."""
+def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
+    """The positions of the first elements in order along the last dim, as u32; NaN comes last."""
+    positions = _positions(x, descending)
+    length = x.shape[-1] if x.shape else 1
+    if count == length:
+        return positions
+    lines = math.prod(x.shape[:-1])
+    first = x.device.empty(DType.U32, lines * count)
+    if lines * count:
+        copy.copy_rows(positions, first, lines, count, length, count, 0, 0)
+    return first
+
+
+def _positions(x: Operand, descending: bool) -> GpuStorage:
+    """Those of all elements."""
     device, dtype, count = x.device, x.dtype, x.layout.elem_count
     result = device.empty(DType.U32, count)
     if count == 0:
