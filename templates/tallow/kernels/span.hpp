@@ -12,7 +12,7 @@
 
 // Each turn of the loop below stands alone, though results may lie where operands do.
 #if defined(__clang__)
-#define TALLOW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave(enable)")
+#define TALLOW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave_count(2)")
 #else
 #define TALLOW_INDEPENDENT _Pragma("GCC ivdep")
 #endif

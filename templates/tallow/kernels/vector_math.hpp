@@ -66,11 +66,13 @@ TALLOW_INLINE float tanh(float x) {
     return __builtin_copysignf(decay / (2.0f + decay), x);
 }
 
-// log(1 + x) / x of a double near 0, as 2 / (2 + x) times the series of the area tangent.
+// log(1 + x) of a double from sqrt(1 / 2) - 1 to sqrt(2) - 1, to 2**-34 of it: the series of the area tangent of
+// x / (2 + x). The quotient of floats and a step of Newton's take less time than one of doubles.
 TALLOW_INLINE double near_log1p(double x) {
-    const double share = x / (2.0 + x);
-    return 2.0 * share *
-           polynomial(share * share, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11, 1.0 / 13, 1.0 / 15);
+    const double sum = 2.0 + x;
+    const auto near = static_cast<double>(1.0f / static_cast<float>(sum));
+    const double share = x * (near * fma(-sum, near, 2.0));
+    return 2.0 * share * polynomial(share * share, 1.0, 1.0 / 3, 1.0 / 5, 1.0 / 7, 1.0 / 9, 1.0 / 11);
 }
 
 // A positive double as mantissa * 2**exponent, the mantissa from sqrt(1 / 2) to sqrt(2).
@@ -121,8 +123,8 @@ TALLOW_INLINE double double_exp2(double x) {
     const double held = above > 130.0 ? 130.0 : above;
     const double shifted = held + 6755399441055744.0;
     const double rest = (held - (shifted - 6755399441055744.0)) * 0.6931471805599453;
-    const double power = polynomial(rest, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040,
-                                    1.0 / 40320, 1.0 / 362880);
+    // To 2**-27 of it.
+    const double power = polynomial(rest, 1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040);
     return power * bit_cast<double>((bit_cast<uint64_t>(shifted) + 1023u) << 52);
 }
 TALLOW_INLINE float exp2(float x) {
