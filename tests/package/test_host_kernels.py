@@ -64,6 +64,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "index_add": lambda: x.index_add(rows[0], y.t(), 1),
         "max_pool2d": lambda: x.reshape((9, 57, 7, 100)).max_pool2d(2),
         "matmul": lambda: x.to_dtype(tl.DType.BF16) @ y.to_dtype(tl.DType.BF16),
+        "matmul of f32": lambda: x[:200] @ y,
         "conv2d": lambda: x.reshape((9, 57, 7, 100)).conv2d(x.reshape((-1,))[: 40 * 57 * 6].reshape((40, 57, 2, 3))),
         "bilinear": lambda: x.reshape((9, 57, 7, 100)).upsample_bilinear2d(20, 130, False),
         "randn": lambda: tl.Tensor.randn((300, 400)),

@@ -104,3 +104,20 @@ def test_a_kernel_without_room_is_left_to_numpy() -> None:
     )
     operands = (Operand(each.storage.inner, each.layout) for each in (x, w))
     assert compiled_conv.conv2d(KERNELS, *operands, large) is None
+
+
+def test_blas_has_the_threads_of_other_calls() -> None:
+    from tallow.cpu_backend import blas
+    from threadpoolctl import threadpool_info
+
+    def threads_of_blas() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    before, count = threads_of_blas(), tl.get_threads()
+    tl.set_threads(1)
+    try:
+        with blas.threads():
+            assert threads_of_blas() == {1}
+    finally:
+        tl.set_threads(count)
+    assert threads_of_blas() == before

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# So many products of what BLAS takes are made before it is called.
-_FEW_PRODUCTS: Final = 1 << 20
+# So many products of what BLAS takes are made here: its threads are slow to start, and one is as quick here as there.
+_FEW_PRODUCTS: Final = 1 << 27
 
 
 @by_plan

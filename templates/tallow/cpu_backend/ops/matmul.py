@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from ...host_memory import require_room, tells_lack_of_memory
 from ...host import cast
 from ...host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
+from .. import blas
 
 # A product of fewer numbers than this is not worth a detour.
 _FEW_PRODUCTS = 1 << 15
+
+_MANY_PRODUCTS = 1 << 24
 
 # So many products of 16-bit numbers add up exactly in f64.
 _EXACT_TERMS = 1 << 21
@@ -44,7 +48,9 @@ def multiply(lhs: Array, rhs: Array) -> Array:
     """`np.matmul` of arrays of one compute dtype; integers wrap."""
     if lhs.dtype.kind != "f" and lhs.size * rhs.shape[-1] > _FEW_PRODUCTS and lhs.shape[-1] <= _EXACT_TERMS:
         return _multiply_integers(lhs, rhs)
-    with np.errstate(all="ignore"):
+    # Which threads few products have takes longer to say than to make them.
+    is_large = lhs.dtype.kind == "f" and lhs.size * rhs.shape[-1] > _MANY_PRODUCTS
+    with np.errstate(all="ignore"), blas.threads() if is_large else nullcontext():
         result: Array = np.matmul(lhs, rhs)
     return result
 
