@@ -23,16 +23,20 @@ the run stops where tallow's differ from those of another library.
 `make bench` measures the machine at hand. `python -m benchmarks.cpu render` writes this page. It replaces the sections
 of the machines that it is given, and keeps the sections of the others.
 
-Some ops are slower than PyTorch's, for these reasons:
+Some ops are slower than those of PyTorch or NumPy, for these reasons:
 
-- Without oneDNN, conv2d and products of bf16 multiply floats. Instructions for pairs of bf16 do twice as many.
+- Products of bf16 multiply floats. This includes conv2d where oneDNN is missing, and products of up to 8 rows always.
+  Instructions for pairs of bf16, which PyTorch uses, do twice as many.
 - scatter_add and index_add check all indexes before they write. They add in the order of the indexes.
 - Sums of f32 are made of doubles. This includes the sums of columns, where NumPy adds floats.
-- The table for 16 cores is older than some improvements. Since then, large results take over the memory of released
-  ones. Softmax, norms, max of rows, scatters, randn, argmax, sums, casts to f16 and calls on small tensors have
-  changed.
+- pow computes in doubles and is within 0.6 units in the last place. NumPy's computes in floats.
+- log_softmax and cross_entropy take the logarithm of a double for each row.
 - Elementwise functions of 2^16 elements of bf16 compute as those of f32 do. The conversions take passes of their own.
-- A call on 2^10 elements takes 0.7 us or more.
+- A call on 2^10 elements takes 0.7 us or more. full, sort and topk are two calls. cat looks at its operands twice, for
+  the shape of the result and for the plan.
+- The table for 16 cores is older than some improvements: the memory that large results take over from released ones,
+  and the present softmax, norms, reductions of rows, scatters, randn, casts to f16, products of a few rows, transposed
+  copies and calls on small tensors. It lacks the ops that were added since, and it used 16 threads for products of f32.
 """
 _SECTION = "\n## "
 
