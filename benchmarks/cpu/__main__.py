@@ -84,6 +84,7 @@ def run(threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, .
 
 def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...], only: tuple[str, ...]) -> list[Row]:
     import tallow as tl
+    from threadpoolctl import threadpool_limits
 
     from .cases import DTYPES, cases
     from .measure import time_in_turns
@@ -95,6 +96,8 @@ def _measure_all(torch: Any, threads: tuple[int, ...], exponents: tuple[int, ...
         task = progress.add_task("", total=len(groups))
         for count, dtype, exponent in groups:
             tl.set_threads(count)
+            # NumPy's products have threads of their own.
+            threadpool_limits(count, "blas")
             if torch is not None:
                 torch.set_num_threads(count)
             group = f"{plot.threads_text(count)}, {dtype}, 2^{exponent} elements"

@@ -11,10 +11,10 @@ _ABOUT = """\
 # Ops on the CPU
 
 This page compares tallow with PyTorch and NumPy on the CPU. Each op runs in tallow and in PyTorch with the same number
-of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. The libraries take turns of several
-calls, with a pause before each turn. The figures are the medians of these calls. A ratio above 1 means that tallow is
-faster. The first table of each machine has the geometric means of the ratios. The plot shows each ratio to PyTorch at
-the largest size.
+of threads. In f32 it also runs in NumPy, if NumPy has the op in one or two calls. Its BLAS has as many threads. The
+libraries take turns of several calls, with a pause before each turn. The figures are the medians of these calls. A
+ratio above 1 means that tallow is faster. The first table of each machine has the geometric means of the ratios. The
+plot shows each ratio to PyTorch at the largest size.
 
 The operands are square matrices, or images of as many elements. At 2^24 elements a matrix is multiplied by 256 columns
 only, because a square product takes seconds. Results of 2^16 elements and fewer are compared before they are timed, and
