@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -113,10 +114,12 @@ def locate(candidates: Sequence[str], environment: Mapping[str, str]) -> list[tu
     A variable leads a compiler to its own parts too, so one that was not found through it would look for them wrongly.
     """
     found: dict[Path, tuple[str, AbstractSet[str]]] = {}
+    # pip puts compilers beside its Python, whose environment need not be active.
+    folders = os.pathsep.join([environment.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     variables = {_expanded(candidate, environment)[0] for candidate in candidates} - {""}
     for candidate in candidates:
         variable, wanted = _expanded(candidate, environment)
-        path = shutil.which(wanted, path=environment.get("PATH", os.defpath)) if wanted else None
+        path = shutil.which(wanted, path=folders) if wanted else None
         if path is not None:
             found.setdefault(Path(path).resolve(), (path, variables - {variable}))
     return list(found.values())

@@ -259,6 +259,14 @@ def test_candidates_are_looked_for_in_order(tmp_path: Path) -> None:
     assert locate([str(unusable), "nothing"], environment) == []
 
 
+def test_what_pip_installed_is_found_beside_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "tool"
+    tool.touch()
+    tool.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert locate(["tool"], {"PATH": "/nowhere"}) == [(str(tool), set())]
+
+
 def test_no_compiler_at_all(compilation: Compilation) -> None:
     (compilation.tools / "first").unlink()
     result = compilation.run()
