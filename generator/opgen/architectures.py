@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from opgen.fields import Fields
-from opgen.loader import Document
+from opgen.loader import Document, Value
 from opgen.problem import Location, Problem, did_you_mean
 
 # What a layer is given, and what its last step gives.
@@ -14,6 +14,8 @@ _STREAM = "x"
 _TAKEN_NAMES = ("at", "steps", "weights")
 _TENSORS = ("embedding", "norm", "head")
 _FREQUENCIES = "frequencies"
+VOCABULARY = "vocabulary"
+"""In shapes the rows of the embedding; the other sizes are those of the config."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,30 @@ class Step:
 
 
 @dataclass(frozen=True)
+class ModelTensor:
+    """A tensor of a model: what files call it, and its shape."""
+
+    name: str
+    shape: tuple[tuple[ast.expr, Location], ...]  # products and quotients of sizes by name
+
+
+@dataclass(frozen=True)
 class Architecture:
     """A decoder: the tensors of its files, and the steps of a layer."""
 
     name: str
     doc: str
     names: tuple[str, ...]  # by which files call it
-    tensors: Mapping[str, str]  # around the layers
-    layer: Mapping[str, str]
-    optional: Mapping[str, str]  # those that a file may lack
+    tensors: Mapping[str, ModelTensor]  # around the layers
+    layer: Mapping[str, ModelTensor]
+    optional: Mapping[str, ModelTensor]  # those that a file may lack
     steps: tuple[Step, ...]
     location: Location
+
+    @property
+    def all_tensors(self) -> Mapping[str, ModelTensor]:
+        """Those around the layers and those of a layer."""
+        return {**self.tensors, **self.layer, **self.optional}
 
 
 def build_architecture(document: Document, problems: list[Problem]) -> Architecture:
@@ -48,12 +63,15 @@ def build_architecture(document: Document, problems: list[Problem]) -> Architect
     if not names:
         fields.problem(fields.place("names"), f"{what} has no names; write those that files have for it")
     tensors = _tensors(fields, problems)
-    layer, optional = fields.texts_by_name("layer"), fields.texts_by_name("optional")
+    layer, optional = (
+        {name: _tensor(f"tensor '{name}' of {what}", value, problems) for name, value in fields.named(key).items()}
+        for key in ("layer", "optional")
+    )
     for name in layer:
         if name in optional:
             fields.problem(fields.place("optional"), f"'{name}' of {what} is in 'layer' too; remove one of the two")
     for name in (*layer, *optional):
-        if name in (_STREAM, *_TAKEN_NAMES):
+        if name in (_STREAM, *_TAKEN_NAMES, *_TENSORS, _FREQUENCIES):
             fields.problem(fields.place("layer"), f"a tensor of {what} cannot be named '{name}'; choose another name")
     steps = tuple(_steps(fields))
     fields.finish()
@@ -70,15 +88,49 @@ def build_architecture(document: Document, problems: list[Problem]) -> Architect
     )
 
 
-def _tensors(fields: Fields, problems: list[Problem]) -> Mapping[str, str]:
+def _tensors(fields: Fields, problems: list[Problem]) -> Mapping[str, ModelTensor]:
     value = fields.required("tensors")
     if value is None:
         return {}
     parts = Fields(value, f"'tensors' of {fields.what}", problems)
-    tensors = {name: parts.text(name) for name in _TENSORS}
-    frequencies = parts.text_or_none(_FREQUENCIES)
+    values = {name: parts.required(name) for name in _TENSORS} | {_FREQUENCIES: parts.optional(_FREQUENCIES)}
     parts.finish()
-    return tensors if frequencies is None else tensors | {_FREQUENCIES: frequencies}
+    return {
+        name: _tensor(f"tensor '{name}' of {fields.what}", inner, problems)
+        for name, inner in values.items()
+        if inner is not None
+    }
+
+
+def _tensor(what: str, value: Value, problems: list[Problem]) -> ModelTensor:
+    fields = Fields(value, what, problems)
+    name = fields.text("name")
+    written = fields.required("shape")
+    sizes = [] if written is None else fields.text_list(written, "shape")
+    fields.finish()
+    shape = []
+    for text, location in sizes:
+        try:
+            size = ast.parse(text, mode="eval").body
+        except (SyntaxError, ValueError):
+            size = ast.Constant(None)
+        if _is_size(size):
+            shape.append((size, location))
+        else:
+            message = f"size '{text}' of {what} must be of names and numbers with * and //, as 'heads * head_dim'"
+            fields.problem(location, message)
+    return ModelTensor(name, tuple(shape))
+
+
+def _is_size(value: ast.expr) -> bool:
+    match value:
+        case ast.Name():
+            return True
+        case ast.Constant(int(number)):
+            return number > 0 and not isinstance(number, bool)
+        case ast.BinOp(left=left, op=ast.Mult() | ast.FloorDiv(), right=right):
+            return _is_size(left) and _is_size(right)
+    return False
 
 
 def _steps(fields: Fields) -> Iterator[Step]:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
-from opgen.architectures import calls
+from opgen.architectures import VOCABULARY, calls, used
 from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
 from opgen.model import Functor, FunctorKind, Spec
@@ -19,7 +19,7 @@ _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
 # Where the expressions over arrays go, and the modules that they see there: NumPy, and those beside that template.
-_STEPS = ("runtime", "steps.py")
+_STEPS, _SIZES = ("runtime", "steps.py"), ("runtime", "config.py")
 _FUNCTORS, _NUMPY, _NUMERICS = "functors.py.j2", "np", "numerics"
 
 
@@ -59,11 +59,18 @@ def _numpy() -> ModuleType:
 
 
 def _check_architectures(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
-    """Note names that two architectures share, and calls in steps that no function of their template answers."""
+    """Note names that two architectures share, and sizes and calls of steps that their templates lack."""
     owners: dict[str, str] = {}
     path = PurePosixPath(spec.package.name, *_STEPS)
     functions = (templates.functions(path) or {}) if path in templates.paths else {}
+    config = PurePosixPath(spec.package.name, *_SIZES)
+    sizes = {VOCABULARY, *templates.attributes(config, "int")}
     for architecture in spec.architectures:
+        for name, tensor in architecture.all_tensors.items():
+            of = f"the shape of tensor '{name}' of architecture '{architecture.name}'"
+            for size, location in tensor.shape:
+                for unknown in sorted(used(size) - sizes):
+                    _note(location, of, unknown, sizes, f"add it to templates/{config}", problems)
         what = f"a step of architecture '{architecture.name}'"
         for name in architecture.names:
             if owners.setdefault(name, architecture.name) != architecture.name:

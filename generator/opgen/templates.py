@@ -72,6 +72,25 @@ class Templates:
             self._functions[path] = _functions(self.text(path) or "")
         return self._functions[path]
 
+    def attributes(self, path: PurePosixPath, kind: str) -> AbstractSet[str]:
+        """The attributes that the classes of a module declare with a type."""
+        return _attributes(self.text(path) or "", kind)
+
+
+def _attributes(text: str, kind: str) -> frozenset[str]:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return frozenset()
+    inner = [node for owner in body if isinstance(owner, ast.ClassDef) for node in owner.body]
+    return frozenset(
+        node.target.id
+        for node in inner
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and ast.unparse(node.annotation) == kind
+    )
+
 
 def _methods(text: str) -> frozenset[str]:
     try:

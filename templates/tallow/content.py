@@ -78,6 +78,10 @@ class TensorFile(Mapping[str, T]):
         except (KeyError, TypeError):
             raise MissingTensor.among(self._operation, name, self._tensors) from None
 
+    def __contains__(self, name: object) -> bool:
+        # Mapping's own asks for the tensor, and an error looks for names that are like the one that is missing.
+        return isinstance(name, str) and name in self._tensors
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 

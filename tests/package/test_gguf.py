@@ -197,6 +197,16 @@ def test_tensors_of_a_closed_file_are_not_read(path: Path) -> None:
         tensor.load()
 
 
+def test_whether_a_file_has_a_tensor_is_told_without_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan asks so for each tensor that an architecture may lack, and an error compares the names of all."""
+    save_gguf({"x": Tensor([1.0])}, path)
+    monkeypatch.setattr(MissingTensor, "among", None)
+    with open_gguf(path) as file:
+        assert "x" in file
+        assert "y" not in file
+        assert [] not in file
+
+
 def test_what_cannot_be_opened_is_named(path: Path) -> None:
     with pytest.raises(MissingFile, match=r"model\.gguf"):
         open_gguf(path)

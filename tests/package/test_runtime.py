@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, InvalidArgument, Tensor
-from tallow.gguf import open_gguf
+from tallow import Device, InvalidArgument, Shape, ShapeMismatch, Tensor
+from tallow.gguf import GgufTensor, open_gguf
 from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
 
 from .decoders import CONTEXT, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
@@ -72,6 +72,44 @@ def test_what_a_model_cannot_read_is_refused() -> None:
     del tensors["blk.1.ffn_up.weight"]
     with pytest.raises(InvalidArgument, match=r"tensor 'blk\.1\.ffn_up\.weight' of architecture 'llama' is missing"):
         ModelRuntime.new_with_config(config, tensors)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "expected"),
+    [
+        ("token_embd.weight", (), (1, 24)),
+        ("token_embd.weight", (VOCABULARY,), (VOCABULARY, 24)),
+        ("token_embd.weight", (VOCABULARY, 25), (VOCABULARY, 24)),
+        ("output.weight", (VOCABULARY + 1, 24), (VOCABULARY, 24)),
+        ("output_norm.weight", (1,), (24,)),
+        ("rope_freqs.weight", (5,), (4,)),
+        ("blk.0.attn_q.weight", (), (32, 24)),
+        ("blk.0.attn_q.weight", (24, 32), (32, 24)),
+        ("blk.1.attn_k.weight", (32, 24), (16, 24)),
+        ("blk.1.attn_v.weight", (16, 24, 1), (16, 24)),
+        ("blk.1.attn_output.weight", (24, 33), (24, 32)),
+        ("blk.0.attn_q.bias", (16,), (32,)),
+        ("blk.1.ffn_gate.weight", (19, 24), (20, 24)),
+        ("blk.1.ffn_down.weight", (20, 24), (24, 20)),
+        ("blk.1.ffn_norm.weight", (24, 1), (24,)),
+    ],
+)
+def test_a_tensor_of_another_shape_is_refused_before_any_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    arrays = weights("llama") | {name: np.ones(shape, np.float32)}
+    path = saved(tmp_path / "m.gguf", arrays, metadata("llama"))
+    monkeypatch.setattr(GgufTensor, "_read", None)
+    reason = f"shapes {Shape(shape)}: tensor '{name}' of architecture 'llama' must have shape {Shape(expected)} "
+    with pytest.raises(ShapeMismatch, match=f"^ExecutionPlan: {re.escape(reason)}"):
+        ModelRuntime.load_from_gguf(path)
+
+
+@pytest.mark.parametrize("layers", [3, 2**31, 2**62])
+def test_a_file_that_counts_more_layers_than_it_has_is_refused(tmp_path: Path, layers: int) -> None:
+    path = saved(tmp_path / "m.gguf", weights("llama"), metadata("llama", block_count=layers))
+    with pytest.raises(InvalidArgument, match=r"tensor 'blk\.2\.attn_norm\.weight' of architecture 'llama' is missing"):
+        ModelRuntime.load_from_gguf(path)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,27 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
-from opgen.architectures import Architecture, calls, used
+from opgen.architectures import VOCABULARY, Architecture, ModelTensor, calls, used
 from opgen.model import Spec
 from opgen.views.python import quoted
 
 
 class TensorRow(NamedTuple):
-    """A tensor: what steps call it and what files call it, as Python."""
+    """A tensor: what steps call it, what files call it, and its shape, as Python."""
 
     name: str
     tensor: str
+    shape: str
+
+
+class ModuleRow(NamedTuple):
+    """A name of an architecture and its module, as Python."""
+
+    name: str
+    module: str
 
 
 class ArchitectureView(NamedTuple):
@@ -22,6 +31,7 @@ class ArchitectureView(NamedTuple):
     doc: str
     tensors: tuple[TensorRow, ...]
     layer: tuple[TensorRow, ...]
+    all_tensors: tuple[TensorRow, ...]
     optional: str  # the names of those that a file may lack
     joined: str  # the groups of weights by which the same is multiplied, as Python
     functions: str  # of the steps, to import
@@ -32,7 +42,7 @@ class ArchitectureView(NamedTuple):
 class ArchitecturesView(NamedTuple):
     """The module of each name."""
 
-    modules: tuple[TensorRow, ...]
+    modules: tuple[ModuleRow, ...]
 
 
 def architecture(spec: Spec, member: str | None) -> ArchitectureView:
@@ -44,6 +54,7 @@ def architecture(spec: Spec, member: str | None) -> ArchitectureView:
         doc=found.doc,
         tensors=_rows(found.tensors.items()),
         layer=_rows([*found.layer.items(), *found.optional.items()]),
+        all_tensors=_rows(found.all_tensors.items()),
         optional=", ".join(map(quoted, found.optional)),
         joined="".join(f"({', '.join(map(quoted, group))})," for group in groups),
         functions=", ".join(sorted(functions)),
@@ -54,11 +65,24 @@ def architecture(spec: Spec, member: str | None) -> ArchitectureView:
 
 def architectures(spec: Spec, _: str | None) -> ArchitecturesView:
     """All of them."""
-    return ArchitecturesView(_rows((name, found.name) for found in spec.architectures for name in found.names))
+    return ArchitecturesView(
+        tuple(ModuleRow(quoted(name), quoted(found.name)) for found in spec.architectures for name in found.names)
+    )
 
 
-def _rows(items: Iterable[tuple[str, str]]) -> tuple[TensorRow, ...]:
-    return tuple(TensorRow(quoted(name), quoted(tensor)) for name, tensor in items)
+def _rows(items: Iterable[tuple[str, ModelTensor]]) -> tuple[TensorRow, ...]:
+    return tuple(TensorRow(quoted(name), quoted(tensor.name), _shape(tensor)) for name, tensor in items)
+
+
+def _shape(tensor: ModelTensor) -> str:
+    return ast.unparse(ast.Tuple([_Sized().visit(deepcopy(size)) for size, _ in tensor.shape]))
+
+
+class _Sized(ast.NodeTransformer):
+    """Reads sizes from a config, but for the one that it does not have."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return node if node.id == VOCABULARY else ast.Attribute(ast.Name("config"), node.id)
 
 
 def _lines(found: Architecture) -> tuple[list[str], list[tuple[str, ...]]]:

@@ -12,11 +12,12 @@ import numpy as np
 from .. import check
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument
+from ..error import InvalidArgument, ShapeMismatch
 from ..ggml_dtype import GgmlDType
 from ..gguf import GgufFile, GgufTensor
 from ..gguf.file import joined_blocks
 from ..quantized import QMatMul, QTensor
+from ..shape import Shape
 from ..tensor import Tensor
 from ..tensor.base import device_of
 from .decoders import MODULES
@@ -42,8 +43,11 @@ class ExecutionPlan:
     """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
 
     `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
-    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. InvalidArgument names
-    what is missing. With `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
+    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. With
+    `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
+
+    Before any tensor is loaded, InvalidArgument names one that is missing, and ShapeMismatch one that has not the shape
+    that the architecture has for the sizes of the config.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class ExecutionPlan:
         )
         self._save_memory = save_memory
         self._activations = activations
-        self._layers: list[Mapping[Any, Weight | Joined | None] | None] = [None] * config.layers
+        self._layers: dict[int, Mapping[Any, Weight | Joined | None]] = {}
         self._around: dict[str, Weight] = {}
         self._norm: Tensor | None = None
         self._stats = LoadingStats(0, 0, 0.0)
@@ -72,13 +76,7 @@ class ExecutionPlan:
         if names["head"] not in tensors:
             names["head"] = names["embedding"]
         self._names: Mapping[str, str] = names
-        for layer in range(config.layers):
-            for name, tensor in self._architecture.LAYER.items():
-                if name not in self._architecture.OPTIONAL:
-                    self._require(_LAYER.format(layer, tensor))
-        for name in ("embedding", "norm"):
-            self._require(names[name])
-        self.vocabulary = tensors[names["embedding"]].shape[0]
+        self.vocabulary = self._checked_vocabulary()
         """How many tokens there are."""
 
     @classmethod
@@ -145,7 +143,7 @@ class ExecutionPlan:
         return linear(None, x.rms_norm(self._norm, self.config.epsilon), self._tensor("head"))
 
     def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
-        found = self._layers[layer]
+        found = self._layers.get(layer)
         if found is None:
             names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
             joined = {group: self._joined([names.pop(name) for name in group]) for group in self._architecture.JOINED}
@@ -174,9 +172,8 @@ class ExecutionPlan:
 
     def _vector(self, name: str) -> Tensor:
         found = self._load(name)
-        if isinstance(found, Tensor):
-            return found
-        raise InvalidArgument(_OPERATION, f"tensor '{name}' is a matrix, and must be a vector; get the file again")
+        assert isinstance(found, Tensor), "matrices alone stay in blocks, and its shape was checked"
+        return found
 
     def _load(self, name: str) -> Weight:
         begin = perf_counter()
@@ -202,10 +199,33 @@ class ExecutionPlan:
         tensors, before, seconds = self._stats
         self._stats = LoadingStats(tensors + count, before + nbytes, seconds + perf_counter() - begin)
 
-    def _require(self, name: str) -> None:
+    def _checked_vocabulary(self) -> int:
+        """How many tokens there are, once all tensors are there and have the shapes of the architecture."""
+        names, architecture = self._names, self._architecture
+        self._require(names["embedding"])
+        embedding = self._tensors[names["embedding"]].shape
+        vocabulary = embedding[0] if embedding else 1
+        shapes = architecture.shapes(self.config, vocabulary)
+        for name, tensor in names.items():
+            if tensor in self._tensors or name == "norm":
+                self._require(tensor, shapes[name])
+        # A file may say that it has any number of layers: the first one that it lacks ends this.
+        for layer in range(self.config.layers):
+            for name, tensor in architecture.LAYER.items():
+                whole = _LAYER.format(layer, tensor)
+                if name not in architecture.OPTIONAL or whole in self._tensors:
+                    self._require(whole, shapes[name])
+        return vocabulary
+
+    def _require(self, name: str, shape: tuple[int, ...] | None = None) -> None:
+        """Refuse a tensor that is missing or, where one is given, of another shape."""
+        what = f"tensor '{name}' of architecture '{self.config.architecture}'"
         if name not in self._tensors:
-            reason = f"tensor '{name}' of architecture '{self.config.architecture}' is missing; get the file again"
-            raise InvalidArgument(_OPERATION, reason)
+            raise InvalidArgument(_OPERATION, f"{what} is missing; get the file again")
+        found = Shape(self._tensors[name].shape)
+        if shape is not None and found != shape:
+            reason = f"{what} must have shape {Shape(shape)} in a model of these sizes; get the file again"
+            raise ShapeMismatch(_OPERATION, (found,), reason)
 
     def __repr__(self) -> str:
         return f"<ExecutionPlan of {self.config.architecture}, {self.config.layers} layers, on {self.device.label}>"
