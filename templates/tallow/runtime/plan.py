@@ -70,7 +70,7 @@ class ExecutionPlan:
         self._activations = activations
         self._layers: dict[int, Mapping[Any, Weight | Joined | None]] = {}
         self._around: dict[str, Weight] = {}
-        self._norm: Tensor | None = None
+        self._vectors: dict[str, Tensor] = {}
         self._stats = LoadingStats(0, 0, 0.0)
         names = dict(self._architecture.TENSORS)
         if names["head"] not in tensors:
@@ -99,7 +99,9 @@ class ExecutionPlan:
                 progress(layer + 1, total)
         for name in ("embedding", "head"):
             self._tensor(name)
-        self._norm = self._vector(self._names["norm"])
+        self._vector("norm")
+        # Read by the runtime that stands on this, when the file may be closed.
+        self._frequencies()
         if progress is not None:
             progress(total, total)
 
@@ -107,10 +109,14 @@ class ExecutionPlan:
         """The cosines and sines of the angles of so many places, (rows, head_dim / 2) each."""
         config = self.config
         frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
-        name = self._names.get("frequencies")
-        if name is not None and name in self._tensors:
-            frequencies = frequencies / self._vector(name).numpy().astype(np.float64)
-        angles = np.arange(rows)[:, None] / config.rope_scale * frequencies
+        divisors = self._frequencies()
+        with np.errstate(all="ignore"):
+            if divisors is not None:
+                frequencies = frequencies / divisors.numpy().astype(np.float64)
+            angles = np.arange(rows)[:, None] / config.rope_scale * frequencies
+        if not np.isfinite(angles).all():
+            reason = "the base, the scale or the divisors of the rotations make angles that are not finite"
+            raise InvalidArgument(_OPERATION, f"{reason}; get the file again")
         tables = (np.cos(angles), np.sin(angles))
         cos, sin = (Tensor(table.astype(np.float32), device=self.device) for table in tables)
         return cos, sin
@@ -138,9 +144,7 @@ class ExecutionPlan:
 
     def apply_lm_head(self, x: Tensor) -> Tensor:
         """(n, width) to logits, (n, vocabulary)."""
-        if self._norm is None:
-            self._norm = self._vector(self._names["norm"])
-        return linear(None, x.rms_norm(self._norm, self.config.epsilon), self._tensor("head"))
+        return linear(None, x.rms_norm(self._vector("norm"), self.config.epsilon), self._tensor("head"))
 
     def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
         found = self._layers.get(layer)
@@ -171,9 +175,16 @@ class ExecutionPlan:
         return found
 
     def _vector(self, name: str) -> Tensor:
-        found = self._load(name)
-        assert isinstance(found, Tensor), "matrices alone stay in blocks, and its shape was checked"
+        found = self._vectors.get(name)
+        if found is None:
+            loaded = self._load(self._names[name])
+            assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
+            found = self._vectors[name] = loaded
         return found
+
+    def _frequencies(self) -> Tensor | None:
+        """What divides the frequencies of the rotations; None where the file has no such tensor."""
+        return self._vector("frequencies") if self._names.get("frequencies") in self._tensors else None
 
     def _load(self, name: str) -> Weight:
         begin = perf_counter()
