@@ -284,6 +284,8 @@ def test_a_file_that_does_not_lie_is_read() -> None:
         ({"x": Tensor.zeros((0,))}, {}, "tensors: 'x' has shape"),
         ({}, {"key": None}, "metadata: key 'key' must be a bool"),
         ({}, {"key": 1 << 64}, "metadata: key 'key' must be a bool"),
+        ({}, {"key": 1e300}, "metadata: key 'key' is beyond f32"),
+        ({}, {"key": [0.5, -1e300]}, "metadata: key 'key' is beyond f32"),
         ({}, {"key": "\ud800"}, "metadata: key 'key' must be a str that UTF-8 can hold"),
         ({}, {"key": ["a", 1]}, "metadata: key 'key' must be a bool"),
         ({}, {"key": [[1], 1]}, "metadata: key 'key' mixes arrays"),

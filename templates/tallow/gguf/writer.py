@@ -165,7 +165,11 @@ def _numbers(what: str, value: object) -> Array:
         reason = f"{what} must be a bool, a number, a str, or an array of one of them, not {shown(value)}"
         raise InvalidArgument(_OPERATION, reason)
     if not isinstance(value, np.generic | np.ndarray) and found.dtype.kind != "b":
-        found = found.astype(_FLOAT if found.dtype.kind == "f" else _integers(found))
+        with np.errstate(over="ignore"):
+            narrow = found.astype(_FLOAT if found.dtype.kind == "f" else _integers(found))
+        if not np.array_equal(np.isfinite(narrow), np.isfinite(found)):
+            raise InvalidArgument(_OPERATION, f"{what} is beyond f32, which floats become; give a NumPy float64")
+        found = narrow
     dtype = found.dtype.newbyteorder("<")
     if dtype not in _KINDS:
         raise InvalidArgument(_OPERATION, f"{what} has dtype {found.dtype}, which the format lacks; convert it first")
