@@ -42,8 +42,8 @@ def test_hidden_states_are_read_like_tokens(device: Device) -> None:
 
 
 def test_a_plan_loads_a_layer_when_it_is_used(tmp_path: Path) -> None:
-    path = saved(tmp_path / "m.gguf", weights("llama"), metadata("llama"))
-    with open_gguf(path) as file:
+    arrays = weights("llama") | {"rope_freqs.weight": np.ones(4, np.float32)}
+    with open_gguf(saved(tmp_path / "m.gguf", arrays, metadata("llama"))) as file:
         plan = ExecutionPlan.from_gguf(file)
         assert plan.loading_stats == (0, 0, 0.0)
         told: list[tuple[int, int]] = []
@@ -52,6 +52,7 @@ def test_a_plan_loads_a_layer_when_it_is_used(tmp_path: Path) -> None:
         stats = plan.loading_stats
         assert stats.tensors == len(file)
         assert stats.nbytes == sum(tensor.nbytes for tensor in file.values())
+    # The file is closed.
     runtime = ModelRuntime.from_execution_plan(plan)
     assert runtime.decode_step(TOKENS).shape == (len(TOKENS), VOCABULARY)
     assert plan.loading_stats == stats
@@ -203,6 +204,11 @@ def test_samplers_leave_the_tokens_that_they_shall_leave() -> None:
     assert drawn(Sampler(repetition_penalty=2.0), [-1.0, -0.75, -2.0], (1,)) == {0}
     first, second = (Sampler(temperature=2.0, seed=3) for _ in range(2))
     assert [first.sample(np.array(logits)) for _ in range(9)] == [second.sample(np.array(logits)) for _ in range(9)]
+    assert drawn(Sampler(temperature=1e-310), [-math.inf, 1.0, 2.0]) == {2}
+    for wrong in ([math.nan, 1.0], [math.inf, 1.0], [-math.inf], [], [[1.0]]):
+        for temperature in (0, 1):
+            with pytest.raises(InvalidArgument, match=r"Sampler\.sample: logits must be"):
+                Sampler(temperature=temperature).sample(np.array(wrong))
     for option in ({"temperature": -1}, {"top_k": -1}, {"top_p": 2}, {"min_p": math.nan}, {"repetition_penalty": 0}):
         with pytest.raises(InvalidArgument, match=f"Sampler: {next(iter(option))} is"):
             Sampler(**option)  # type: ignore[arg-type]

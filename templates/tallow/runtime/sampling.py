@@ -39,8 +39,14 @@ class Sampler:
         self._random = np.random.default_rng(abs(argument.integer("Sampler", "seed", seed)))
 
     def sample(self, logits: Array, before: Sequence[int] = ()) -> int:
-        """The next token, of logits (vocabulary,) and the tokens before it."""
+        """The next token, of logits (vocabulary,) and the tokens before it.
+
+        InvalidArgument where none of them is the largest: for NaN, for an infinity, and for no logits.
+        """
         scores = np.asarray(logits, np.float64).copy()
+        if scores.ndim != 1 or not np.isfinite(scores.max(initial=-np.inf)):
+            reason = "logits must be (vocabulary,) numbers, the largest of them finite"
+            raise InvalidArgument("Sampler.sample", f"{reason}; the weights or the hidden states of the model are wrong")
         if self.repetition_penalty != 1 and len(before):
             there = np.unique(np.asarray(before))
             known = scores[there]
@@ -50,7 +56,8 @@ class Sampler:
         order = np.argsort(-scores, kind="stable")
         if 0 < self.top_k < order.size:
             order = order[: self.top_k]
-        shares = np.exp((scores[order] - scores[order[0]]) / self.temperature)
+        with np.errstate(over="ignore"):  # by a temperature near 0, to a share of 0
+            shares = np.exp((scores[order] - scores[order[0]]) / self.temperature)
         shares /= shares.sum()
         # Those before which less than top_p are taken, so the first one always.
         kept = (np.cumsum(shares) - shares < self.top_p) & (shares >= self.min_p * shares[0])

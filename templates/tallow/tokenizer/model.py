@@ -103,9 +103,12 @@ def _sentence_piece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 def _merges(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     """Every way to make a token of two others, the best score first."""
     ids = vocabulary.ids
+    lengths = {len(token) for token in ids} - {0}
+    # Of a token only the parts are looked up that are as long as tokens: one alone may have a million characters.
+    places = {length: [at for at in lengths if length - at in lengths] for length in lengths | {0}}
     found = []
     for token, number in ids.items():
-        for at in range(1, len(token)):
+        for at in places[len(token)]:
             left, right = ids.get(token[:at]), ids.get(token[at:])
             if left is not None and right is not None:
                 found.append((-vocabulary.scores[number], left, right))
