@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tallow import Device, Tensor
+from tallow import Device, Graph, InvalidArgument, Tensor
 from tallow.gguf import open_gguf, save_gguf
+from tallow.gpu_backend.storage import Slice
 from tallow.runtime import ModelConfig, ModelRuntime
 
 from . import backend
-from .test_runtime import TOKENS, agree, metadata, oracle, weights
+from .decoders import BLOCKS, TOKENS, agree, decoded, in_blocks, metadata, oracle, weights
 
 backend.require_package()
 
@@ -24,21 +27,68 @@ def test_a_tensor_goes_to_the_device_through_64_mib_at_most(gpu: Any, tmp_path: 
     assert 0 < sum(slot.memory.nbytes for slot in gpu.loader._slots) <= 64 << 20
 
 
-def test_a_step_of_one_token_is_one_replay_that_allocates_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def counted(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> Counter[str]:
+    """How often memory is asked for, of the driver and of the allocator, and how often work is replayed."""
+    counts: Counter[str] = Counter()
+
+    def count(owner: Any, name: str, what: str) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*arguments: Any, **keywords: Any) -> Any:
+            counts[what] += 1
+            return original(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, wrapped)
+
+    count(type(gpu.driver), "allocate", "driver")
+    count(Slice, "__init__", "slices")
+    count(Graph, "replay", "replays")
+    return counts
+
+
+@pytest.mark.parametrize("format", ["F32", "Q8_0", "Q4K"])
+def test_from_the_second_on_a_step_is_one_replay_that_allocates_nothing(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
     device = Device(gpu)
-    arrays = weights("qwen3")
-    expected = oracle("qwen3", arrays, TOKENS)
-    tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}
-    runtime = ModelRuntime.new_with_config(ModelConfig.from_metadata(metadata("qwen3")), tensors, device)
-    for _ in range(2):
-        runtime.reset_state()
-        for token, row in zip(TOKENS[:3], expected, strict=False):
-            agree(runtime.decode_step([token])[0], row)
+    tensors = in_blocks(weights("qwen3", **BLOCKS), format, device)
+    expected = oracle("qwen3", decoded(tensors), TOKENS)
+    config = ModelConfig.from_metadata(metadata("qwen3", **BLOCKS))
+    runtime = ModelRuntime.new_with_config(config, tensors, device)
+    gpu.allocator.empty_cache()
+    counts = counted(monkeypatch, gpu)
+    agree(runtime.decode_step([TOKENS[0]])[0], expected[0])
+    assert runtime.cache.length == 1
+    assert counts["driver"] > 0
+    assert counts["slices"] > counts["driver"]
+    assert counts["replays"] == 0
     monkeypatch.setattr(runtime.plan, "forward_layer", None)
+    counts.clear()
     before = gpu.allocator.statistics()
-    for token, row in zip(TOKENS[3:], expected[3:], strict=True):
-        agree(runtime.decode_step([token])[0], row)
-    after = gpu.allocator.statistics()
-    assert after == before
+    logits = []
+    for token in TOKENS[1:]:
+        logits.append(runtime.decode_step([token])[0].numpy())
+    assert counts == {"replays": len(TOKENS) - 1}
+    assert gpu.allocator.statistics() == before
+    agree(Tensor(np.array(logits), device=device), expected[1:])
     assert runtime.cache.length == len(TOKENS)
     assert runtime.cache.position.numpy().tolist() == [len(TOKENS)]
+    runtime.reset_state()
+    agree(runtime.decode_step([TOKENS[0]])[0], expected[0])
+
+
+def test_the_last_token_that_there_is_room_for_may_be_the_first_step(gpu: Any) -> None:
+    """The capture behind it asks for no more room."""
+    device = Device(gpu)
+    arrays = weights("llama")
+    tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}
+    config = ModelConfig.from_metadata(metadata("llama"))
+    runtime = ModelRuntime.new_with_config(config, tensors, device, max_seq_len=4)
+    runtime.prefill(TOKENS[:3])
+    expected = oracle("llama", arrays, TOKENS[:4])
+    agree(runtime.decode_step([TOKENS[3]])[0], expected[3])
+    with pytest.raises(InvalidArgument, match="room for 4 tokens, 4 are there"):
+        runtime.decode_step([TOKENS[4]])
+    runtime.reset_state()
+    for token, row in zip(TOKENS[:4], expected, strict=True):
+        agree(runtime.decode_step([token])[0], row)

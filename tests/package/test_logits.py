@@ -54,7 +54,7 @@ def test_logits_are_those_of_the_definition(device: Device, tmp_path: Path, name
     runtime = ModelRuntime.load_from_gguf(path, device)
     agree(runtime.decode_step(TOKENS), expected)
     runtime.reset_state()
-    # The third step of one token and those behind it are replays, on a GPU.
+    # The second step of one token and those behind it are replays, on a GPU.
     for token, row in zip(TOKENS, expected, strict=True):
         agree(runtime.decode_step([token])[0], row)
     runtime.reset_state()

@@ -12,6 +12,7 @@ from ..dtype import DType
 from ..error import InvalidArgument, UnsupportedDType
 from ..gguf import open_gguf
 from ..graph import Graph
+from ..quantized import QTensor
 from ..tensor import Tensor
 from .cache import KVCache
 from .config import ModelConfig
@@ -28,7 +29,7 @@ PIECE: Final = 512
 class ModelRuntime:
     """A model with the tokens that it has read: `prefill` reads a prompt, `decode_step` what follows.
 
-    On a GPU the second step of one token is captured in a graph, and from then on a step is one call that allocates
+    On a GPU the first step of one token is also captured in a graph, and from then on a step is a replay that allocates
     nothing. Not for several threads at once.
     """
 
@@ -39,7 +40,7 @@ class ModelRuntime:
         length = min(config.context, _LONGEST) if max_seq_len is None else max_seq_len
         self.cache = KVCache(plan.device, config.layers, config.key_heads, config.head_dim, length)
         self._rotations = plan.rotations(length)
-        self._steps = 0
+        self._is_first_step_done = False
         self._graph: Graph | None = None
         self.scratch = ScratchBufferManager(plan.device)
         """What the steps write to again and again."""
@@ -70,7 +71,7 @@ class ModelRuntime:
     def new_with_config(
         cls,
         config: ModelConfig,
-        tensors: Mapping[str, Tensor],
+        tensors: Mapping[str, Tensor | QTensor],
         device: Device | str | None = None,
         max_seq_len: int | None = None,
     ) -> Self:
@@ -102,7 +103,7 @@ class ModelRuntime:
     def decode_step(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Read tokens, or hidden states (n, width): the logits (n, vocabulary) of what follows each.
 
-        Of one token the logits are in memory that the next such step writes to.
+        Of one token the logits are in memory that the next such step may write to.
         """
         if isinstance(tokens, Tensor):
             if tokens.rank != 2 or tokens.shape[1] != self.config.width:
@@ -142,28 +143,37 @@ class ModelRuntime:
         return self.plan.forward(x, self.cache, self._rotations)
 
     def _step(self, token: int) -> Tensor:
-        """Read one token: eagerly, then in a graph, where the device has graphs."""
-        self._token.copy_(self._tokens([token]))
-        self._steps += 1
-        if self._graph is None:
-            if self._steps == 2:
-                self._capture()
-            if self._graph is None:
-                return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
-        else:
+        """Read one token: the first one eagerly, the others by a graph of the same, where the device has graphs."""
+        self._token.fill_(token)
+        if self._graph is not None and self._logits is not None:
             self.cache.length += 1
-        self._graph.replay()
-        assert self._logits is not None
-        return self._logits
+            self._graph.replay()
+            return self._logits
+        # This loads what is not there yet, weights and kernels: a capture may not.
+        logits = self._logits_of_token()
+        if not self._is_first_step_done:
+            self._is_first_step_done = True
+            self._capture()
+        return logits
 
     def _capture(self) -> None:
+        """Capture the step that was just made; the device is still at it."""
         try:
             graph = Graph(self.plan.device)
         except UnsupportedDType:
             return
-        with graph.capture():
-            self._logits = self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
+        length = self.cache.length
+        # A capture does nothing, so that the token is counted once.
+        self.cache.length -= 1
+        try:
+            with graph.capture():
+                self._logits = self._logits_of_token()
+        finally:
+            self.cache.length = length
         self._graph = graph
+
+    def _logits_of_token(self) -> Tensor:
+        return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
 
     def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:
         found = argument.integers(operation, "tokens", tokens)
