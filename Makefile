@@ -8,6 +8,9 @@ ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
 # Work runs as late as HIP allows, and blocks and threads in another order, as they may on a GPU.
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
+# What runs models, whose kernels differ by wave size; of the logits of all architectures in all formats, some.
+MODELS := $(patsubst %,tests/package/test_%.py,gguf logits runtime gpu_runtime) --device rocm
+SOME := -k "not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases"
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
@@ -31,6 +34,8 @@ test: check host-kernels hip-host  ## what every change must pass
 	@$(ON_HIP_HOST) $(BIN)/pytest -n auto
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --replay
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto $(MODELS) $(SOME)
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto $(MODELS) $(SOME)
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(BIN)/pytest -n auto $(TWO_DEVICES)
 	@TALLOW_THREADS=0 $(BIN)/pytest -n auto tests/conformance/test_cells.py -k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)'
 	@TALLOW_METAL_CPU=1 $(BIN)/pytest -n auto tests/conformance --device metal
@@ -39,6 +44,8 @@ test-full: check hip-host  ## the same with the slow sweeps
 	@$(ON_HIP_HOST) $(BIN)/pytest -n auto --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --full
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto $(MODELS) --full
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto $(MODELS) --full
 
 test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one file: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
 	@$(ON_GPU) -m pytest -n auto --dist loadgroup tests/conformance tests/package tests/backends --device $(DEVICE)
