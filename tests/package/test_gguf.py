@@ -187,6 +187,23 @@ def test_a_vocabulary_is_read_in_a_window(path: Path) -> None:
         assert file.metadata["tokens"] == texts
 
 
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_header_of_more_than_128_mib_is_refused_before_it_is_read(path: Path, is_text: bool) -> None:
+    nbytes = (128 << 20) + 8
+    key = b"tokens"
+    value = struct.pack("<IQ", 8, nbytes) if is_text else struct.pack("<IIQ", 9, 0, nbytes)
+    with path.open("wb") as stream:
+        stream.write(HEAD + struct.pack("<Q", len(key)) + key + value)
+        stream.truncate(nbytes + 4096)  # a hole that takes no room on the disk
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgument, match=f"key 'tokens' ends behind the {128 << 20} bytes that are read"):
+            open_gguf(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
 def test_tensors_of_a_closed_file_are_not_read(path: Path) -> None:
     save_gguf({"x": Tensor([1.0])}, path)
     with open_gguf(path) as file:
