@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from tallow import Device, InvalidArgument, Shape, ShapeMismatch, Tensor
 from tallow.gguf import GgufTensor, open_gguf
 from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
+from tallow.runtime.steps import Place
 
 from .decoders import CONTEXT, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
 
@@ -138,6 +141,36 @@ def test_a_model_that_cannot_be_run_is_refused_by_key(values: dict[str, Any], re
         ModelConfig.from_metadata(values)
 
 
+def test_a_config_of_an_unknown_architecture_is_refused() -> None:
+    known = ModelConfig.from_metadata(metadata("llama"))
+    reason = "architecture 'gemma' is not known; use one of llama, mistral, qwen2, qwen3"
+    with pytest.raises(InvalidArgument, match=f"^ModelConfig: {reason}"):
+        replace(known, architecture="gemma")
+    assert replace(known, architecture="mistral").architecture == "mistral"
+    known.validate()
+    object.__setattr__(known, "architecture", "gemma")
+    with pytest.raises(InvalidArgument, match=reason):
+        known.validate()
+
+
+def test_a_layer_and_the_head_are_called_by_themselves(device: Device) -> None:
+    """A model is its layers, one after another, each with its own place in the cache."""
+    arrays = weights("llama")
+    tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}
+    plan = ExecutionPlan(ModelConfig.from_metadata(metadata("llama")), tensors, device)
+    cache = KVCache(device, layers=2, heads=2, head_dim=8, max_seq_len=16)
+    count = len(TOKENS)
+    places, lengths, rotations = cache.places(count), cache.position + count, plan.rotations(16)
+    x = plan.embed(Tensor(TOKENS, device=device))
+    for layer in range(2):
+        x = plan.forward_layer(x, Place(plan.config, cache, layer, cache.position, places, lengths, *rotations))
+        assert x.shape == (count, 24)
+    agree(plan.apply_lm_head(x), oracle("llama", arrays, TOKENS))
+    assert cache.length == 0, "the tokens are counted by advance"
+    cache.advance(count)
+    agree(plan.apply_lm_head(x[-1:])[0], oracle("llama", arrays, TOKENS)[-1])
+
+
 def test_heads_share_keys_or_not() -> None:
     found = {
         key_heads: ModelConfig.from_metadata(metadata("llama", **{"attention.head_count_kv": key_heads}))
@@ -163,6 +196,12 @@ def test_a_cache_keeps_what_is_appended_until_it_is_reset(device: Device) -> Non
     assert values.numpy().tolist() == (rows * 2).numpy().tolist()
     with pytest.raises(InvalidArgument, match="room for 3 tokens, 2 are there, and 2 more come"):
         cache.append(0, rows, rows)
+    for count in (2, 1 << 62):
+        with pytest.raises(InvalidArgument, match=f"room for 3 tokens, 2 are there, and {count} more come; reset it"):
+            cache.advance(count)
+    with pytest.raises(InvalidArgument, match="count is -1, and must be 0 or more"):
+        cache.advance(-1)
+    assert (cache.length, cache.position.numpy().tolist()) == (2, [2])
     with pytest.raises(InvalidArgument, match="there is no layer 2; use one from 0 to 1"):
         cache.get(2)
     cache.reset()
@@ -231,6 +270,23 @@ def test_generation_ends_where_it_shall(device: Device) -> None:
     assert len([*runtime.generate(TOKENS, 99)]) == CONTEXT - len(TOKENS) + 1, "there is no more room"
 
 
+def test_generation_draws_with_its_sampler(device: Device) -> None:
+    arrays = weights("llama")
+    tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}
+    runtime = ModelRuntime.new_with_config(ModelConfig.from_metadata(metadata("llama")), tensors, device)
+
+    def generated(seed: int) -> list[int]:
+        runtime.reset_state()
+        return [*runtime.generate(TOKENS, 12, Sampler(temperature=1.5, top_k=20, repetition_penalty=1.2, seed=seed))]
+
+    twin, expected = Sampler(temperature=1.5, top_k=20, repetition_penalty=1.2, seed=3), [*TOKENS]
+    for _ in range(12):
+        expected.append(twin.sample(oracle("llama", arrays, expected)[-1], expected))
+    assert generated(3) == expected[len(TOKENS) :]
+    assert generated(3) == generated(3)
+    assert len({tuple(generated(seed)) for seed in range(4)}) == 4, "a seed of its own draws others"
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A file with a vocabulary of letters, and a template."""
@@ -262,6 +318,56 @@ def test_the_command_writes_text(model: Path, capsys: pytest.CaptureFixture[str]
         assert "4 tokens read" in told
     assert main([f"{model}.none", "--prompt", "ab"]) == 1
     assert "model.gguf.none" in capsys.readouterr().err
+
+
+def test_one_seed_of_the_command_gives_one_text(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tallow.run import main
+
+    def written(*options: str) -> str:
+        assert main([str(model), "--prompt", "ab", "--max-tokens", "20", "--temperature", "1", *options]) == 0
+        return capsys.readouterr().out
+
+    assert written("--seed", "5") == written("--seed", "5")
+    assert written() == written("--seed", "0")
+    assert len({written("--seed", str(seed)) for seed in range(4)}) == 4
+
+
+def test_the_command_runs_on_the_device_that_it_is_told(
+    model: Path, device: Device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallow import run
+
+    seen: list[Device] = []
+
+    class Seen(ModelRuntime):
+        def __init__(self, plan: ExecutionPlan, max_seq_len: int | None = None) -> None:
+            super().__init__(plan, max_seq_len)
+            seen.append(self.cache.device)
+
+    monkeypatch.setattr(run, "ModelRuntime", Seen)
+    texts = set()
+    for options in ([], ["--device", "cpu"], ["--device", device.label]):
+        assert run.main([str(model), "--prompt", "ab", "--max-tokens", "5", *options]) == 0
+        texts.add(capsys.readouterr().out)
+    assert seen == [Device.cpu(), Device.cpu(), device]
+    assert len(texts) == 1
+    assert run.main([str(model), "--prompt", "ab", "--device", "abacus"]) == 1
+    assert "abacus" in capsys.readouterr().err
+
+
+def test_the_command_tells_a_terminal_what_it_loads(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallow.run import main
+
+    def told() -> str:
+        assert main([str(model), "--prompt", "ab", "--max-tokens", "1"]) == 0
+        return capsys.readouterr().err
+
+    assert "loading" not in told()
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    parts = [f"\rloading {done} of 3 parts" for done in (1, 2, 3)]
+    assert told().startswith("".join(parts) + "\n4 tokens read")
 
 
 def test_the_program_of_the_page_writes_text(

@@ -74,8 +74,10 @@ class KVCache:
         return kept_keys, kept_values
 
     def advance(self, count: int) -> None:
-        """Count so many tokens, which were appended in all layers, as there."""
-        self.require_room(argument.integer("KVCache.advance", "count", count))
+        """Count so many tokens, which were appended in all layers, as there. InvalidArgument where they do not fit."""
+        if argument.integer("KVCache.advance", "count", count) < 0:
+            raise InvalidArgument("KVCache.advance", f"count is {count}, and must be 0 or more; reset forgets tokens")
+        self.require_room(count)
         self.position.add_(count)
         self.length += count
 
