@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md for ops, a dtype and a backend, each laid over a copy of the repository."""
+"""The recipes of CONTRIBUTING.md for ops, a dtype, a backend and an architecture, each laid over a copy of it all."""
 
 from __future__ import annotations
 
@@ -142,6 +142,34 @@ libraries: {hipblas: rocblas.RocBlas, miopen: miopen.Miopen}
 storage:
   upsample_bilinear2d: {unsupported: an example of a cell that differs}
 """
+# Attention and the rest of a layer read the same, as in GPT-J and Command R.
+PARALLEL = """\
+doc: A decoder whose layers do both of their parts at once.
+names: [parallel]
+tensors:
+  embedding: {name: token_embd.weight, shape: [vocabulary, width]}
+  norm: {name: output_norm.weight, shape: [width]}
+  head: {name: output.weight, shape: [vocabulary, width]}
+layer:
+  norm_of_both: {name: attn_norm.weight, shape: [width]}
+  query: {name: attn_q.weight, shape: [heads * head_dim, width]}
+  key: {name: attn_k.weight, shape: [key_heads * head_dim, width]}
+  value: {name: attn_v.weight, shape: [key_heads * head_dim, width]}
+  output: {name: attn_output.weight, shape: [width, heads * head_dim]}
+  gate: {name: ffn_gate.weight, shape: [hidden, width]}
+  up: {name: ffn_up.weight, shape: [hidden, width]}
+  down: {name: ffn_down.weight, shape: [width, hidden]}
+steps:
+  - normed = rms_norm(x, norm_of_both)
+  - queries = rope_neighbours(heads(linear(normed, query)))
+  - keys = rope_neighbours(key_heads(linear(normed, key)))
+  - found = attention(queries, keys, key_heads(linear(normed, value)))
+  - x = x + linear(found, output) + linear(silu_mul(linear(normed, gate), linear(normed, up)), down)
+"""
+CASE = """\
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "parallel": ("parallel", {}),
+"""
 
 
 def lay(project: Project, recipe: Recipe) -> None:
@@ -244,6 +272,28 @@ def test_every_cell_of_a_new_dtype_conforms(with_i8: Project) -> None:
 @pytest.mark.full
 def test_a_dtype_runs_on_a_gpu_without_more(with_i8: Project) -> None:
     conform(with_i8, "-k", "test_cell and i8", "--device", "rocm", **on_hip_host(with_i8))
+
+
+DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
+
+
+def test_an_architecture_is_one_yaml_file(repository: Project) -> None:
+    """What the decoder of the tests has to learn is the test's."""
+    (repository.root / "spec/architectures/parallel.yaml").write_text(PARALLEL, encoding="utf-8")
+    add_tests(repository)
+    (repository.root / DECODERS).parent.mkdir()
+    for name in ("__init__.py", "conftest.py", "backend.py", "decoders.py", "test_logits.py"):
+        shutil.copy(REPOSITORY / "tests/package" / name, repository.root / "tests/package")
+    repository.edit(
+        DECODERS,
+        """        normed = norm(x, of["ffn_norm.weight"])\n""",
+        """        normed = norm(x, of["ffn_norm.weight"]) if architecture != "parallel" else normed\n""",
+    )
+    repository.edit(LOGITS, "CASES: dict[str, tuple[str, dict[str, Any]]] = {\n", CASE)
+    repository.generate()
+    assert edited(repository) == ["spec/architectures/parallel.yaml"]
+    given = "-n", "0", "-p", "no:cacheprovider", LOGITS, "-k", "definition and (parallel or llama)"
+    assert "3 passed" in run(repository, "-m", "pytest", "-v", *given)
 
 
 @pytest.fixture
