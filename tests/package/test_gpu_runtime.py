@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, Graph, InvalidArgument, Tensor
+from tallow import Device, Graph, InvalidArgument, QStorage, QTensor, Tensor
 from tallow.gguf import open_gguf, save_gguf
+from tallow.gguf.file import joined_blocks
 from tallow.gpu_backend.storage import Slice
 from tallow.runtime import ModelConfig, ModelRuntime
 
@@ -19,12 +20,23 @@ from .decoders import BLOCKS, TOKENS, agree, decoded, in_blocks, metadata, oracl
 backend.require_package()
 
 
-def test_a_tensor_goes_to_the_device_through_64_mib_at_most(gpu: Any, tmp_path: Path) -> None:
-    save_gguf({"x": Tensor.zeros((50 << 20,), dtype="f16")}, tmp_path / "m.gguf")
+@pytest.mark.parametrize("of", ["floats", "blocks", "joined"])
+def test_tensors_go_to_the_device_through_64_mib_at_most(gpu: Any, tmp_path: Path, of: str) -> None:
+    shape = (13 << 10, 4096)
+    if of == "floats":
+        tensors: dict[str, Any] = {"x": Tensor.zeros(shape, dtype="f16")}
+    else:
+        content = np.zeros(shape[0] * shape[1] // 32 * 34, np.uint8)
+        content[-1] = 7
+        tensors = {name: QTensor(QStorage.from_data(content, Device.cpu(), "Q8_0"), shape) for name in ("x", "y")}
+    save_gguf(tensors, tmp_path / "m.gguf")
     gpu.loader.close()  # and what it kept for others
     with open_gguf(tmp_path / "m.gguf", Device(gpu)) as file:
-        file["x"].load()
+        loaded = joined_blocks([file["x"], file["y"]]) if of == "joined" else file["x"].load()
     assert 0 < sum(slot.memory.nbytes for slot in gpu.loader._slots) <= 64 << 20
+    if of == "joined":
+        assert isinstance(loaded, QTensor)
+        assert np.flatnonzero(loaded.data).tolist() == [content.size - 1, 2 * content.size - 1]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> Counter[str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tallow import Device, InvalidArgument, Shape, ShapeMismatch, Tensor
-from tallow.gguf import GgufTensor, open_gguf
+from hip_runtime import Host
+from tallow import Device, InvalidArgument, QStorage, QTensor, Shape, ShapeMismatch, Tensor
+from tallow.gguf import GgufTensor, open_gguf, save_gguf
 from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
 from tallow.runtime.steps import Place
 
@@ -59,6 +61,49 @@ def test_a_plan_loads_a_layer_when_it_is_used(tmp_path: Path) -> None:
     runtime = ModelRuntime.from_execution_plan(plan)
     assert runtime.decode_step(TOKENS).shape == (len(TOKENS), VOCABULARY)
     assert plan.loading_stats == stats
+
+
+def test_weights_are_loaded_with_64_mib_beyond_their_own(
+    device: Device, tmp_path: Path, run_python: Callable[..., str]
+) -> None:
+    """By the memory of a process: that of a GPU is in it on the HIP runtime for the CPU alone."""
+    if not Path("/proc/self/status").is_file():
+        pytest.skip("only Linux says how much memory a process had at most")
+    sizes: dict[str, Any] = {"width": 2048, "hidden": 12288, "head_dim": 512}
+    tensors: dict[str, Tensor | QTensor] = {}
+    for name, array in weights("llama", **sizes).items():
+        tensors[name] = Tensor(array)
+        # Queries, keys and values are joined, and so are gate and up.
+        if array.ndim == 2 and name != "output.weight":
+            content = np.zeros(array.size // 32 * 34, np.uint8)
+            tensors[name] = QTensor(QStorage.from_data(content, Device.cpu(), "Q8_0"), array.shape)
+    save_gguf(tensors, tmp_path / "m.gguf", metadata("llama", **sizes))
+    nbytes, more = map(
+        int,
+        run_python(f"""
+            import re
+            from pathlib import Path
+            from tallow import Device, Tensor
+            from tallow.gguf import open_gguf
+            from tallow.runtime import ExecutionPlan
+
+            def memory(what):
+                return int(re.search(what + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+
+            device = Device.parse({device.label!r})
+            Tensor([1.0], device=device).numpy()
+            with open_gguf({str(tmp_path / "m.gguf")!r}, device) as file:
+                plan = ExecutionPlan.from_gguf(file)
+                before = memory("VmRSS")
+                plan.preload_all()
+                print(plan.loading_stats.nbytes, memory("VmHWM") - before)
+        """).split(),
+    )
+    assert nbytes > 150 << 20, "more than what is allowed beside it"
+    is_in_process = device == Device.cpu() or Host.found() is not None
+    # Allocators round a size up by an eighth at most.
+    own = (nbytes if device == Device.cpu() else nbytes * 9 // 8) if is_in_process else 0
+    assert more < own + (64 << 20)
 
 
 def test_what_a_model_cannot_read_is_refused() -> None:
