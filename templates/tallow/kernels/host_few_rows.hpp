@@ -101,16 +101,24 @@ template <typename T, typename Source> TALLOW_INLINE void load_vector(Vector<T>&
 }
 
 // Adds the products of a part of rows of x, which are `step` apart, with the same parts of rows of the matrix, lane by
-// lane. The order of a sum is that of its numbers alone.
+// lane. The order of a sum is that of its numbers alone. What is `ahead` bytes from the rows of the matrix is needed
+// next.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
-TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix,
+TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, const Source* const* matrix, uint64_t ahead,
                                  ProductSum<T> (*result)[Group]) {
     TALLOW_JOIN
     constexpr uint64_t lanes = vector_length<T>;
     Vector<T> sums[Rows][Group][2];
     __builtin_memcpy(sums, result, sizeof sums);
     uint64_t i = 0;
-    for (; i + 2 * lanes <= count; i += 2 * lanes)
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+        // One row at a time the processor finds by itself.
+        if constexpr (Group > 1)
+#pragma GCC unroll 4
+            for (uint32_t k = 0; k < Group; ++k)
+#pragma GCC unroll 4
+                for (uint64_t byte = 0; byte < 2 * lanes * sizeof(Source); byte += line_bytes)
+                    __builtin_prefetch(reinterpret_cast<const uint8_t*>(matrix[k] + i) + ahead + byte);
 #pragma GCC unroll 2
         for (uint64_t chain = 0; chain < 2; ++chain) {
             Vector<T> right[Group];
@@ -126,6 +134,7 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
                     sums[row][k][chain] += left * right[k];
             }
         }
+    }
     for (uint64_t at = 0; i + at < count; ++at)
         for (uint32_t row = 0; row < Rows; ++row)
             for (uint32_t k = 0; k < Group; ++k) {
@@ -139,12 +148,12 @@ TALLOW_JOINING void add_products(uint64_t count, const T* x, uint64_t step, cons
 // The same of any number of rows of x.
 template <uint32_t Rows, uint32_t Group, typename T, typename Source>
 TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* x, uint64_t step,
-                                        const Source* const* matrix, ProductSum<T> (*result)[Group]) {
+                                        const Source* const* matrix, uint64_t ahead, ProductSum<T> (*result)[Group]) {
     for (; rows >= Rows; rows -= Rows, x += Rows * step, result += Rows)
-        add_products<Rows, Group>(count, x, step, matrix, result);
+        add_products<Rows, Group>(count, x, step, matrix, ahead, result);
     if constexpr (Rows > 1)
         if (rows != 0)
-            add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, result);
+            add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, ahead, result);
 }
 
 // The products with the rows of the matrix from `output` on, of which some at once.
@@ -167,7 +176,8 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
             const uint64_t place = arguments.matrix + row * static_cast<uint64_t>(arguments.step);
             rows[k] = Matrix::load(pointer_to<const void>(place), first, count, held[k]);
         }
-        add_rows_of_products<joined_x_rows, Group>(arguments.rows, count, x + first, length, rows, sums);
+        const uint64_t ahead = Matrix::is_held ? 0 : Group * static_cast<uint64_t>(arguments.step);
+        add_rows_of_products<joined_x_rows, Group>(arguments.rows, count, x + first, length, rows, ahead, sums);
     }
     for (uint64_t i = 0; i < arguments.rows; ++i)
         for (uint64_t k = 0; k < Group && output + k < outputs; ++k) {
