@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from tallow import Device, DType, GgmlDType, QTensor, Tensor
 from tallow.gguf import save_gguf
@@ -19,6 +20,29 @@ VOCABULARY, CONTEXT, ROPE_BASE, EPSILON = 29, 40, 100.0, 1e-5
 # In whole blocks of 256, where every matrix can be in blocks of every format.
 BLOCKS = {"width": 256, "hidden": 256, "head_dim": 64}
 FORMATS = ("F32", "F16", "Q8_0", "Q4_0", "Q4K", "Q6K")
+
+TEXTS = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrstuvwxy"]
+# A vocabulary of letters, as files of SentencePiece have it.
+SENTENCES = {
+    "tokenizer.ggml.model": "llama",
+    "tokenizer.ggml.tokens": TEXTS,
+    "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
+    "tokenizer.ggml.token_type": np.array([2, 3, 3, *[1] * 26], np.int32),
+    "tokenizer.ggml.unknown_token_id": 0,
+    "tokenizer.ggml.bos_token_id": 1,
+    "tokenizer.ggml.eos_token_id": 2,
+}
+
+# Whether the products of queries, keys and values, which are one where they are in blocks, and outputs have biases.
+ARCHITECTURES = pytest.mark.parametrize(
+    ("architecture", "biased"),
+    [
+        pytest.param("llama", False, id="llama"),
+        pytest.param("llama", True, id="llama with biases"),
+        pytest.param("qwen2", True, id="qwen2"),
+        pytest.param("qwen3", False, id="qwen3"),
+    ],
+)
 
 
 def some_tokens(count: int) -> list[int]:

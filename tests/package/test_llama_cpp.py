@@ -18,6 +18,7 @@ from tallow.gguf import save_gguf
 from tallow.runtime import ModelRuntime
 
 from .decoders import (
+    ARCHITECTURES,
     BLOCKS,
     FORMATS,
     VOCABULARY,
@@ -44,15 +45,6 @@ ROUNDED_TO_BYTES = 0.15
 # By the number of a file's type, the format of most matrices. With K some are in others, which have more bits.
 TYPES = dict(enumerate(["F32", "F16", "Q4_0", "Q4_1"])) | {7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 18: "Q6_K", 32: "BF16"}
 TYPES |= {10: "Q2_K", 11: "Q3_K", 12: "Q3_K", 13: "Q3_K", 14: "Q4_K", 15: "Q4_K", 16: "Q5_K", 17: "Q5_K"}
-ARCHITECTURES = pytest.mark.parametrize(
-    ("architecture", "biased"),
-    [
-        pytest.param("llama", False, id="llama"),
-        pytest.param("llama", True, id="llama with biases"),
-        pytest.param("qwen2", True, id="qwen2"),
-        pytest.param("qwen3", False, id="qwen3"),
-    ],
-)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from tallow.gguf import open_gguf, save_gguf
 from tallow.runtime import ExecutionPlan, ModelConfig, ModelRuntime
 
 from .decoders import (
+    ARCHITECTURES,
     BLOCKS,
     EPSILON,
     FORMATS,
@@ -70,18 +71,6 @@ def test_weights_of_16_bits_are_read_as_they_are(device: Device, tmp_path: Path)
         with open_gguf(path) as file:
             rounded = {name: tensor.load().to_dtype("f32").numpy() for name, tensor in file.items()}
         agree(ModelRuntime.load_from_gguf(path, device).decode_step(TOKENS), oracle("llama", rounded, TOKENS))
-
-
-# Whether the products of queries, keys and values, which are one where they are in blocks, and outputs have biases.
-ARCHITECTURES = pytest.mark.parametrize(
-    ("architecture", "biased"),
-    [
-        pytest.param("llama", False, id="llama"),
-        pytest.param("llama", True, id="llama with biases"),
-        pytest.param("qwen2", True, id="qwen2"),
-        pytest.param("qwen3", False, id="qwen3"),
-    ],
-)
 
 
 @ARCHITECTURES

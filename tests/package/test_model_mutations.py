@@ -15,8 +15,7 @@ from tallow.gguf import open_gguf, save_gguf
 from tallow.runtime import ExecutionPlan, ModelRuntime, Sampler
 from tallow.tokenizer import Tokenizer
 
-from .decoders import BLOCKS, VOCABULARY, in_blocks, metadata, weights
-from .test_runtime import TEXTS
+from .decoders import BLOCKS, SENTENCES, TEXTS, VOCABULARY, in_blocks, metadata, weights
 
 pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
 
@@ -24,15 +23,6 @@ Weights = dict[str, Tensor | QTensor]
 Values = dict[str, Any]
 Random = np.random.Generator
 
-SENTENCES = {
-    "tokenizer.ggml.model": "llama",
-    "tokenizer.ggml.tokens": TEXTS,
-    "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
-    "tokenizer.ggml.token_type": np.array([2, 3, 3, *[1] * 26], np.int32),
-    "tokenizer.ggml.unknown_token_id": 0,
-    "tokenizer.ggml.bos_token_id": 1,
-    "tokenizer.ggml.eos_token_id": 2,
-}
 BYTES = {
     "tokenizer.ggml.model": "gpt2",
     "tokenizer.ggml.pre": "qwen2",

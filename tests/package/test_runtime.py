@@ -18,9 +18,7 @@ from tallow.gguf import GgufTensor, open_gguf, save_gguf
 from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
 from tallow.runtime.steps import Place
 
-from .decoders import CONTEXT, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
-
-TEXTS = ["<unk>", "<s>", "</s>", "▁", *"abcdefghijklmnopqrstuvwxy"]
+from .decoders import CONTEXT, SENTENCES, TEXTS, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
 
 
 def test_frequencies_of_a_file_and_scaled_places(device: Device) -> None:
@@ -336,16 +334,7 @@ def test_generation_draws_with_its_sampler(device: Device) -> None:
 def model(tmp_path: Path) -> Path:
     """A file with a vocabulary of letters, and a template."""
     pytest.importorskip("tokenizers", reason="what a tokenizer stands on")
-    vocabulary = {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": TEXTS,
-        "tokenizer.ggml.scores": np.zeros(VOCABULARY, np.float32),
-        "tokenizer.ggml.token_type": np.array([2, 3, 3, *[1] * 26], np.int32),
-        "tokenizer.ggml.unknown_token_id": 0,
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}",
-    }
+    vocabulary = SENTENCES | {"tokenizer.chat_template": "{{ bos_token }}{{ messages[0].content }}"}
     return saved(tmp_path / "model.gguf", weights("llama"), metadata("llama") | vocabulary)
 
 

@@ -6,6 +6,7 @@
 #include "access.hpp"
 #include "arithmetic.hpp"
 #include "dims.hpp"
+#include "host_indexes.hpp"
 #include "parts.hpp"
 #include "span.hpp"
 #include "words.hpp"
@@ -86,7 +87,7 @@ template <typename Arguments> class Positions {
             return {positions, true};
         for (uint64_t i = 0; i < count; ++i) {
             const auto index = static_cast<uint64_t>(positions[i]);
-            if (index >= limit_ && signed_of(index) != arguments_.index_mark)
+            if (index >= limit_ && signed_index(arguments_, index) != arguments_.index_mark)
                 note(number + i);
             held[i] = index < limit_ ? positions[i] : -1;
         }
@@ -95,22 +96,15 @@ template <typename Arguments> class Positions {
 
     // Tells the host of the error, whose place is that of its number. Whether there is one.
     template <typename Place> bool tell(Place place_of) const {
-        const auto told = pointer_to<int64_t>(arguments_.wrong);
-        told[0] = first_ != none;
         if (first_ == none)
             return false;
-        with_word(arguments_.index_bytes, [&](auto word) {
-            told[1] = signed_of(pointer_to<const decltype(word)>(arguments_.indexes)[place_of(first_)]);
-        });
+        tell_wrong(arguments_, index_in(arguments_, place_of(first_)));
         return true;
     }
 
   private:
     static constexpr uint64_t none = ~uint64_t{0};
 
-    int64_t signed_of(uint64_t word) const {
-        return static_cast<int64_t>(word << arguments_.index_shift) >> arguments_.index_shift;
-    }
     void note(uint64_t number) const {
         uint64_t first = __atomic_load_n(&first_, __ATOMIC_RELAXED);
         while (number < first &&

@@ -1,4 +1,4 @@
-// A few indexes on the host, each of which a thread reads where it needs it.
+// Indexes on the host, one by one.
 #pragma once
 
 #include "access.hpp"
@@ -6,16 +6,22 @@
 
 namespace tallow {
 
-// The index of this number; an address of 0 has none.
-template <typename Arguments> TALLOW_INLINE int64_t index_at(const Arguments& arguments, uint64_t number) {
+// A word as the index that it is.
+template <typename Arguments> TALLOW_INLINE int64_t signed_index(const Arguments& arguments, uint64_t word) {
+    // The sign of a dtype that has one is moved to that of 64 bits, and back.
+    return static_cast<int64_t>(word << arguments.index_shift) >> arguments.index_shift;
+}
+
+// The index at a place, and that of a number; an address of 0 has none.
+template <typename Arguments> TALLOW_INLINE int64_t index_in(const Arguments& arguments, int64_t place) {
     int64_t index = 0;
     with_word(arguments.index_bytes, [&](auto word) {
-        const auto words = pointer_to<const decltype(word)>(arguments.indexes);
-        const uint64_t bits = words[static_cast<int64_t>(number) * arguments.index_stride];
-        // The sign of a dtype that has one is moved to that of 64 bits, and back.
-        index = static_cast<int64_t>(bits << arguments.index_shift) >> arguments.index_shift;
+        index = signed_index(arguments, pointer_to<const decltype(word)>(arguments.indexes)[place]);
     });
     return index;
+}
+template <typename Arguments> TALLOW_INLINE int64_t index_at(const Arguments& arguments, uint64_t number) {
+    return index_in(arguments, static_cast<int64_t>(number) * arguments.index_stride);
 }
 
 // Tells the host of an index that is out of range.

@@ -10,7 +10,7 @@ from ..error import ShapeMismatch
 from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
-from .base import TensorBase, require_tensors
+from .base import TensorBase, parts, require_tensors
 
 _OP = "scaled_dot_product_attention"
 
@@ -42,15 +42,7 @@ class AttentionMethods(TensorBase):
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)
-        mask_storage = mask_layout = lengths_storage = lengths_layout = None
-        if mask is not None:
-            if not isinstance(mask, TensorBase):
-                require_tensors(_OP, mask=mask)
-            mask_storage, mask_layout = mask._storage, mask._layout
-        if lengths is not None:
-            if not isinstance(lengths, TensorBase):
-                require_tensors(_OP, lengths=lengths)
-            lengths_storage, lengths_layout = lengths._storage, lengths._layout
+        mask_storage, mask_layout = parts(_OP, "mask", mask)
         query_layout, key_layout, value_layout = self._layout, key._layout, value._layout
         mask_number = None if mask_layout is None else mask_layout.number
         numbers = query_layout.number, key_layout.number, value_layout.number, mask_number
@@ -66,8 +58,7 @@ class AttentionMethods(TensorBase):
             value_layout,
             mask_storage,
             mask_layout,
-            lengths_storage,
-            lengths_layout,
+            *parts(_OP, "lengths", lengths),
             causal if type(causal) is bool else boolean(_OP, "causal", causal),
             usual_scale if scale is None else real(_OP, "scale", scale),
         )

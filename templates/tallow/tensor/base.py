@@ -289,3 +289,12 @@ def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
             shape = Shape.broadcast(op, shape, layout.shape)
         stretched = _broadcasts.keep(key, tuple([layout.broadcast_as(shape) for layout in layouts]))
     return stretched
+
+
+def parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:
+    """Return the storage and the layout of an operand, None and None for one that is left out."""
+    if operand is None:
+        return None, None
+    if not isinstance(operand, TensorBase):
+        require_tensors(op, **{name: operand})
+    return operand._storage, operand._layout

@@ -10,7 +10,7 @@ from ..kept import Kept
 from ..layout import Layout
 from ..shape import Shape
 from ..storage.planned import new
-from .base import TensorBase, require_tensors
+from .base import TensorBase, parts, require_tensors
 from .views import ViewMethods
 
 
@@ -44,18 +44,13 @@ class LinearMethods(ViewMethods):
         """
         if not isinstance(weight, TensorBase):
             require_tensors("linear", weight=weight)
-        bias_storage = bias_layout = None
-        if bias is not None:
-            if not isinstance(bias, TensorBase):
-                require_tensors("linear", bias=bias)
-            bias_storage, bias_layout = bias._storage, bias._layout
         storage, layout, weight_layout = self._storage, self._layout, weight._layout
         key = layout.number, weight_layout.number
         rows, made = _linears.get(key) or _linears.keep(key, _linear(layout, weight_layout))
         if rows is None:
             *outer, inner = layout.shape
             rows, storage = Layout.contiguous((math.prod(outer), inner)), self.copy()._storage
-        storage = storage.linear(rows, weight._storage, weight_layout, bias_storage, bias_layout)
+        storage = storage.linear(rows, weight._storage, weight_layout, *parts("linear", "bias", bias))
         return self._new(storage, made)
 
     def __matmul__(self, other: Self) -> Self:

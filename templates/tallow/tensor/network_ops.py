@@ -12,7 +12,7 @@ from ..error import InvalidArgument, InvalidIndex, ShapeMismatch, UnsupportedDTy
 from ..layout import Layout
 from ..op import CmpOp
 from ..storage import Storage
-from .base import TensorBase, named, require_tensors
+from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods
 
 _REDUCTIONS: Final = ("mean", "sum", "none")
@@ -57,8 +57,8 @@ class NetworkOpMethods(IndexMethods):
         Weight and bias are vectors of the size of that dim. With a residual, x is the sum of this tensor and the
         residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
         """
-        scales = *_parts("layer_norm", "weight", weight), *_parts("layer_norm", "bias", bias)
-        added = _parts("layer_norm", "residual", residual)
+        scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
+        added = parts("layer_norm", "residual", residual)
         return self._normed(self._storage.layer_norm(self._layout, *scales, *added, eps))
 
     @overload
@@ -80,7 +80,7 @@ class NetworkOpMethods(IndexMethods):
         The weight is a vector of the size of that dim. With a residual, x is the sum of this tensor and the residual,
         and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
         """
-        scale, added = _parts("rms_norm", "weight", weight), _parts("rms_norm", "residual", residual)
+        scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
         return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
 
     def rope(self, cos: Self, sin: Self, positions: Self | int = 0, interleaved: bool = False) -> Self:
@@ -127,12 +127,3 @@ class NetworkOpMethods(IndexMethods):
     def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
         normed = self._like(storages[0])
         return normed if len(storages) == 1 else (normed, self._like(storages[1]))
-
-
-def _parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:
-    """The storage and the layout of an operand, None and None for one that is left out."""
-    if operand is None:
-        return None, None
-    if not isinstance(operand, TensorBase):
-        require_tensors(op, **{name: operand})
-    return operand._storage, operand._layout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Never, Self
 
 from ..argument import integers
@@ -29,6 +29,15 @@ class ViewMethods(TensorBase):
         tensor._storage = self._storage
         tensor._layout = layout
         return tensor
+
+    def _seen(self, method: Callable[..., Layout], *integers: int) -> Self:
+        """Return the view whose layout a method of this one's gives, and keep that for the next time."""
+        for integer in integers:
+            # An equal float, or a bool, is converted or refused by the method.
+            if type(integer) is not int:
+                return self._view(method(self._layout, *integers))
+        key = method, self._layout.number, *integers
+        return self._view(_views.get(key) or _views.keep(key, method(self._layout, *integers)))
 
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
@@ -76,10 +85,7 @@ class ViewMethods(TensorBase):
 
     def transpose(self, dim1: int, dim2: int) -> Self:
         """Swap two dims."""
-        if type(dim1) is not int or type(dim2) is not int:
-            return self._view(self._layout.transpose(dim1, dim2))
-        key = "transpose", self._layout.number, dim1, dim2
-        return self._view(_views.get(key) or _views.keep(key, self._layout.transpose(dim1, dim2)))
+        return self._seen(Layout.transpose, dim1, dim2)
 
     def permute(self, *dims: int | Sequence[int]) -> Self:
         """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
@@ -108,19 +114,13 @@ class ViewMethods(TensorBase):
 
     def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
         """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
-        if not type(dim) is type(start) is type(length) is type(step) is int:
-            return self._view(self._layout.narrow(dim, start, length, step))
-        key = "narrow", self._layout.number, dim, start, length, step
-        return self._view(_views.get(key) or _views.keep(key, self._layout.narrow(dim, start, length, step)))
+        return self._seen(Layout.narrow, dim, start, length, step)
 
     def squeeze(self, dim: int | None = None, **unknown: Never) -> Self:
         """Drop `dim`, which must be of size 1, or all dims of size 1."""
         refuse_keywords("squeeze", unknown)
-        if type(dim) is int:
-            key = "squeeze", self._layout.number, dim
-            return self._view(_views.get(key) or _views.keep(key, self._layout.squeeze(dim)))
         if dim is not None:
-            return self._view(self._layout.squeeze(dim))
+            return self._seen(Layout.squeeze, dim)
         layout = self._layout
         for position in reversed(range(layout.rank)):
             if layout.shape[position] == 1:
@@ -129,10 +129,7 @@ class ViewMethods(TensorBase):
 
     def unsqueeze(self, dim: int) -> Self:
         """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
-        if type(dim) is not int:
-            return self._view(self._layout.unsqueeze(dim))
-        key = "unsqueeze", self._layout.number, dim
-        return self._view(_views.get(key) or _views.keep(key, self._layout.unsqueeze(dim)))
+        return self._seen(Layout.unsqueeze, dim)
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
         """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""

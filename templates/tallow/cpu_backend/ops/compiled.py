@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -11,6 +11,7 @@ from ...backend import storages_of
 from ...dtype import DType
 from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
+from ...kernels.host_arguments import Packer
 from ...layout import Layout
 from ...limits import MAX_RANK
 from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
@@ -122,6 +123,14 @@ def plan_map(
         numbers=[parameters + 8 * place for place in range(len(numbers))],
         compute=compute,
     )
+
+
+def sources_of(packer: Packer, operands: Mapping[str, Operand]) -> list[Source]:
+    """The sources of a kernel: operands by the names of their fields, in the order in which a plan is given them."""
+    return [
+        Source(packer.places[name], operand.layout.start_offset * operand.dtype.itemsize, given)
+        for given, (name, operand) in enumerate(operands.items())
+    ]
 
 
 def filled(numbers: Any, length: int) -> tuple[int, ...]:

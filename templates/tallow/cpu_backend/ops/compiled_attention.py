@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from ...array_backend.ops.operand import Operand
 from ...dtype import DType
 from ...kernels import constants, host_arguments
-from ..kernels import Result, Source, bits_of
-from .compiled import by_plan
+from ..kernels import Result, bits_of
+from .compiled import by_plan, sources_of
 from .compiled_index import few_indexes, wrong_index
 
 if TYPE_CHECKING:
@@ -56,9 +56,6 @@ def scaled_dot_product(
         packed,
         key.storage,
         Result(packer.places["result"], count, dtype),
-        [
-            Source(packer.places[name], operand.layout.start_offset * operand.dtype.itemsize, given)
-            for given, (name, operand) in enumerate(operands.items())
-        ],
+        sources_of(packer, operands),
         wrong=wrong_index("scaled_dot_product_attention", packer.places["wrong"], keys + 1),
     )

@@ -14,7 +14,7 @@ from ...host_memory import tells_lack_of_memory
 from ...kernels import host_arguments
 from ...layout import Layout
 from ..kernels import Result, Source
-from .compiled import by_plan
+from .compiled import by_plan, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -60,10 +60,7 @@ def _plan(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | Non
         _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
         weight.storage,
         Result(_ARGUMENTS.places["result"], rows * outputs, dtype),
-        [
-            Source(_ARGUMENTS.places[name], operand.layout.start_offset * operand.dtype.itemsize, given)
-            for given, (name, operand) in enumerate(operands.items())
-        ],
+        sources_of(_ARGUMENTS, operands),
         scratch=Result(_ARGUMENTS.places["held"], rows * length, DType.F32) if is_held else None,
     )
 

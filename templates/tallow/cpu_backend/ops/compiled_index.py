@@ -13,7 +13,7 @@ from ...kernels import host_arguments
 from ...layout import Layout
 from ...limits import MAX_RANK
 from ..kernels import Result, Source
-from .compiled import by_plan, filled
+from .compiled import by_plan, filled, sources_of
 from .compiled_copy import Write, kept_apart, plan_dense
 
 if TYPE_CHECKING:
@@ -127,10 +127,7 @@ def _plan_gather(
         *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *fields, len(shape), mark, size,
         source.strides[dim], count, *_packed((layout.dense, others, layout)),
     )  # fmt: skip
-    sources = [
-        Source(places["source"], source.start_offset * dtype.itemsize, 0),
-        Source(places["indexes"], layout.start_offset * indexes.dtype.itemsize, 1),
-    ]
+    sources = sources_of(packer, {"source": x, "indexes": indexes})
     result, wrong = Result(places["result"], count, dtype), wrong_index(op, places["wrong"], size)
     return kernels.call(kernel, packer, packed, x.storage, result, sources, wrong=wrong)
 

@@ -14,8 +14,8 @@ from ...kernels import host_arguments
 from ...kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from ...layout import Layout
 from ...op import MethodOp, ReduceOp
-from ..kernels import Result, Source, bits_of
-from .compiled import filled
+from ..kernels import Result, bits_of
+from .compiled import filled, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -76,7 +76,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
         packer.pack(0, 0, 0, kernels.run_parts, *sizes, 1, *bits),
         operand.storage,
         Result(places["result"], outputs, op.result or dtype),
-        [Source(places["source"], layout.start_offset * dtype.itemsize, 0)],
+        sources_of(packer, {"source": operand}),
         scratch=Result(places["states"], outputs * parts * _STATE_BYTES, DType.U8) if parts > 1 else None,
         numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
         compute=dtype.compute,

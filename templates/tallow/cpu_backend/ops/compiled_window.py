@@ -13,8 +13,8 @@ from ...dtype import Array
 from ...host_memory import require_room
 from ...kernels import host_arguments
 from ...kernels.host_arguments import Packer
-from ..kernels import Result, Source
-from .compiled import by_plan
+from ..kernels import Result
+from .compiled import by_plan, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -143,5 +143,4 @@ def _plan(
     if kernel is None or count == 0 or x.layout.elem_count == 0:
         return None
     result = Result(packer.places["result"], count, dtype)
-    sources = [Source(packer.places["source"], x.layout.start_offset * dtype.itemsize, 0)]
-    return kernels.call(kernel, packer, packed, x.storage, result, sources, kept=kept)
+    return kernels.call(kernel, packer, packed, x.storage, result, sources_of(packer, {"source": x}), kept=kept)
