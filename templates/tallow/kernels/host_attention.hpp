@@ -12,35 +12,30 @@ constexpr uint32_t attended_rows = 64;
 constexpr uint32_t attended_keys = 64;
 // Rows are as long at most, and are filled with zeros up to whole strips.
 constexpr uint32_t most_size = tile_terms;
-constexpr uint32_t total_lanes = 16;
-// From a row that is multiplied to the next one.
-constexpr uint32_t multiplied_stride = Tile<float>::lhs_stride;
-static_assert(attended_keys <= tile_terms && attended_keys % 32 == 0);
+constexpr uint32_t key_stride = Tile<float>::lhs_stride;
+// So few queries are too few for the lanes of a vector: keys are in lanes then.
+constexpr uint32_t few_queries = 4;
+constexpr uint32_t total_lanes = vector_length<float>;
+static_assert(attended_keys % total_lanes == 0);
+static_assert(attended_rows % Tile<float>::strip_columns == 0);
 
-// Adds the product of rows and of whole strips of a matrix's columns to sums, whose rows are `stride` apart.
-TALLOW_INLINE void multiply_attended(const float* rows, uint32_t count, const float* matrix, const uint32_t* places,
-                                     uint32_t terms, uint32_t columns, float* sums, uint32_t stride) {
-    for (uint32_t column = 0; column < columns; column += Tile<float>::strip_columns)
-        for (uint32_t row = 0; row < count; row += strip_rows)
-            multiply_rows<strip_rows>(count - row, rows + row * multiplied_stride, matrix + column, places, terms,
-                                      sums + row * stride + column, static_cast<uint64_t>(stride));
-}
-
-// Some queries that share keys, and what they have found so far.
+// Some queries that share keys, and what they have found so far. Their numbers lie side by side, query by query, but
+// those of few queries and what was found lie row by row.
 struct Attended {
-    float queries[attended_rows][multiplied_stride];
+    float queries[most_size * attended_rows];
     float found[attended_rows * most_size];
     float largest[attended_rows];
     float totals[attended_rows];
-    // How many of all keys a query sees.
+    float kept[attended_rows];
+    // How many of all keys a query sees, and of those at hand.
     uint64_t seen[attended_rows];
-    // Of the keys at hand, which are turned.
-    float keys[most_size * attended_keys];
+    uint32_t seen_here[attended_rows];
+    // Of the keys at hand. Scores become weights.
+    float keys[attended_keys * key_stride];
     float values[attended_keys * most_size];
-    float scores[attended_rows * attended_keys];
-    float weights[attended_rows][multiplied_stride];
-    // Where rows of keys and of values begin.
-    uint32_t key_places[most_size];
+    float scores[attended_keys * attended_rows];
+    // Where rows of queries and of values begin.
+    uint32_t query_places[most_size];
     uint32_t value_places[attended_keys];
 };
 
@@ -51,31 +46,74 @@ template <typename T> TALLOW_INLINE void load_row(float* held, const T* row, uin
         held[i] = 0.0f;
 }
 
-// Weights of the scores of a row, next to what was found before.
-TALLOW_INLINE void weigh(Attended& at, uint32_t row, uint64_t first_key, uint32_t width, uint32_t padded, float scale) {
+// The scores of few queries, whose rows end with zeros.
+TALLOW_JOINING void score_rows(Attended& at, uint32_t rows, uint32_t keys, uint32_t padded) {
+    TALLOW_JOIN
+    constexpr uint32_t lanes = vector_length<float>;
+    for (uint32_t key = 0; key < keys; ++key)
+        for (uint32_t row = 0; row < rows; ++row) {
+            Vector<float> sums[2] = {};
+            for (uint32_t i = 0; i < padded; i += lanes) {
+                Vector<float> left, right;
+                __builtin_memcpy(&left, at.queries + row * most_size + i, sizeof left);
+                __builtin_memcpy(&right, at.keys + key * key_stride + i, sizeof right);
+                sums[i / lanes % 2] += left * right;
+            }
+            at.scores[row * attended_keys + key] = joined_lanes<float>(sums[0] + sums[1], Adds{});
+        }
+}
+
+// Makes weights of the scores of one of few queries, next to what was found before.
+TALLOW_INLINE void weigh_row(Attended& at, uint32_t row, uint32_t keys, float scale) {
     float* const scores = at.scores + row * attended_keys;
-    float* const weights = at.weights[row];
-    float* const found = at.found + row * padded;
-    const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;
+    const uint32_t width = (keys + total_lanes - 1) / total_lanes * total_lanes;
     float most = at.largest[row];
     for (uint32_t key = 0; key < width; ++key) {
-        scores[key] = key < seen ? scores[key] * scale : -infinity(float{});
+        scores[key] = key < at.seen_here[row] ? scores[key] * scale : -infinity(float{});
         most = scores[key] > most ? scores[key] : most;
     }
-    // Where all that was seen is -inf, nothing is taken away from it.
     const float taken = most > -infinity(float{}) ? most : 0.0f;
-    map_span(width, [=](float x) { return exp(x - taken); }, weights, static_cast<const float*>(scores));
-    float lanes[total_lanes] = {};
-    for (uint32_t key = 0; key < width; key += total_lanes)
-        for (uint32_t lane = 0; lane < total_lanes; ++lane)
-            lanes[lane] += weights[key + lane];
-    for (uint32_t half = total_lanes / 2; half > 0; half /= 2)
-        for (uint32_t lane = 0; lane < half; ++lane)
-            lanes[lane] += lanes[lane + half];
-    const float kept = exp(at.largest[row] - taken);
-    at.totals[row] = at.totals[row] * kept + lanes[0];
-    map_span(padded, [=](float x) { return x * kept; }, found, static_cast<const float*>(found));
+    map_span(width, [=](float x) { return exp(x - taken); }, scores, static_cast<const float*>(scores));
+    Vector<float> totals = {};
+    for (uint32_t key = 0; key < width; key += total_lanes) {
+        Vector<float> weights;
+        __builtin_memcpy(&weights, scores + key, sizeof weights);
+        totals += weights;
+    }
+    at.kept[row] = exp(at.largest[row] - taken);
+    at.totals[row] = at.totals[row] * at.kept[row] + joined_lanes<float>(totals, Adds{});
     at.largest[row] = most;
+}
+
+// The same of the scores of many queries.
+TALLOW_INLINE void weigh_columns(Attended& at, uint32_t keys, uint32_t queries, float scale) {
+    float most[attended_rows];
+    __builtin_memcpy(most, at.largest, sizeof most);
+    for (uint32_t key = 0; key < keys; ++key) {
+        float* const scores = at.scores + key * attended_rows;
+        TALLOW_INDEPENDENT
+        for (uint32_t i = 0; i < queries; ++i) {
+            const float score = key < at.seen_here[i] ? scores[i] * scale : -infinity(float{});
+            scores[i] = score;
+            most[i] = score > most[i] ? score : most[i];
+        }
+    }
+    // Where all that was seen is -inf, nothing is taken away from it.
+    float taken[attended_rows];
+    map_span(queries, [](float x) { return x > -infinity(float{}) ? x : 0.0f; }, taken, static_cast<const float*>(most));
+    map_span(queries, [](float x, float y) { return exp(x - y); }, at.kept, static_cast<const float*>(at.largest),
+             static_cast<const float*>(taken));
+    map_span(queries, [](float x, float y) { return x * y; }, at.totals, static_cast<const float*>(at.totals),
+             static_cast<const float*>(at.kept));
+    for (uint32_t key = 0; key < keys; ++key) {
+        float* const scores = at.scores + key * attended_rows;
+        TALLOW_INDEPENDENT
+        for (uint32_t i = 0; i < queries; ++i) {
+            scores[i] = exp(scores[i] - taken[i]);
+            at.totals[i] += scores[i];
+        }
+    }
+    __builtin_memcpy(at.largest, most, sizeof most);
 }
 
 template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const Arguments& arguments) {
@@ -100,42 +138,70 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
         const auto rows =
             static_cast<uint32_t>(group_rows - first < attended_rows ? group_rows - first : attended_rows);
         const uint64_t keys = has_lengths ? static_cast<uint64_t>(index_at(arguments, batch)) : arguments.keys;
+        const bool is_few = rows <= few_queries;
+        const uint32_t columns = is_few ? rows : (rows + strip - 1) / strip * strip;
         Attended at;
         for (uint32_t i = 0; i < size; ++i)
-            at.key_places[i] = i * attended_keys;
+            at.query_places[i] = i * attended_rows;
         for (uint32_t i = 0; i < attended_keys; ++i)
             at.value_places[i] = i * padded;
         __builtin_memset(at.found, 0, rows * padded * sizeof(float));
         uint64_t end = 0;
-        for (uint32_t row = 0; row < rows; ++row) {
-            const uint64_t query = (first + row) % queries;
-            const uint64_t head = key_head * arguments.group + (first + row) / queries;
-            load_row(at.queries[row], row_of(arguments.query, arguments.query_strides, batch, head, query), size, size);
+        for (uint32_t row = 0; row < columns; ++row) {
             at.largest[row] = -infinity(float{});
             at.totals[row] = 0.0f;
+            at.seen[row] = 0;
+            if (row >= rows) {
+                for (uint32_t i = 0; i < size; ++i)
+                    at.queries[i * attended_rows + row] = 0.0f;
+                continue;
+            }
+            const uint64_t query = (first + row) % queries;
+            const uint64_t head = key_head * arguments.group + (first + row) / queries;
+            const T* const source = row_of(arguments.query, arguments.query_strides, batch, head, query);
+            if (is_few)
+                load_row(at.queries + row * most_size, source, size, padded);
+            else
+                for (uint32_t i = 0; i < size; ++i)
+                    at.queries[i * attended_rows + row] = to_compute(source[i]);
             const uint64_t behind = queries - 1 - query;
             at.seen[row] = !arguments.is_causal ? keys : keys > behind ? keys - behind : 0;
             end = at.seen[row] > end ? at.seen[row] : end;
         }
         for (uint64_t first_key = 0; first_key < end; first_key += attended_keys) {
             const auto there = static_cast<uint32_t>(end - first_key < attended_keys ? end - first_key : attended_keys);
-            const uint32_t width = (there + strip - 1) / strip * strip;
-            for (uint32_t i = 0; i < size; ++i)
-                for (uint32_t key = there; key < width; ++key)
-                    at.keys[i * attended_keys + key] = 0.0f;
             for (uint32_t key = 0; key < there; ++key) {
                 const uint64_t place = first_key + key;
-                const T* const key_row = row_of(arguments.key, arguments.key_strides, batch, key_head, place);
-                const T* const value_row = row_of(arguments.value, arguments.value_strides, batch, key_head, place);
-                for (uint32_t i = 0; i < size; ++i)
-                    at.keys[i * attended_keys + key] = to_compute(key_row[i]);
-                load_row(at.values + key * padded, value_row, size, padded);
+                load_row(at.keys + key * key_stride,
+                         row_of(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
+                load_row(at.values + key * padded,
+                         row_of(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
             }
-            __builtin_memset(at.scores, 0, rows * attended_keys * sizeof(float));
-            multiply_attended(at.queries[0], rows, at.keys, at.key_places, size, width, at.scores, attended_keys);
-            for (uint32_t row = 0; row < rows; ++row)
-                weigh(at, row, first_key, width, padded, scale);
-            multiply_attended(at.weights[0], rows, at.values, at.value_places, there, padded, at.found, padded);
+            for (uint32_t row = 0; row < columns; ++row) {
+                const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;
+                at.seen_here[row] = seen < there ? static_cast<uint32_t>(seen) : there;
+            }
+            if (is_few) {
+                score_rows(at, rows, there, padded);
+                for (uint32_t row = 0; row < rows; ++row)
+                    weigh_row(at, row, there, scale);
+            } else {
+                __builtin_memset(at.scores, 0, there * attended_rows * sizeof(float));
+                multiply_strips<key_stride, 1>(there, columns, at.keys, at.queries, at.query_places, size, at.scores,
+                                               attended_rows);
+                weigh_columns(at, there, columns, scale);
+            }
+            for (uint32_t row = 0; row < rows; ++row) {
+                const float kept = at.kept[row];
+                float* const found = at.found + row * padded;
+                map_span(padded, [=](float x) { return x * kept; }, found, static_cast<const float*>(found));
+            }
+            if (is_few)
+                multiply_strips<attended_keys, 1>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
+                                                  padded);
+            else
+                multiply_strips<1, attended_rows>(rows, padded, at.scores, at.values, at.value_places, there, at.found,
+                                                  padded);
         }
         for (uint32_t row = 0; row < rows; ++row) {
             const uint64_t head = key_head * arguments.group + (first + row) / queries;

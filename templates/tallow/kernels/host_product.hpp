@@ -7,19 +7,20 @@ namespace tallow {
 
 // So many columns of a transposed block are taken at a time.
 constexpr uint32_t turned_columns = 16;
-// A part makes about so many products at least, unless tiles are many.
+// A part makes about so many products at least, unless each thread has some parts.
 constexpr uint64_t part_products = 1 << 19;
-constexpr uint64_t many_parts = 32;
+constexpr uint64_t parts_of_thread = 2;
 
-// How a result of (m, n) is cut into tiles: by the sizes of the product alone.
+// How a result of (m, n) is cut into tiles. No sum depends on it.
 struct TileSizes {
     uint32_t rows = tile_rows;
     uint32_t columns = product_columns;
 
-    TALLOW_INLINE TileSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k) {
-        while (rows * columns * k > part_products && columns > 64 && batches * count(m, n) < many_parts)
+    TALLOW_INLINE TileSizes(uint64_t batches, uint64_t m, uint64_t n, uint64_t k, uint64_t threads) {
+        const uint64_t enough = threads > 1 ? threads * parts_of_thread : 1;
+        while (rows * columns * k > part_products && columns > 64 && batches * count(m, n) < enough)
             columns /= 2;
-        while (rows * columns * k > part_products && rows > 24 && batches * count(m, n) < many_parts)
+        while (rows * columns * k > part_products && rows > 24 && batches * count(m, n) < enough)
             rows /= 2;
     }
     TALLOW_INLINE uint64_t down(uint64_t m) const {
@@ -59,7 +60,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void multiply_matrices(c
     // Rows that follow one another lie in different sets of the cache.
     constexpr uint32_t rhs_stride = product_columns + 16;
     static_assert(rhs_stride * tile_terms <= tile_numbers && product_columns * tile_rows <= tile_sums);
-    const TileSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k);
+    const TileSizes sizes(arguments.batches, arguments.m, arguments.n, arguments.k, arguments.threads);
     const uint64_t across = sizes.across(arguments.n);
     const uint64_t tiles = sizes.down(arguments.m) * across;
     do_parts(arguments, arguments.batches * tiles, [&](uint64_t part) {

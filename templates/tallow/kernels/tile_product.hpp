@@ -43,41 +43,51 @@ template <typename T> struct alignas(64) Tile {
 };
 
 // Adds to so many rows of sums, two vectors wide, the products of the terms in each row of `lhs` and column of `rhs`.
-template <uint32_t Rows, typename T>
+// Rows of `lhs` are `RowStep` apart, their terms `TermStep`.
+template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T>
 TALLOW_JOINING void multiply_strip(const T* lhs, const T* rhs, const uint32_t* places, uint32_t terms, T* sums,
                                    uint64_t stride) {
     TALLOW_JOIN
     using Vector = typename Tile<T>::Vector;
     Vector held[Rows][strip_vectors] = {};
-    for (uint32_t k = 0; k < terms; ++k) {
+    // An index as wide as an address needs no arithmetic of its own.
+    for (uint64_t k = 0; k < terms; ++k) {
         Vector right[strip_vectors];
         for (uint32_t j = 0; j < strip_vectors; ++j)
             right[j] = *reinterpret_cast<const Vector*>(rhs + places[k] + j * Tile<T>::lanes);
         for (uint32_t i = 0; i < Rows; ++i)
             for (uint32_t j = 0; j < strip_vectors; ++j)
-                held[i][j] += lhs[i * Tile<T>::lhs_stride + k] * right[j];
+                held[i][j] += lhs[i * RowStep + k * TermStep] * right[j];
     }
     for (uint32_t i = 0; i < Rows; ++i)
         for (uint32_t j = 0; j < strip_vectors; ++j)
             *reinterpret_cast<Vector*>(sums + i * stride + j * Tile<T>::lanes) += held[i][j];
 }
 
-template <uint32_t Rows, typename T, typename... Rest>
+template <uint32_t Rows, uint32_t RowStep, uint32_t TermStep, typename T, typename... Rest>
 TALLOW_INLINE void multiply_rows(uint32_t rows, const T* lhs, const T* rhs, Rest... rest) {
     if (rows >= Rows)
-        multiply_strip<Rows>(lhs, rhs, rest...);
+        multiply_strip<Rows, RowStep, TermStep>(lhs, rhs, rest...);
     else if constexpr (Rows > 1)
-        multiply_rows<Rows - 1>(rows, lhs, rhs, rest...);
+        multiply_rows<Rows - 1, RowStep, TermStep>(rows, lhs, rhs, rest...);
+}
+
+// Adds products to sums of any number of rows and of whole strips of columns.
+template <uint32_t RowStep, uint32_t TermStep, typename T>
+TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs, const T* rhs, const uint32_t* places,
+                                   uint32_t terms, T* sums, uint64_t stride) {
+    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
+        for (uint32_t row = 0; row < rows; row += strip_rows)
+            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places,
+                                                                  terms, sums + row * stride + column, stride);
 }
 
 // Adds the product of a tile's sides to its sums, whose rows are `stride` apart: of whole strips of columns, of which
 // those behind `columns` mean nothing.
 template <typename T>
 TALLOW_INLINE void multiply_tile(Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, uint32_t stride) {
-    for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
-        for (uint32_t row = 0; row < rows; row += strip_rows)
-            multiply_rows<strip_rows>(rows - row, tile.lhs + row * Tile<T>::lhs_stride, tile.rhs + column, tile.places,
-                                      terms, tile.sums + row * stride + column, stride);
+    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms,
+                                                           tile.sums, stride);
 }
 
 template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {
