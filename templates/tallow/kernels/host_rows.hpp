@@ -250,27 +250,66 @@ template <typename T, bool IsInteger = is_integer<T>> struct RunningSum {
 template <typename T> struct RunningSum<T, false> {
     using type = double;
 };
+// A sum of floats waits for the one before it: so many rows are added up side by side.
+template <typename T> constexpr uint32_t summed_rows = is_integer<T> ? 1 : 4;
+
+template <uint32_t Rows, typename T> TALLOW_INLINE void cumsum_rows(uint64_t length, T* result, const T* source) {
+    using Value = widened<T>;
+    using Sum = typename RunningSum<Value>::type;
+    Sum sums[Rows] = {};
+    Value held[Rows][is_small_float<T> ? span_part : 1];
+    for (uint64_t first = 0; first < length; first += span_part) {
+        const uint64_t count = length - first < span_part ? length - first : span_part;
+        const Value* from[Rows];
+        Value* to[Rows];
+        for (uint32_t row = 0; row < Rows; ++row) {
+            const uint64_t begin = row * length + first;
+            if constexpr (is_small_float<T>) {
+                convert_span(count, held[row], source + begin);
+                from[row] = to[row] = held[row];
+            } else {
+                from[row] = source + begin;
+                to[row] = result + begin;
+            }
+        }
+        for (uint64_t i = 0; i < count; ++i)
+#pragma GCC unroll 4
+            for (uint32_t row = 0; row < Rows; ++row) {
+                sums[row] = add(sums[row], static_cast<Sum>(to_compute(from[row][i])));
+                to[row][i] = convert<Value>(sums[row]);
+            }
+        if constexpr (is_small_float<T>)
+            for (uint32_t row = 0; row < Rows; ++row)
+                convert_span(count, result + row * length + first, static_cast<const float*>(held[row]));
+    }
+}
+
 template <typename T, typename Arguments> TALLOW_INLINE void cumsum_lines(const Arguments& arguments) {
     using Sum = typename RunningSum<T>::type;
     const uint64_t inner = arguments.inner;
     const uint64_t pieces = (inner + span_part - 1) / span_part;
-    const uint64_t together = rows_length / (arguments.length * (inner < span_part ? inner : span_part) + 1) + 1;
+    const uint64_t least = rows_length / (arguments.length * (inner < span_part ? inner : span_part) + 1) + 1;
+    const uint64_t together = (least + summed_rows<T> - 1) / summed_rows<T> * summed_rows<T>;
     const uint64_t blocks = arguments.rows * pieces;
     do_parts(arguments, (blocks + together - 1) / together, [&](uint64_t part) {
-        for (uint64_t block = part * together; block < (part + 1) * together && block < blocks; ++block) {
+        const uint64_t end = (part + 1) * together < blocks ? (part + 1) * together : blocks;
+        uint64_t block = part * together;
+        if (inner == 1) {
+            const auto result = pointer_to<T>(arguments.result);
+            const auto source = pointer_to<const T>(arguments.source);
+            const uint64_t length = arguments.length;
+            for (; block + summed_rows<T> <= end; block += summed_rows<T>)
+                cumsum_rows<summed_rows<T>>(length, result + block * length, source + block * length);
+            for (; block < end; ++block)
+                cumsum_rows<1>(length, result + block * length, source + block * length);
+            return;
+        }
+        for (; block < end; ++block) {
             const uint64_t column = block % pieces * span_part;
             const uint64_t count = inner - column < span_part ? inner - column : span_part;
             const uint64_t first = block / pieces * arguments.length * inner + column;
             const T* source = pointer_to<const T>(arguments.source) + first;
             T* result = pointer_to<T>(arguments.result) + first;
-            if (inner == 1) {
-                Sum sum{};
-                for (uint64_t i = 0; i < arguments.length; ++i) {
-                    sum = add(sum, static_cast<Sum>(to_compute(source[i])));
-                    result[i] = convert<T>(sum);
-                }
-                continue;
-            }
             Sum sums[span_part] = {};
             for (uint64_t i = 0; i < arguments.length; ++i, source += inner, result += inner) {
                 TALLOW_INDEPENDENT
