@@ -131,15 +131,54 @@ TALLOW_INLINE float exp2(float x) {
     return static_cast<float>(double_exp2(static_cast<double>(x)));
 }
 
+// The logarithm of a positive float to the base 2, to 2**-30 of it, as two floats.
+struct FloatPair {
+    float high;
+    float low;
+};
+TALLOW_INLINE FloatPair pair_log2(float x) {
+    const bool is_subnormal = x < 0x1p-126f;
+    const uint32_t moved = bit_cast<uint32_t>(is_subnormal ? x * 0x1p24f : x) + (0x3f800000u - 0x3f3504f3u);
+    const float exponent = static_cast<float>(static_cast<int>(moved >> 23) - (is_subnormal ? 151 : 127));
+    const float rest = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    // The series of the area tangent of rest / (2 + rest), of which the quotient alone needs more bits than a float
+    // has.
+    const float sum = 2.0f + rest;
+    const float near = 1.0f / sum;
+    const float share = rest * near;
+    const float share_low = near * fma(-share, rest - (sum - 2.0f), fma(-share, sum, rest));
+    const float square = share * share;
+    const float series =
+        share * square * polynomial(square, 0.961796694, 0.577078016, 0.412198583, 0.320598898, 0.262308189);
+    constexpr float factor = 2.88539004f;
+    const float product = share * factor;
+    // Of the quotient's low part the cube has three.
+    const float product_low =
+        fma(share, factor, -product) + fma(share, 3.85192598e-8f, fma(share_low, fma(square, factor, factor), series));
+    const float fraction = product + product_low;
+    const float high = exponent + fraction;
+    return {high, exponent - high + fraction + (product - fraction + product_low)};
+}
+
 // As C's pow has it: 1 where y is 0 or x is 1, and NaN of a negative number where y is no integer.
 TALLOW_INLINE float pow(float x, float y) {
     const float size = fabs(x);
-    const DoubleParts parts = double_parts(static_cast<double>(size));
-    const double logarithm = fma(near_log1p(parts.mantissa - 1.0), 1.4426950408889634, parts.exponent);
-    const double above_zero = size == 0.0f ? -infinity(double{}) : logarithm;
-    const double any = size == infinity(float{}) ? infinity(double{}) : above_zero;
-    const double exponent = size == 1.0f ? 0.0 : static_cast<double>(y) * any;
-    const float power = static_cast<float>(double_exp2(exponent));
+    const FloatPair logarithm = pair_log2(size);
+    const float above_zero = size == 0.0f ? -infinity(float{}) : logarithm.high;
+    const float any = size == infinity(float{}) ? infinity(float{}) : above_zero;
+    const float product = size == 1.0f ? 0.0f : y * any;
+    const float above = product < -160.0f ? -160.0f : product;
+    const float held = above > 130.0f ? 130.0f : above;
+    const float low = held == product ? fma(y, logarithm.high, -product) + y * logarithm.low : 0.0f;
+    // As in float_exponential and exp.
+    constexpr float shift = 12582912.0f + 2 * 127;
+    const float shifted = held + shift;
+    const float rest = held - (shifted - shift) + low;
+    const float excess = rest * polynomial(rest, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738, 0.00133340782,
+                                           0.000154670255, 1.51662953e-05);
+    const uint32_t exponent = bit_cast<uint32_t>(shifted);
+    const uint32_t part = exponent >> 1;
+    const float power = (1.0f + excess) * float_of_exponent(part) * float_of_exponent(exponent - part);
     const float half = 0.5f * y;
     const bool is_integer = __builtin_floorf(y) == y;
     const bool is_odd = is_integer && __builtin_floorf(half) != half;

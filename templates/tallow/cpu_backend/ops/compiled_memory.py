@@ -49,7 +49,7 @@ def _plan(kernels: HostKernels, device: CpuDevice, cleared: int, count: int, dty
     """What makes a storage, and clears so many of its elements."""
     kernel = kernels.elementwise(f"fill_b{8 * dtype.itemsize}")
     # The system clears large memory, and only when somebody writes to it.
-    if kernel is None or count > BRIEF:
+    if kernel is None or cleared > BRIEF:
         return None
     nothing = device.storage_class(device, dtype, np.empty(0, dtype.numpy))
     layout = Layout.contiguous((cleared,))
