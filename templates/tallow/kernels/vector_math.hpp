@@ -166,10 +166,13 @@ TALLOW_INLINE float pow(float x, float y) {
     const FloatPair logarithm = pair_log2(size);
     const float above_zero = size == 0.0f ? -infinity(float{}) : logarithm.high;
     const float any = size == infinity(float{}) ? infinity(float{}) : above_zero;
-    const float product = size == 1.0f ? 0.0f : y * any;
+    // No product with the logarithm of 1 is NaN.
+    const float below = y > 0x1.fffffep127f ? 0x1.fffffep127f : y;
+    const float finite = below < -0x1.fffffep127f ? -0x1.fffffep127f : below;
+    const float product = finite * any;
     const float above = product < -160.0f ? -160.0f : product;
     const float held = above > 130.0f ? 130.0f : above;
-    const float low = held == product ? fma(y, logarithm.high, -product) + y * logarithm.low : 0.0f;
+    const float low = held == product ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
     // As in float_exponential and exp.
     constexpr float shift = 12582912.0f + 2 * 127;
     const float shifted = held + shift;
