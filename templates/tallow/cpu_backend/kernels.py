@@ -24,7 +24,7 @@ Kernel: TypeAlias = Callable[[bytes], None]
 # The family whose library has the threads too.
 _ELEMENTWISE: Final = "span"
 BRIEF: Final = 1 << 14
-"""Other threads of Python wait while a kernel works on no more elements, and small results have memory of their own."""
+"""Other threads of Python wait while a kernel works on no more elements."""
 
 
 class Result(NamedTuple):
@@ -171,7 +171,8 @@ def _address_of(function: Any) -> int:
 
 def _described(result: Result) -> tuple[object, ...]:
     place, length, dtype = result
-    return place, length * dtype.itemsize, length, dtype, kind_of(dtype, length)
+    nbytes = length * dtype.itemsize
+    return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= room.LARGE
 
 
 def _large_array(length: int, dtype: DType) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any, Final
 
 import numpy as np
@@ -9,8 +10,14 @@ import numpy as np
 from ..dtype import Array
 from ..size_class import size_class
 
-# Larger memory NumPy gives back to the system, which clears the pages of new memory: that takes as long as an exp.
-_LEAST: Final = 1 << 22
+LARGE: Final = 1 << 22
+"""So many bytes NumPy gives back to the system, which clears the pages of new memory: that takes as long as an exp."""
+# For fewer bytes nothing of this is worth its time.
+_SMALL: Final = 1 << 16
+# Vectors that begin with a line of the cache, of so many bytes, take one of them. Memory begins at a number of lines
+# from a page: processors wait where what is read and what is written are at the same place in their pages.
+_LINE, _PAGE = 64, 4096
+_places: Final = cycle(range(0, _PAGE, 9 * _LINE))
 # So many bytes are kept.
 _MOST: Final = 1 << 28
 
@@ -71,14 +78,22 @@ def empty(count: int, dtype: Any) -> Array:
     """An array of shape (count,) and a dtype of NumPy, not initialised. MemoryError where there is no room."""
     dtype = np.dtype(dtype)
     nbytes = count * dtype.itemsize
-    if nbytes < _LEAST:
+    if nbytes < _SMALL:
         return np.empty(count, dtype)
+    if nbytes < LARGE:
+        return _from(np.empty(nbytes + _LINE, np.uint8), _LINE, 0, nbytes).view(dtype)
     size = size_class(nbytes)
     memory = _released.take(size)
     if memory is None:
         try:
-            memory = np.empty(size, np.uint8)
+            memory = _from(np.empty(size + 2 * _PAGE, np.uint8), _PAGE, next(_places), size)
         except MemoryError:
             _released.clear()
             return np.empty(count, dtype)
     return np.asarray(_Block(memory, nbytes)).view(dtype)
+
+
+def _from(memory: Array, step: int, place: int, size: int) -> Array:
+    """So many bytes of memory, from a place behind the next multiple of a step of addresses on."""
+    begin = -memory.ctypes.data % step + place
+    return memory[begin : begin + size]

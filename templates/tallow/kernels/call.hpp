@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "basic.hpp"
+#include "parts.hpp"
 
 extern "C" {
 using Py_ssize_t = ptrdiff_t;
@@ -111,31 +112,34 @@ inline PyObject* type_of(PyObject* object) {
     return type;
 }
 
-// Memory for the elements of a small result, which a NumPy array shows once somebody asks for that: making one takes
+// Memory for the elements of a result, which a NumPy array shows once somebody asks for that: making one takes
 // longer than many a kernel. This follows the header of an object.
 struct Memory {
     void* begin;
     Py_ssize_t bytes;
+    void* whole;
 
     static Memory* of(PyObject* object) {
         return reinterpret_cast<Memory*>(reinterpret_cast<uint8_t*>(object) + header_bytes);
     }
     // Null and no exception where there is none.
     static PyObject* allocate(size_t bytes) {
-        void* begin = malloc(bytes);
-        if (begin == nullptr)
+        void* whole = malloc(bytes + line_bytes);
+        if (whole == nullptr)
             return nullptr;
         PyObject* made = PyType_GenericAlloc(type(), 0);
         if (made == nullptr) {
-            free(begin);
+            free(whole);
             return nullptr;
         }
-        *of(made) = {begin, static_cast<Py_ssize_t>(bytes)};
+        // Vectors that begin with a line of the cache take one of them.
+        const uint64_t begin = (reinterpret_cast<uint64_t>(whole) + line_bytes - 1) / line_bytes * line_bytes;
+        *of(made) = {pointer_to<void>(begin), static_cast<Py_ssize_t>(bytes), whole};
         return made;
     }
     static void deallocate(PyObject* object) {
         PyObject* type = type_of(object);
-        free(of(object)->begin);
+        free(of(object)->whole);
         PyObject_Free(object);
         Py_DecRef(type);
     }
@@ -321,12 +325,13 @@ class Call {
     struct Result : Place {
         explicit Result(PyObject* items)
             : Place(items), bytes(number_at(items, 1)), length(PyTuple_GetItem(items, 2)),
-              dtype(PyTuple_GetItem(items, 3)), kind(PyTuple_GetItem(items, 4)) {
+              dtype(PyTuple_GetItem(items, 3)), kind(PyTuple_GetItem(items, 4)), is_large(number_at(items, 5) != 0) {
         }
         size_t bytes;
         PyObject* length;
         PyObject* dtype;
         PyObject* kind;
+        bool is_large;
     };
     // What is made of the items of a tuple.
     template <typename Item> class List {
@@ -425,16 +430,16 @@ class Call {
 
     // A new storage, whose address is written into the arguments.
     PyObject* storage_of(uint8_t* arguments, const Result& result) const {
-        const Reference held(
-            is_brief_ ? memory(result)
-                      : PyObject_CallFunctionObjArgs(shared_->large_array, result.length, result.dtype, nullptr));
+        const Reference held(!result.is_large ? memory(result)
+                                              : PyObject_CallFunctionObjArgs(shared_->large_array, result.length,
+                                                                             result.dtype, nullptr));
         Reference storage(held.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_->storage_class, 0));
         if (!storage || !shared_->device.set(storage.get(), device_) ||
             !shared_->dtype.set(storage.get(), result.dtype) || !shared_->length.set(storage.get(), result.length) ||
             !shared_->kind.set(storage.get(), result.kind) || !shared_->memory.set(storage.get(), held.get()))
             return nullptr;
-        const Reference begin(is_brief_ ? PyLong_FromVoidPtr(Memory::of(held.get())->begin) : nullptr);
-        if (!shared_->address.set(storage.get(), is_brief_ ? begin.get() : &_Py_NoneStruct))
+        const Reference begin(result.is_large ? nullptr : PyLong_FromVoidPtr(Memory::of(held.get())->begin));
+        if (!shared_->address.set(storage.get(), result.is_large ? &_Py_NoneStruct : begin.get()))
             return nullptr;
         const Reference address(address_of(storage.get()));
         if (!address)

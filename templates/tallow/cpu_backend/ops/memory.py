@@ -46,7 +46,9 @@ def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuS
 def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
-    return device.storage_class(device, dtype, np.array(array, dtype.numpy, order="C").reshape(-1))
+    copy = room.empty(array.size, dtype.numpy)
+    np.copyto(copy.reshape(array.shape), array)
+    return device.storage_class(device, dtype, copy)
 
 
 @tells_lack_of_memory
