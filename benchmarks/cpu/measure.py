@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from .results import Machine
 _TURNS = 4
 _TURN = 0.015
 _PAUSE = 0.01
+# Pauses before a turn at most, and the share of one that sleeping threads leave idle.
+_MOST_PAUSES, _IDLE = 20, 0.9
 # Seconds of a call that needs fewer turns.
 _LONG, _TURNS_OF_LONG = 0.2, 2
 # Of the largest element of the result.
@@ -29,7 +31,7 @@ _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-5, 2e-2
 def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
     """The median time of each call in seconds; they take turns of several calls, so that a busy machine slows all.
 
-    In the pause before a turn the threads of another library, which wait for more work for a while, fall asleep.
+    In the pauses before a turn the threads of another library, which wait for more work for a while, fall asleep.
     """
     times: dict[str, list[float]] = {library: [] for library in calls}
     for turn in range(_TURNS):
@@ -37,7 +39,7 @@ def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
             break
         for library, call in calls.items():
             taken = times[library]
-            sleep(_PAUSE)
+            _rest()
             if not _is_long(taken):
                 # Others have used the caches meanwhile.
                 call()
@@ -47,6 +49,14 @@ def time_in_turns(calls: Mapping[str, Call]) -> dict[str, float]:
                 call()
                 taken.append(perf_counter() - start)
     return {library: statistics.median(taken) for library, taken in times.items()}
+
+
+def _rest() -> None:
+    for _ in range(_MOST_PAUSES):
+        start = process_time()
+        sleep(_PAUSE)
+        if process_time() - start < (1 - _IDLE) * _PAUSE:
+            return
 
 
 def _is_long(taken: Sequence[float]) -> bool:

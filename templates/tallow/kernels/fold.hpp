@@ -119,7 +119,8 @@ template <typename Take, typename T> TALLOW_INLINE bool find_extreme(T& best, co
     for (; i + vectors * length <= count; i += vectors * length) {
 #pragma GCC unroll 4
         for (uint64_t v = 0; v < vectors; ++v) {
-            __builtin_prefetch(source + i + v * length + prefetch_bytes / sizeof(T));
+            // To the second cache: comparing takes less time than filling the first one.
+            __builtin_prefetch(source + i + v * length + prefetch_bytes / sizeof(T), 0, 2);
             join(v, source + i + v * length);
         }
     }
