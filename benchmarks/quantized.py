@@ -32,9 +32,9 @@ HEAD = """# Weights in blocks
 What products with weights in blocks take on a GPU, in microseconds: calls with different weights, so that these come
 from memory, are captured in a graph, and the fastest of several rounds counts. "exact" multiplies by the decoded
 weights, "q8_1" rounds x to integers of a byte first, as Candle and llama.cpp do. PyTorch multiplies by weights in f16,
-which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first; "of PyTorch's" is that
-time over that of PyTorch's product, which takes turns with it. No figure in this page is written by hand: they show
-what the command below measured, and
+which are 3.6 times those of Q4K. 512 rows are in f16, for which the weights are decoded first. "PyTorch's" is the time of
+PyTorch's product of as many rows, which takes turns with it, and "of PyTorch's" is the ratio of the two. No figure in
+this page is written by hand: they show what the command below measured, and
 
     python -m benchmarks.quantized render build/benchmarks/quantized.json docs
 
@@ -119,7 +119,7 @@ def products(device: tl.Device) -> Iterator[dict[str, Any]]:
             x = tl.Tensor(inputs[512].astype(np.float16), device=device)
             ours, theirs = rounds_of(device, [partial(op.forward, x) for op in ops]), peer(rows, hidden, 512)
             row["512 rows"], *other = timed_in_turns(*[ours, theirs] if theirs else [ours])
-            row["of PyTorch's"] = row["512 rows"] / other[0] if other else None
+            row["PyTorch's"], row["of PyTorch's"] = (other[0], row["512 rows"] / other[0]) if other else (None, None)
             yield row
 
 
@@ -157,7 +157,7 @@ def peers() -> Iterator[dict[str, Any]]:
     """The same products by PyTorch."""
     for rows, hidden in SHAPES:
         row: dict[str, Any] = {"format": "PyTorch, f16", "weights": f"{rows} x {hidden}", "bytes": rows * hidden * 2}
-        for count, column in ((1, "exact, 1"), (8, "exact, 8"), (512, "512 rows")):
+        for count, column in ((1, "exact, 1"), (8, "exact, 8")):
             one_round = peer(rows, hidden, count)
             if one_round is None:
                 return
@@ -295,7 +295,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
 def shown(value: object) -> str:
     """A value as a table has it."""
     if isinstance(value, float):
-        return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+        return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
     return "-" if value is None else str(value)
 
 
