@@ -2,7 +2,7 @@
 #pragma once
 
 #include "order_key.hpp"
-#include "parts.hpp"
+#include "vector.hpp"
 
 namespace tallow {
 
@@ -10,24 +10,42 @@ namespace tallow {
 constexpr uint64_t counted_part = 1 << 12;
 // The same of lines of which the first elements are found.
 constexpr uint64_t selected_part = 1 << 14;
+// Fewer of the elements of a short line are found without the others.
+constexpr uint64_t counted_share = 4;
 // Lines of so many elements are sorted by more bits a pass: clearing and adding up the counts then takes no time.
 constexpr uint64_t long_line = 4096;
 
-// Short lines: an element's place is the number of those that come before it.
+// The first positions of short lines: an element's place is the number of those that come before it, which are counted
+// for the elements of a vector at once.
 template <typename T>
-TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length, bool descending) {
-    // Counts are made in the type of the keys, as many at a time.
+TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length, uint32_t count, bool descending) {
     using Key = typename Word<(sizeof(T) < 4 ? 4 : sizeof(T))>::type;
-    Key keys[counted_length<sizeof(T)>];
+    constexpr uint32_t lanes = vector_length<Key>;
+    using Keys = Vector<Key>;
+    using Masks = decltype(Keys{} < Keys{});
+    static_assert(sizeof(Masks) == sizeof(Keys));
+    Key keys[(counted_length<sizeof(T)> + lanes - 1) / lanes * lanes] = {};
     for (uint32_t i = 0; i < length; ++i)
         keys[i] = order_key(source[i], descending);
-    for (uint32_t i = 0; i < length; ++i) {
-        Key before = 0;
-        for (uint32_t j = 0; j < i; ++j)
-            before += keys[j] <= keys[i] ? 1 : 0;
-        for (uint32_t j = i + 1; j < length; ++j)
-            before += keys[j] < keys[i] ? 1 : 0;
-        result[before] = i;
+    Keys order;
+    for (uint32_t lane = 0; lane < lanes; ++lane)
+        order[lane] = lane;
+    for (uint32_t first = 0; first < length; first += lanes) {
+        Keys own;
+        __builtin_memcpy(&own, keys + first, sizeof own);
+        // A mask is -1 where it holds.
+        Masks before = {};
+        uint32_t i = 0;
+        for (; i < first; ++i)
+            before -= keys[i] <= own;
+        // Of equal ones those come before that are at lower positions.
+        for (; i < length && i < first + lanes; ++i)
+            before -= (keys[i] < own) | ((keys[i] == own) & (order > static_cast<Key>(i - first)));
+        for (; i < length; ++i)
+            before -= keys[i] < own;
+        for (uint32_t lane = 0; lane < lanes && first + lane < length; ++lane)
+            if (static_cast<uint32_t>(before[lane]) < count)
+                result[before[lane]] = first + lane;
     }
 }
 
@@ -144,16 +162,17 @@ template <typename T, typename Arguments> TALLOW_INLINE void argsort_lines(const
                 apply(line, source + line * length);
         });
     };
-    if (arguments.count != length) {
-        const uint64_t count = arguments.count;
-        for_lines(selected_part / length + 1, [=](uint64_t line, const T* elements) {
-            select_line(result + line * count, elements, length, count, descending);
+    const uint64_t count = arguments.count;
+    if (length <= counted_length<sizeof(T)> && length <= counted_share * count) {
+        for_lines(counted_part / length, [=](uint64_t line, const T* elements) {
+            count_line(result + line * count, elements, static_cast<uint32_t>(length), static_cast<uint32_t>(count),
+                       descending);
         });
         return;
     }
-    if (length <= counted_length<sizeof(T)>) {
-        for_lines(counted_part / length, [=](uint64_t line, const T* elements) {
-            count_line(result + line * length, elements, static_cast<uint32_t>(length), descending);
+    if (count != length) {
+        for_lines(selected_part / length + 1, [=](uint64_t line, const T* elements) {
+            select_line(result + line * count, elements, length, count, descending);
         });
         return;
     }
