@@ -127,11 +127,10 @@ template <typename T, typename Arguments> TALLOW_INLINE void log_softmax_rows(co
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
         T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
         const RowTotal total = row_total(source, arguments.length);
-        const double taken = static_cast<double>(total.most) + total.logarithm;
+        // Neither is above 0: nothing that was rounded cancels.
+        const float most = total.most, logarithm = static_cast<float>(total.logarithm);
         map_span(
-            arguments.length,
-            [=](T x) { return round_from<T>(static_cast<float>(static_cast<double>(to_compute(x)) - taken)); }, result,
-            source);
+            arguments.length, [=](T x) { return round_from<T>(to_compute(x) - most - logarithm); }, result, source);
     });
 }
 
