@@ -15,11 +15,19 @@ constexpr uint64_t counted_share = 4;
 // Lines of so many elements are sorted by more bits a pass: clearing and adding up the counts then takes no time.
 constexpr uint64_t long_line = 4096;
 
+// What a vector of keys holds.
+template <bool Wide> struct CountedKey {
+    using type = uint32_t;
+};
+template <> struct CountedKey<true> {
+    using type = uint64_t;
+};
+
 // The first positions of short lines: an element's place is the number of those that come before it, which are counted
 // for the elements of a vector at once.
 template <typename T>
 TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length, uint32_t count, bool descending) {
-    using Key = typename Word<(sizeof(T) < 4 ? 4 : sizeof(T))>::type;
+    using Key = typename CountedKey<(sizeof(T) > sizeof(uint32_t))>::type;
     constexpr uint32_t lanes = vector_length<Key>;
     using Keys = Vector<Key>;
     using Masks = decltype(Keys{} < Keys{});
