@@ -100,11 +100,14 @@ TALLOW_INLINE void weigh_columns(Attended& at, uint32_t keys, uint32_t queries, 
     }
     // Where all that was seen is -inf, nothing is taken away from it.
     float taken[attended_rows];
-    map_span(queries, [](float x) { return x > -infinity(float{}) ? x : 0.0f; }, taken, static_cast<const float*>(most));
-    map_span(queries, [](float x, float y) { return exp(x - y); }, at.kept, static_cast<const float*>(at.largest),
-             static_cast<const float*>(taken));
-    map_span(queries, [](float x, float y) { return x * y; }, at.totals, static_cast<const float*>(at.totals),
-             static_cast<const float*>(at.kept));
+    map_span(
+        queries, [](float x) { return x > -infinity(float{}) ? x : 0.0f; }, taken, static_cast<const float*>(most));
+    map_span(
+        queries, [](float x, float y) { return exp(x - y); }, at.kept, static_cast<const float*>(at.largest),
+        static_cast<const float*>(taken));
+    map_span(
+        queries, [](float x, float y) { return x * y; }, at.totals, static_cast<const float*>(at.totals),
+        static_cast<const float*>(at.kept));
     for (uint32_t key = 0; key < keys; ++key) {
         float* const scores = at.scores + key * attended_rows;
         TALLOW_INDEPENDENT

@@ -78,16 +78,15 @@ TALLOW_INLINE void multiply_strips(uint32_t rows, uint32_t columns, const T* lhs
                                    uint32_t terms, T* sums, uint64_t stride) {
     for (uint32_t column = 0; column < columns; column += Tile<T>::strip_columns)
         for (uint32_t row = 0; row < rows; row += strip_rows)
-            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places,
-                                                                  terms, sums + row * stride + column, stride);
+            multiply_rows<strip_rows, RowStep, TermStep>(rows - row, lhs + row * RowStep, rhs + column, places, terms,
+                                                         sums + row * stride + column, stride);
 }
 
 // Adds the product of a tile's sides to its sums, whose rows are `stride` apart: of whole strips of columns, of which
 // those behind `columns` mean nothing.
 template <typename T>
 TALLOW_INLINE void multiply_tile(Tile<T>& tile, uint32_t rows, uint32_t columns, uint32_t terms, uint32_t stride) {
-    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms,
-                                                           tile.sums, stride);
+    multiply_strips<Tile<T>::lhs_stride, 1>(rows, columns, tile.lhs, tile.rhs, tile.places, terms, tile.sums, stride);
 }
 
 template <typename T> TALLOW_INLINE void widen_span(uint64_t count, compute_type<T>* result, const T* source) {
