@@ -30,7 +30,8 @@ def draw(results: Results) -> str | None:
 
 def file_name(results: Results) -> str:
     """What the plot is called beside the page."""
-    return f"cpu-{results.machine.cores}-cores.svg"
+    onednn = "-onednn" if results.machine.versions.get("oneDNN") else ""
+    return f"cpu-{results.machine.cores}-cores{onednn}.svg"
 
 
 def threads_text(threads: int) -> str:

@@ -54,8 +54,9 @@ class Results:
 
     @property
     def title(self) -> str:
-        """What tells the machine from others."""
-        return f"{self.machine.processor}, {self.machine.cores} cores"
+        """What tells this run from those on other machines, or without oneDNN."""
+        onednn = ", with oneDNN" if self.machine.versions.get("oneDNN") else ""
+        return f"{self.machine.processor}, {self.machine.cores} cores{onednn}"
 
     @property
     def exponents(self) -> list[int]:

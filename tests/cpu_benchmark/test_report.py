@@ -36,6 +36,14 @@ def test_the_file_keeps_everything(results: Results, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "build").iterdir()] == ["cpu.json"]
 
 
+def test_runs_with_onednn_have_a_section_and_a_plot_of_their_own(results: Results) -> None:
+    versions = {**results.machine.versions, "oneDNN": None}
+    without = replace(results, machine=replace(results.machine, versions=versions))
+    with_it = replace(results, machine=replace(results.machine, versions={**versions, "oneDNN": "1.0"}))
+    assert with_it.title == f"{without.title}, with oneDNN"
+    assert plot.file_name(with_it) == plot.file_name(without).replace(".svg", "-onednn.svg")
+
+
 def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "cpu.json"
     write_text(file, "before")
