@@ -24,11 +24,10 @@ from .compiled_conv import as_image, is_finite
 if TYPE_CHECKING:
     from ..storage import CpuStorage
 
-# What it multiplies, and what it convolves: BLAS multiplies f32 as well.
-_MULTIPLIED: Final = (DType.BF16, DType.F16)
-_CONVOLVED: Final = (DType.BF16, DType.F16, DType.F32)
-# Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado.
+# Of fewer products tallow's own kernels are the quicker ones, as they are called with less ado; they multiply matrices
+# of f32 nearly as quickly.
 _FEW_PRODUCTS: Final = 1 << 17
+_FEW_OF_F32: Final = 1 << 22
 
 
 @by_plan
@@ -137,8 +136,8 @@ def _plan(
     """What solves a problem; what `checks` say is not for oneDNN, and a forked process, have it done `otherwise`."""
     dims, dtype = problem.result.dims, problem.dtype
     require_room(dims, dtype)
-    taken = _MULTIPLIED if problem.window is None else _CONVOLVED
-    if dtype not in taken or products < _FEW_PRODUCTS or Onednn.is_forked:
+    few = _FEW_OF_F32 if dtype is DType.F32 and problem.window is None else _FEW_PRODUCTS
+    if products < few or Onednn.is_forked:
         return None
     solve = onednn.primitive(problem)
     if solve is None:
