@@ -25,6 +25,8 @@ Kernel: TypeAlias = Callable[[bytes], None]
 _ELEMENTWISE: Final = "span"
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
+# Which take as long as so many times as many products.
+_PRODUCTS: Final = 8
 
 
 class Result(NamedTuple):
@@ -127,6 +129,7 @@ class HostKernels:
         compute: DType | None = DType.F32,
         wrong: tuple[int, Callable[[int], Never]] | None = None,
         kept: object = None,
+        products: int = 0,
     ) -> Callable[..., Any]:
         """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
 
@@ -134,11 +137,11 @@ class HostKernels:
         storages are on the device of `storage`. The arguments of the kernel are `packed` but for the addresses, the
         threads, and the bits of other numbers in `compute`, or these themselves where that is None, each of which has a
         place. `wrong` has the place of the record of an index that is out of range, and what raises that. What is
-        `kept` lives as long as the plan.
+        `kept` lives as long as the plan. The kernel computes so many `products` of elements, if those take the time.
         """
         is_one = isinstance(results, Result)
         each = [results] if isinstance(results, Result) else results
-        is_brief = max([storage.length, *(result.length for result in each)]) <= BRIEF
+        is_brief = max([storage.length, products // _PRODUCTS, *(result.length for result in each)]) <= BRIEF
         # Other numbers than these are converted by `bits_of`.
         float_bytes = 0 if compute is None or compute.is_integer else compute.itemsize * (compute.compute is compute)
         call: Callable[..., Any] = self._make_call((

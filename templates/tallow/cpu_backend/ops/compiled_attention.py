@@ -58,4 +58,5 @@ def scaled_dot_product(
         Result(packer.places["result"], count, dtype),
         sources_of(packer, operands),
         wrong=wrong_index("scaled_dot_product_attention", packer.places["wrong"], keys + 1),
+        products=2 * count * keys,
     )

@@ -6,6 +6,7 @@ each makes every so-manieth element of the result by some of the weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -140,7 +141,8 @@ def _plan(
         Source(packer.places["kernel"], weights.offset, 1),
     ]
     result = Result(packer.places["result"], count, dtype)
-    call = kernels.call(address, packer, packed, x.storage, result, sources, kept=tables)
+    products = count * math.prod(kernel.layout.shape[1:])
+    call = kernels.call(address, packer, packed, x.storage, result, sources, kept=tables, products=products)
     return call if weights.is_there else lambda image, kernel: call(image, weights.of(kernel))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -59,7 +60,7 @@ def _plan(
         sources.append(Source(packer.places["bias"], bias.layout.start_offset * dtype.itemsize, 2))
     larger = max(lhs.storage, rhs.storage, key=lambda storage: int(storage.length))
     result = Result(packer.places["result"], count, dtype)
-    return kernels.call(kernel, packer, packed, larger, result, sources, kept=begins)
+    return kernels.call(kernel, packer, packed, larger, result, sources, kept=begins, products=math.prod(bmnk))
 
 
 def _begins(layout: Layout) -> Array:
