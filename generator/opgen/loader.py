@@ -113,6 +113,10 @@ def _parse(text: str, path: Path, problems: list[Problem]) -> Value | None:
     try:
         node = yaml.compose(text, Loader=_SafeLoader)
     except yaml.MarkedYAMLError as error:
+        # libyaml counts levels from 0.2.6 on; others recurse until Python ends that.
+        if "nesting depth" in str(error.problem):
+            problems.append(Problem(Location(path), _TOO_DEEP))
+            return None
         mark = error.problem_mark or error.context_mark
         location = Location(path, mark.line + 1, mark.column + 1) if mark else Location(path)
         problems.append(Problem(location, _syntax_message(text, location, error)))
