@@ -129,7 +129,9 @@ def objects(op: str, name: str, values: tuple[Object, ...], kind: type[Any], exp
 
 def boolean(op: str, name: str, value: Any) -> bool:
     """Return a flag as Python's bool."""
-    if isinstance(value, bool | np.bool_):
+    if type(value) is bool:
+        return value
+    if isinstance(value, np.bool_):
         return bool(value)
     raise InvalidArgument(op, f"{name} must be True or False, not {shown(value)}")
 

@@ -32,7 +32,9 @@ TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length
     using Keys = Vector<Key>;
     using Masks = decltype(Keys{} < Keys{});
     static_assert(sizeof(Masks) == sizeof(Keys));
-    Key keys[(counted_length<sizeof(T)> + lanes - 1) / lanes * lanes] = {};
+    // What is behind the line comes before no element of it.
+    Key keys[(counted_length<sizeof(T)> + lanes - 1) / lanes * lanes];
+    __builtin_memset(keys, -1, sizeof keys);
     for (uint32_t i = 0; i < length; ++i)
         keys[i] = order_key(source[i], descending);
     Keys order;
@@ -43,13 +45,13 @@ TALLOW_INLINE void count_line(uint32_t* result, const T* source, uint32_t length
         __builtin_memcpy(&own, keys + first, sizeof own);
         // A mask is -1 where it holds.
         Masks before = {};
-        uint32_t i = 0;
-        for (; i < first; ++i)
+        for (uint32_t i = 0; i < first; ++i)
             before -= keys[i] <= own;
         // Of equal ones those come before that are at lower positions.
-        for (; i < length && i < first + lanes; ++i)
-            before -= (keys[i] < own) | ((keys[i] == own) & (order > static_cast<Key>(i - first)));
-        for (; i < length; ++i)
+#pragma GCC unroll 16
+        for (uint32_t lane = 0; lane < lanes; ++lane)
+            before -= (keys[first + lane] < own) | ((keys[first + lane] == own) & (order > static_cast<Key>(lane)));
+        for (uint32_t i = first + lanes; i < length; ++i)
             before -= keys[i] < own;
         for (uint32_t lane = 0; lane < lanes && first + lane < length; ++lane)
             if (static_cast<uint32_t>(before[lane]) < count)

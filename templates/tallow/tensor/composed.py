@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Never, Self
 
 from .. import argument
@@ -151,7 +152,7 @@ class ComposedMethods(IndexMethods):
     def _first_positions(self, dim: int, descending: bool, count: int) -> Self:
         lines = self if dim == self.rank - 1 else self.transpose(dim, -1)
         storage = lines._storage.argsort(lines._layout, descending, count)
-        positions = self._new(storage, Layout.contiguous((*lines.shape[:-1], count)))
+        positions = self._new(storage, _of_the_first(lines.shape, count))
         return positions if lines is self else positions.transpose(dim, -1)
 
     @named
@@ -217,3 +218,9 @@ class ComposedMethods(IndexMethods):
             result = cls._new(target.arange(first, step, sizes, chosen), Layout.contiguous(sizes))
         result[max(sizes[0] - 1, 1) :].fill_(last)
         return result
+
+
+@lru_cache(maxsize=256)
+def _of_the_first(lines: Shape, count: int) -> Layout:
+    """The layout of so many positions of each line."""
+    return Layout.contiguous((*lines[:-1], count))

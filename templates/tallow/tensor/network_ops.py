@@ -109,7 +109,7 @@ class NetworkOpMethods(IndexMethods):
             require_tensors(op, targets=targets)
         if reduction not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
-        dim, layout = min(self.rank, 2) - 1, Layout.contiguous(targets.shape)
+        dim, layout = min(self.rank, 2) - 1, targets._layout.dense
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
         losses, counted = self._new(made[0], layout), self._new(made[1], layout)
         if reduction == "none":

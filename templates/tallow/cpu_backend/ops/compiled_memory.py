@@ -33,11 +33,11 @@ def zeros(kernels: HostKernels, device: CpuDevice, shape: Shape, dtype: DType) -
 
 
 def _made(kernels: HostKernels, device: CpuDevice, name: str, shape: Shape, dtype: DType) -> CpuStorage | None:
-    count = shape.elem_count
-    key = name, dtype, count
+    key = name, dtype, shape
     plan: Make | None = device.plans.get(key)
     if plan is None:
         require_room(shape, dtype)
+        count = shape.elem_count
         plan = _plan(kernels, device, count if name == "zeros" else 0, count, dtype)
         if plan is None:
             return None
