@@ -20,8 +20,8 @@ from .results import Machine
 _TURNS = 4
 _TURN = 0.015
 _PAUSE = 0.01
-# Pauses before a turn at most, and the share of one that sleeping threads leave idle.
-_MOST_PAUSES, _IDLE = 20, 0.9
+# Pauses before a turn at most, and the share of one for which threads may work that are asleep.
+_MOST_PAUSES, _AWAKE = 20, 0.1
 # Seconds of a call that needs fewer turns.
 _LONG, _TURNS_OF_LONG = 0.2, 2
 # Of the largest element of the result.
@@ -55,7 +55,7 @@ def _rest() -> None:
     for _ in range(_MOST_PAUSES):
         start = process_time()
         sleep(_PAUSE)
-        if process_time() - start < (1 - _IDLE) * _PAUSE:
+        if process_time() - start < _AWAKE * _PAUSE:
             return
 
 

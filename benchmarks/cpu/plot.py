@@ -30,7 +30,7 @@ def draw(results: Results) -> str | None:
 
 def file_name(results: Results) -> str:
     """What the plot is called beside the page."""
-    onednn = "-onednn" if results.machine.versions.get("oneDNN") else ""
+    onednn = "-onednn" if results.machine.has_onednn else ""
     return f"cpu-{results.machine.cores}-cores{onednn}.svg"
 
 

@@ -43,6 +43,11 @@ class Machine:
     # Whether tallow's compiled kernels ran; else NumPy served.
     kernels: bool
 
+    @property
+    def has_onednn(self) -> bool:
+        """Whether oneDNN took part."""
+        return self.versions.get("oneDNN") is not None
+
 
 @dataclass
 class Results:
@@ -55,7 +60,7 @@ class Results:
     @property
     def title(self) -> str:
         """What tells this run from those on other machines, or without oneDNN."""
-        onednn = ", with oneDNN" if self.machine.versions.get("oneDNN") else ""
+        onednn = ", with oneDNN" if self.machine.has_onednn else ""
         return f"{self.machine.processor}, {self.machine.cores} cores{onednn}"
 
     @property

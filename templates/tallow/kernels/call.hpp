@@ -430,9 +430,9 @@ class Call {
 
     // A new storage, whose address is written into the arguments.
     PyObject* storage_of(uint8_t* arguments, const Result& result) const {
-        const Reference held(!result.is_large ? memory(result)
-                                              : PyObject_CallFunctionObjArgs(shared_->large_array, result.length,
-                                                                             result.dtype, nullptr));
+        const Reference held(
+            result.is_large ? PyObject_CallFunctionObjArgs(shared_->large_array, result.length, result.dtype, nullptr)
+                            : memory(result));
         Reference storage(held.get() == nullptr ? nullptr : PyType_GenericAlloc(shared_->storage_class, 0));
         if (!storage || !shared_->device.set(storage.get(), device_) ||
             !shared_->dtype.set(storage.get(), result.dtype) || !shared_->length.set(storage.get(), result.length) ||

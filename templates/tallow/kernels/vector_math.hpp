@@ -28,12 +28,16 @@ template <uint32_t Added> TALLOW_INLINE FloatExponential float_exponential(float
     return {fma(rest * rest, powers, rest), bit_cast<uint32_t>(shifted)};
 }
 
-TALLOW_INLINE float exp(float x) {
-    const float above = x < -104.0f ? -104.0f : x;
-    const FloatExponential power = float_exponential<2 * 127>(above > 89.0f ? 89.0f : above);
-    // Two factors, so that the second product alone rounds, or overflows.
+// (1 + excess) * 2**n, of which the last bits of `exponent` are n + 2 * 127: by two factors, so that the second product
+// alone rounds, or overflows.
+TALLOW_INLINE float exponential_of(FloatExponential power) {
     const uint32_t half = power.exponent >> 1;
     return (1.0f + power.excess) * float_of_exponent(half) * float_of_exponent(power.exponent - half);
+}
+
+TALLOW_INLINE float exp(float x) {
+    const float above = x < -104.0f ? -104.0f : x;
+    return exponential_of(float_exponential<2 * 127>(above > 89.0f ? 89.0f : above));
 }
 // Of x <= 0, or NaN.
 TALLOW_INLINE float exp_below_zero(float x) {
@@ -92,11 +96,20 @@ TALLOW_INLINE float at_ends(float x, float logarithm) {
     const float below = x == 0.0f ? -infinity(float{}) : not_a_number();
     return x > 0.0f ? (x == infinity(float{}) ? x : logarithm) : below;
 }
-TALLOW_INLINE float log(float x) {
+// A positive float as (1 + rest) * 2**exponent, with 1 + rest from sqrt(1 / 2) to sqrt(2).
+struct FloatParts {
+    float rest;
+    float exponent;
+};
+TALLOW_INLINE FloatParts float_parts(float x) {
     const bool is_subnormal = x < 0x1p-126f;
     const uint32_t moved = bit_cast<uint32_t>(is_subnormal ? x * 0x1p24f : x) + (0x3f800000u - 0x3f3504f3u);
     const float exponent = static_cast<float>(static_cast<int>(moved >> 23) - (is_subnormal ? 151 : 127));
     const float rest = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    return {rest, exponent};
+}
+TALLOW_INLINE float log(float x) {
+    const auto [rest, exponent] = float_parts(x);
     // As in near_log1p, but that what is taken off the rest is small.
     const float share = rest / (2.0f + rest);
     const float square = share * share;
@@ -137,10 +150,7 @@ struct FloatPair {
     float low;
 };
 TALLOW_INLINE FloatPair pair_log2(float x) {
-    const bool is_subnormal = x < 0x1p-126f;
-    const uint32_t moved = bit_cast<uint32_t>(is_subnormal ? x * 0x1p24f : x) + (0x3f800000u - 0x3f3504f3u);
-    const float exponent = static_cast<float>(static_cast<int>(moved >> 23) - (is_subnormal ? 151 : 127));
-    const float rest = bit_cast<float>((moved & 0x7fffffu) + 0x3f3504f3u) - 1.0f;
+    const auto [rest, exponent] = float_parts(x);
     // The series of the area tangent of rest / (2 + rest), of which the quotient alone needs more bits than a float
     // has.
     const float sum = 2.0f + rest;
@@ -173,15 +183,13 @@ TALLOW_INLINE float pow(float x, float y) {
     const float above = product < -160.0f ? -160.0f : product;
     const float held = above > 130.0f ? 130.0f : above;
     const float low = held == product ? fma(finite, logarithm.high, -product) + finite * logarithm.low : 0.0f;
-    // As in float_exponential and exp.
+    // As in float_exponential.
     constexpr float shift = 12582912.0f + 2 * 127;
     const float shifted = held + shift;
     const float rest = held - (shifted - shift) + low;
     const float excess = rest * polynomial(rest, 0.693147182, 0.240226507, 0.0555041023, 0.00961803738, 0.00133340782,
                                            0.000154670255, 1.51662953e-05);
-    const uint32_t exponent = bit_cast<uint32_t>(shifted);
-    const uint32_t part = exponent >> 1;
-    const float power = (1.0f + excess) * float_of_exponent(part) * float_of_exponent(exponent - part);
+    const float power = exponential_of({excess, bit_cast<uint32_t>(shifted)});
     const float half = 0.5f * y;
     const bool is_integer = __builtin_floorf(y) == y;
     const bool is_odd = is_integer && __builtin_floorf(half) != half;
