@@ -241,7 +241,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         reduction=_reduction(fields) if kind == "reduce" else None,
         unsupported=(fields.text_or_none("unsupported") or "") if is_named else unsupported,
         is_method=is_method,
-        has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
+        has_front=fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
     )
     fields.finish()
