@@ -159,7 +159,7 @@ def test_what_is_not_finite_makes_its_products_so(format: str, device: Device) -
     for row, column in enumerate((5, 6)):
         factors = decoded[:, column]
         # A product with a weight of a quant and an offset may be that of both, which have no sum.
-        expected = np.copysign(np.inf, factors * np.sign(x[row, place]))
+        expected = np.copysign(np.inf, factors * np.sign(x[row, column]))
         expected[factors == 0] = np.nan
         assert (np.isnan(got[row]) | (got[row] == expected)).all()
         if format in {"Q4_0", "Q5_0", "Q8_0", "Q3K", "Q6K"}:
