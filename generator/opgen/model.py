@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from opgen.architectures import Architecture
 from opgen.arrays import ArrayLibrary, Word
+from opgen.edges import Edge
 from opgen.fields import Names
 from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
@@ -131,13 +132,19 @@ class Functor:
     hip: Expression
     brief: bool  # its function has an overload for short floats
     bounded: bool  # its function has an overload for bounded floats on the host
-    edges: str
+    note: str | None  # what else callers should know
+    edges: tuple[Edge, ...]  # what it gives where it is easily wrong
     result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
     reduction: Monoid | Position | None  # of a reduction, in place of the two expressions
     unsupported: str  # why it has not the dtypes that it lacks
     is_method: bool  # a storage method of its own; the others are chosen by an argument `op`
     has_front: bool  # the tensor method is this op alone
     location: Location
+
+    @property
+    def summary(self) -> str:
+        """All that the docs say of it."""
+        return "; ".join(filter(None, [self.doc, self.note, ", ".join(map(str, self.edges))]))
 
     @property
     def numpy_texts(self) -> tuple[str, ...]:
