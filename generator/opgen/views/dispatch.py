@@ -195,9 +195,11 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     for operand in several:
         name = operand.name
         storages.append(f"{_inner(name)}, {name}_key = operands_of(inner.device, {name}, {operand.layout})")
+    key = ", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order])
+    without = " or ".join(f"{operand.name}_key is None" for operand in several)
     return PlanView(
         storages=tuple(storages),
-        key=", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order]),
+        key=f"None if {without} else ({key})" if several else key,
         condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in stored[1:])]),
         call=f"plan({', '.join([*given, *(f'*{_inner(operand.name)}' for operand in several), *numbers])})",
         makes_storage=signature.returns == "Storage" and not method.holds_blocks,
