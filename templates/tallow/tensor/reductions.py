@@ -9,7 +9,7 @@ from ..dtype import DType
 from ..error import TallowError
 from ..op import MethodOp, ReduceOp
 from .base import named
-from .ops import MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
+from .ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
 
 
 class ReductionMethods(OpMethods):
@@ -51,7 +51,7 @@ class ReductionMethods(OpMethods):
             # A sum of them could wrap.
             return self.to_dtype(DType.F64)._reduce(MEAN, dim, keepdim, unknown).to_dtype(DType.F32)
         total = self._widened("mean", SUM_I64, dim, keepdim, unknown)
-        return total / (self.elem_count // max(total.elem_count, 1))
+        return total.to_dtype(DType.F32)._binary(DIV, self.elem_count // max(total.elem_count, 1))
 
     def _widened(
         self, name: str, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
