@@ -120,9 +120,10 @@ class GpuDevice(BackendDevice):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> Result:
-        from .recorder import FirstPlan
+        if key is not None:
+            from .recorder import FirstPlan
 
-        self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
+            self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
         return function(*arguments, **options)
 
     def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
