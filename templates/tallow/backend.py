@@ -211,8 +211,13 @@ class BackendDevice:
 
     @classmethod
     @abstractmethod
+    def count(cls) -> int:
+        """How many devices can be opened; 0 where packages, the runtime or devices are missing."""
+
+    @classmethod
     def is_available(cls) -> bool:
         """Whether the first device can be opened."""
+        return cls.count() > 0
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal

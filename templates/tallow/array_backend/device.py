@@ -58,8 +58,9 @@ class ArrayDevice(BackendDevice):
 
     @classmethod
     @tells_errors
-    def is_available(cls) -> bool:
-        return bool(cls.library.device_count() > 0)
+    def count(cls) -> int:
+        """How many devices the library finds."""
+        return int(cls.library.device_count())
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)
