@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import code_object
+from ..code_cache import CodeCache, cache_folder
 from ..kernels.constants import BLOCK_SIZE
 from . import fork
-from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .gpu_driver import Function, GpuDriver
 from .progress import progress

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from .. import argument
 from ..backend import BackendStorage
 from ..host.numbers import numbers
+from ..code_cache import CodeCache, cache_folder
 from ..device import Device
 from ..dtype import DType
 from ..error import CompilationFailed, DeviceMismatch, InvalidArgument, shown
@@ -22,7 +23,6 @@ from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..user_kernel import Kernel, Size
 from . import attention, fork
-from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .kernels import compiled
 from .launch import Dim3, Launcher

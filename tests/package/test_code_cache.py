@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tallow.gpu_backend import code_cache
-from tallow.gpu_backend.code_cache import CodeCache, cache_folder
+from tallow import code_cache
+from tallow.code_cache import CodeCache, cache_folder
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")
 NOBODY = 54321
@@ -267,7 +267,7 @@ def test_processes_compile_once_and_read_whole_entries(tmp_path):
     script = """
 import sys, time
 from pathlib import Path
-from tallow.gpu_backend.code_cache import CodeCache
+from tallow.code_cache import CodeCache
 folder = Path(sys.argv[1])
 def compile_code(name):
     with (folder / "compiled").open("a") as log:
