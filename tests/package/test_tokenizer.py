@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tallow import InvalidArgument, MissingPackage
 from tallow.gguf import open_gguf, save_gguf
 
@@ -139,6 +141,72 @@ def test_a_stream_gives_a_character_with_its_last_byte() -> None:
     tokens = tokenizer.encode("a ü<|im_end|>", parse_special=True)
     stream = tokenizer.stream()
     assert [stream.push(token) for token in tokens] == ["a", " ", "", "ü", ""]
+    assert stream.flush() == ""
+
+
+def test_bytes_that_become_no_character_are_given_as_replacement_characters() -> None:
+    tokenizer = Tokenizer(sentence_piece())
+    stream = tokenizer.stream()
+    # The space that the tokenizer put in front is not given, whenever it comes.
+    assert [stream.push(3 + byte) for byte in b" \xf0\x9f\x98A"] == ["", "", "", "", "\ufffdA"]
+    assert [stream.push(3 + byte) for byte in b"\x80 \xe2\x82"] == ["\ufffd", " ", "", ""]
+    assert stream.flush() == "\ufffd"
+    assert stream.flush() == ""
+
+
+def all_bytes() -> dict[str, Any]:
+    """The metadata of a vocabulary of byte-level BPE with every byte, control tokens and what the user defined."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    tokens = [*sorted(ByteLevel.alphabet()), "ðŁ", "ĺĢa", "<|im_end|>", "[üser]", "no symbol"]
+    kinds = np.array([NORMAL] * 258 + [CONTROL, USER_DEFINED, NORMAL], np.int32)
+    return byte_level(tokens=tokens, token_type=kinds)
+
+
+def libraries_decoder(metadata: dict[str, Any]) -> Callable[[list[str]], str]:
+    """What the tokenizers library makes of tokens whose bytes are UTF-8."""
+    from tokenizers import decoders
+
+    if metadata["tokenizer.ggml.model"] == "gpt2":
+        return decoders.ByteLevel().decode
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return decoders.Sequence(parts).decode
+
+
+STREAMED = {"byte-level": all_bytes(), "sentence-piece": sentence_piece()}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@given(data=st.data())
+def test_a_stream_gives_what_decode_gives_and_holds_three_bytes_at_most(name: str, data: st.DataObject) -> None:
+    tokenizer = Tokenizer(STREAMED[name])
+    tokens = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=40))
+    stream, text = tokenizer.stream(), ""
+    for count, token in enumerate(tokens, 1):
+        text += stream.push(token)
+        assert tokenizer.decode(tokens[:count]).startswith(text)
+        # So what a push does depends on nothing but its token, however many came before.
+        assert len(stream._decoder.getstate()[0]) <= 3
+    assert text + stream.flush() == tokenizer.decode(tokens)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_tokens_of_a_text_are_decoded_as_the_tokenizers_library_does(name: str, text: str) -> None:
+    metadata = STREAMED[name]
+    tokenizer = Tokenizer(metadata)
+    tokens = tokenizer.encode(text, add_special=False)
+    assert tokenizer.decode(tokens) == text
+    assert libraries_decoder(metadata)([metadata["tokenizer.ggml.tokens"][token] for token in tokens]) == text
+
+
+def test_what_the_user_of_a_model_defined_is_decoded_as_it_is() -> None:
+    tokenizer = Tokenizer(all_bytes())
+    assert tokenizer.decode(tokenizer.encode("[üser]")) == "[üser]"
+
+
+def test_tokens_of_the_same_text_are_both_decoded() -> None:
+    assert Tokenizer(byte_level(tokens=["a", "a"], token_type=None)).decode([0, 1]) == "aa"
 
 
 @pytest.mark.parametrize(
@@ -237,4 +305,4 @@ def test_vocabularies_of_models_give_the_tokens_that_llama_cpp_expects(name: str
         assert tokens == [int(token) for token in line.split()]
         assert tokenizer.decode(tokens) == text
         stream = tokenizer.stream()
-        assert "".join(map(stream.push, tokens)) == text
+        assert "".join(map(stream.push, tokens)) + stream.flush() == text
