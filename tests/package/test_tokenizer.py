@@ -281,11 +281,112 @@ def test_a_conversation_is_written_by_the_template_of_the_file(tmp_path: Path) -
         ("{% if %}", "template: TemplateSyntaxError"),
         ("{{ 1 // 0 }}", "template: ZeroDivisionError"),
         ("{% for _ in range(999999999) %}{% endfor %}", "template: OverflowError"),
+        ("{{ 'a\t'.expandtabs(10**9) }}", "template: SecurityError"),
+        ("{{ (1).to_bytes(10**9) }}", "template: SecurityError"),
+        ("{{ 'a'.translate({97: 'aa'}) }}", "template: SecurityError"),
+        ("{{ " + "(" * 1000 + ")" * 1000 + " }}", "template: RecursionError"),
+        ("{% if 1 %}" * 200 + "{% endif %}" * 200, "template: IndentationError"),
+        ("{% for a in b %}" * 30 + "{% endfor %}" * 30, "template: SyntaxError"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(0) }}", "template: RecursionError"),
     ],
 )
 def test_a_template_that_fails_or_reaches_too_far_is_refused(template: str, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^render_chat: {reason}"):
         render_chat(template, [])
+
+
+def repeated(body: str, start: str = "'a'", times: int = 60) -> str:
+    """A template that computes `ns.x` again and again from what it was."""
+    step = f"{{% for _ in range({times}) %}}{{% set ns.x = {body} %}}{{% endfor %}}"
+    return f"{{% set ns = namespace(x={start}) %}}{step}{{{{ ns.x == 1 }}}}"
+
+
+LONG = "{% set long = 'a' * 400000 %}"
+"""What a template may well make; a tenth of what it may do here, and less than a thousandth of it elsewhere."""
+TOO_MUCH = {
+    "indent of JSON": "{{ messages | tojson(indent=10**9) }}",
+    "depth of JSON": "{% set ns = namespace(x=[1] * 999) %}"
+    + repeated("[ns.x]", "[1] * 999")[37:-15]
+    + "{{ ns.x | tojson(4000) }}",
+    "times": "{% set n = 10**10 %}{{ 'a' * n }}",
+    "times, swapped": "{% set n = 10**10 %}{{ n * [1] }}",
+    "power": "{{ 9 ** (9 ** 9) }}",
+    "large integers": repeated("ns.x * ns.x", "9"),
+    "digits": "{{ 1.5 | round(10**9, 'ceil') }}",
+    "padding by a filter": "{{ 'a' | center(10**10) }}",
+    "padding by a method": "{{ 'a'.ljust(10**10) }}",
+    "indented text": "{{ 'a\n' | indent(10**9) }}",
+    "indented lines": "{{ ('a\n' * 99999) | indent(4000) }}",
+    "a batch": "{{ [1] | batch(10**9, 'x') | list }}",
+    "slices": "{{ [1] | slice(10**9) | list }}",
+    "width": "{{ '%999999999d' % 1 }}",
+    "width as an argument": "{{ '%*d' % (10**9, 1) }}",
+    "width of a filter": "{{ '%999999999d' | format(1) }}",
+    "width in braces": "{{ '{:>1000000000}'.format(1) }}",
+    "width in braces as an argument": "{{ '{:{}}'.format(1, 10**9) }}",
+    "width of a date": "{{ strftime_now('%999999999d') }}",
+    "joined text": repeated("ns.x ~ ns.x"),
+    "added text": repeated("ns.x + ns.x"),
+    "captured text": repeated("ns.x").replace(
+        "{% set ns.x = ns.x %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
+    ),
+    "nested lists": repeated("[ns.x, ns.x]"),
+    "nested dicts": repeated("dict(a=ns.x, b=ns.x)"),
+    "nested sums": repeated("[ns.x] + [ns.x]"),
+    "nested namespaces": repeated("namespace(a=ns.x, b=ns.x)").replace("ns.x == 1", "ns.x"),
+    "loops": "{% for _ in range(99999) %}{% for _ in range(99999) %}{% endfor %}{% endfor %}",
+    "loops that skip": "{% for _ in range(99999) %}{% for _ in range(99999) if false %}{% endfor %}{% endfor %}",
+    "text in a loop": "{% for _ in range(9999) %}" + "x" * 9999 + "{% endfor %}",
+    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "a method that replaces": LONG + "{{ long.replace('a', long) }}",
+    "a filter that replaces": LONG + "{{ long | replace('a', long) }}",
+    "a method that joins": LONG + "{{ long.join(range(9999) | map('string')) }}",
+    "a filter that joins": LONG + "{{ range(9999) | map('string') | join(long) }}",
+    "sums of lists": "{{ ([[1]] * 1000) | sum(start=[]) }}",
+    "comparisons": LONG + "{% set b = long ~ 'b' %}{% for _ in range(999) %}{{ b == long ~ 'b' }}{% endfor %}",
+    "parts of a text": LONG + "{% for _ in range(999) %}{{ long[1:] | length }}{% endfor %}",
+    "tests of lists": "{% set a = [1] * 9999 %}{% for _ in range(999) %}{{ a is upper }}{% endfor %}",
+    "a long template": "a" * 300000,
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_template_that_computes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    # So that it is refused at once.
+    monkeypatch.setattr("tallow.tokenizer.sandbox.MOST_WORK", 1 << 18)
+    with pytest.raises(InvalidArgument, match="render_chat: template: it computes too much"):
+        render_chat(TOO_MUCH[name], [{"role": "user", "content": "hello"}])
+
+
+CONVERSATION = """
+{%- macro text(content) %}{% if content is string %}{{ content | trim }}{% else %}{{ content | tojson(2) }}{% endif %}
+{%- endmacro %}
+{%- if messages[0].role == 'system' %}{% set system, rest = messages[0].content, messages[1:] %}
+{%- else %}{% set system, rest = '', messages %}{% endif %}
+{%- set ns = namespace(turns=[], last=-1) %}
+{%- for m in rest if m.role in ['user', 'assistant'] %}
+    {%- set ns.turns = ns.turns + [m] %}{% set ns.last = loop.index0 %}
+{%- endfor %}
+{%- for m in ns.turns %}
+    {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles alternate') }}{% endif %}
+    {{- '<' ~ m['role'] ~ '>' + text(m.content) + ('' if loop.last else '\\n') }}
+    {%- if loop.index0 > ns.last - 2 and '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}
+    {%- if loop.first and system %}{{ "{}: {:5}|%d%%|".format(system, 1) % 7 }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ ['<', 'assistant', '>'] | join }}{% endif %}"""
+
+
+def test_a_long_conversation_is_a_small_part_of_what_a_template_may_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f" {i}</think>{'ü ' * 500}"} for i in range(300)]
+    messages = [{"role": "system", "content": "be brief"}, *turns, {"role": "user", "content": [{"a": "<b>"}]}]
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    plain.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    expected = plain.from_string(CONVERSATION).render(messages=messages, add_generation_prompt=True)
+    monkeypatch.setattr("tallow.tokenizer.sandbox.MOST_WORK", 1 << 19)
+    assert len(expected) > 300000
+    assert render_chat(CONVERSATION, messages) == expected.replace(r"\u003c", "<").replace(r"\u003e", ">")
 
 
 @pytest.mark.full
