@@ -244,6 +244,11 @@ class Layout:
         return dims, strides
 
 
+def distinct(layouts: Iterable[Layout]) -> Iterable[Layout]:
+    """The layouts, each of those that are equal once, in the order in which they come."""
+    return {layout.number: layout for layout in layouts}.values()
+
+
 def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
     if length < 0 or step < 1:
         return "a length is 0 or more, a step 1 or more"

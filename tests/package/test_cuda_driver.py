@@ -140,7 +140,7 @@ thread.start()
 thread.join()
 assert not wrong
 
-code = device.kernels._compiled("fill", "fill_b32_contiguous")
+code = device.kernels._compiled("fill", "fill_b32_contiguous", bytes)
 module = device.driver.load(code, "fill.co")
 with pytest.raises(InvalidKernel, match="kernel gone: fill.co does not have it; build that again"):
     device.driver.function(module, "gone", 256, 24)
