@@ -122,7 +122,7 @@ class InvalidLayout(TallowError, ValueError):
 
     def __str__(self) -> str:
         layout = self.layout
-        if 0 <= layout.start_offset and layout.end <= self.length:
+        if layout.start_offset >= 0 and layout.end <= self.length:
             shown = f"the {layout.elem_count} elements of shape {layout.shape}"
             return f"{self.op}: {shown} are too many, although they repeat; ops take fewer than 2**56"
         return (
