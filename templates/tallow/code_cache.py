@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from .atomic import replacing
 from .private import open_private, private_folder
@@ -15,6 +15,8 @@ try:
     import fcntl
 except ImportError:  # Windows: processes may then compile one kernel twice, and leave the same bytes
     fcntl = None  # type: ignore[assignment]
+
+Loaded = TypeVar("Loaded")
 
 # An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
 _MARK: Final = b"tallow code 2\n"
@@ -46,11 +48,12 @@ class CodeCache:
 
     Code runs with the rights of the user, so only what nobody else can have put there is read: the folder and those
     above it belong to the user or root, and others cannot write there. A cache that cannot be used keeps nothing, of
-    which one warning tells.
+    which one warning tells. `refuses` says whether an error means that code is refused, which other code may not be.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, refuses: Callable[[Exception], bool] = lambda _: False) -> None:
         self._folder = folder
+        self._refuses = refuses
 
     def trouble(self) -> str | None:
         """Why nothing can be kept, and what to do; None where it can."""
@@ -67,24 +70,32 @@ class CodeCache:
         folder = self._open(key)
         return None if folder is None else _read(folder / _name(key), key)
 
-    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes]) -> bytes:
-        """The code object made of these texts (source, flags, target, compiler version); compiled where it is missing.
+    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]) -> Loaded:
+        """What `load` makes of the code object of these texts (source, flags, target, compiler version).
 
-        An entry that is cut short, changed, of another key or of another user is compiled again.
+        It is compiled where it is missing. An entry that is cut short, changed, of another key or of another user is
+        compiled again, and so is one whole entry that `load` refuses.
         """
         key = _key(made_of)
         folder = self._open(key)
         if folder is None:
-            return compile_code()
+            return load(compile_code())
         entry = folder / _name(key)
-        code = _read(entry, key)
-        if code is None:
-            with self._alone(folder):
-                code = _read(entry, key)
-                if code is None:
-                    code = compile_code()
-                    self._write(entry, _head(key, code) + code)
-        return code
+        kept = _read(entry, key)
+        if kept is not None:
+            try:
+                return load(kept)
+            except Exception as error:
+                if not self._refuses(error):
+                    raise
+        with self._alone(folder):
+            code = _read(entry, key)
+            if code is None or code == kept:
+                with suppress(OSError):
+                    entry.unlink(missing_ok=True)
+                code = compile_code()
+                self._write(entry, _head(key, code) + code)
+        return load(code)
 
     def _open(self, key: bytes) -> Path | None:
         """The folder of an entry; None where there is none that only the user can write to."""

@@ -88,7 +88,7 @@ class HostCompiler:
         is_known = False
         for target in TARGETS:
             try:
-                code = self._cache.get(_made_of(_PROBE, target), lambda target=target: _first(target)[1])  # type: ignore[misc]
+                code = self._cache.get(_made_of(_PROBE, target), lambda target=target: _first(target)[1], bytes)  # type: ignore[misc]
             except CannotCompile as error:
                 trouble = trouble or error
                 continue
@@ -120,7 +120,7 @@ class HostCompiler:
         def one(family: str) -> tuple[str, bytes]:
             name = f"{family}.cpp"
             text = (code_object.SOURCES / name).read_text(encoding="utf-8")
-            code = self._cache.get(_made_of(name, target), lambda: compiler.compile(text, name))
+            code = self._cache.get(_made_of(name, target), lambda: compiler.compile(text, name), bytes)
             done()
             return family, code
 
