@@ -15,8 +15,7 @@ import click
 from opgen import __version__
 from opgen.arrays import is_module
 from opgen.fields import is_name
-from opgen.matrix import Cell, cells
-from opgen.model import Spec
+from opgen.matrix import cells, counts, laid_out, ways
 from opgen.problem import Refusal, SpecError, did_you_mean
 from opgen.project import read_project, read_spec
 from opgen.resources import table
@@ -33,6 +32,8 @@ class _Command(click.Group):
     """Prints the mistakes of a spec, and what cannot be written, as errors rather than as tracebacks."""
 
     def invoke(self, context: click.Context) -> object:
+        if os.environ.get("NO_COLOR"):
+            context.color = False
         try:
             return super().invoke(context)
         except SpecError as error:
@@ -49,25 +50,31 @@ class _Command(click.Group):
         raise SystemExit(1)
 
 
-def _find_root(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    if value is not None:
-        return value
+def _keep_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
+    context.obj = value
+
+
+def _find_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    root: Path | None = value or context.obj
+    if root is not None:
+        # A project may lack a file of its spec, which is a mistake like any other.
+        if not (root / _MARKER.parent).is_dir():
+            raise click.UsageError(f"{root} is no project of opgen: it has no folder '{_MARKER.parent}'")
+        return root
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / _MARKER).is_file():
             return folder
     raise click.UsageError(f"no {_MARKER} here or above; change to the project's folder or give --root")
 
 
-_root = click.option(
-    "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    callback=_find_root,
-    help="The folder with spec/, templates/ and generated/; found upwards from here by default.",
-)
+_ROOT = click.Path(exists=True, file_okay=False, path_type=Path)
+_ROOT_HELP = "The folder with spec/, templates/ and generated/; found upwards from here by default."
+_root = click.option("--root", type=_ROOT, callback=_find_root, help=_ROOT_HELP)
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="opgen")
+@click.option("--root", type=_ROOT, callback=_keep_root, expose_value=False, help=_ROOT_HELP)
 def main() -> None:
     """Generate a multi-backend tensor package from YAML op specs.
 
@@ -162,51 +169,44 @@ def list_outputs(root: Path) -> None:
 
 @main.command()
 @_root
+@click.argument("op", required=False)
+@click.option("--backend", "backends", multiple=True, metavar="NAME", help="Only this backend; may be given again.")
+@click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="Only this dtype; may be given again.")
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
-def matrix(root: Path, style: str) -> None:
-    """Print what works where: each op, dtype and backend, how it is done or why it isn't.
+def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence[str], style: str) -> None:
+    """Print what works where: of how many dtypes each backend has each op. With OP, print how it does it, or why not.
 
     \b
     opgen matrix
+    opgen matrix conv2d
+    opgen matrix unary_impl --backend rocm --dtype f16
     opgen matrix --format json | jq '.[] | select(.status == "unsupported")'
     """  # noqa: D301 -- \b is the character that click reads
     spec = read_spec(root)
     every = cells(spec)
+    _check_names("backend", backends, [backend.name for backend in spec.backends])
+    _check_names("dtype", dtypes, dict.fromkeys(cell.dtype for cell in every if cell.dtype is not None))
+    if op is not None:
+        known = dict.fromkeys(name for cell in every for name in cell.names)
+        if op not in known:
+            raise click.BadParameter(f"unknown op '{op}'{did_you_mean(op, known)}", param_hint="OP")
+    chosen = [
+        cell
+        for cell in every
+        if (op is None or op in cell.names)
+        and cell.backend in (backends or (cell.backend,))
+        and cell.dtype in (dtypes or (cell.dtype,))
+    ]
     if style == "json":
         names = ("method", "op", "backend", "dtype", "status", "via", "reason")
         rows = ",\n".join(
-            json.dumps({**{name: getattr(cell, name) for name in names}, "source": str(cell.source)}) for cell in every
+            json.dumps({**{name: getattr(cell, name) for name in names}, "source": str(cell.source)}) for cell in chosen
         )
         click.echo(f"[\n{rows}\n]")
         return
-    head, body = _summary(spec, every)
-    widths = [max(len(row[column]) for row in [head, *body]) for column in range(len(head))]
-    if style == "markdown":
-        body = [["-" * width for width in widths], *body]
-    edge, between = ("| ", " | ") if style == "markdown" else ("", "  ")
-    for number, row in enumerate([head, *body]):
-        line = between.join(text.ljust(width) for text, width in zip(row, widths, strict=True))
-        click.secho((edge + line + edge[::-1]).rstrip(), bold=number == 0 and style == "table")
-
-
-def _summary(spec: Spec, every: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
-    """A row for each op and a column for each backend: the dtypes supported, of how many, and how."""
-    backends = [backend.name for backend in spec.backends]
-    by_op: dict[str, dict[str, list[Cell]]] = {}
-    for cell in every:
-        name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
-        by_op.setdefault(name, {}).setdefault(cell.backend, []).append(cell)
-    rows = [[name, *(_entry(columns[backend]) for backend in backends)] for name, columns in by_op.items()]
-    return ["op", *backends], rows
-
-
-def _entry(found: Sequence[Cell]) -> str:
-    lowered = [cell for cell in found if cell.status != "unsupported"]
-    if not lowered:
-        return "unsupported"
-    count = "" if found[0].dtype is None else f"{len(lowered)}/{len(found)} "
-    how = ", ".join(dict.fromkeys(cell.via or "" for cell in lowered))
-    return f"{count}{how}"
+    head, body = counts(chosen) if op is None else ways(chosen)
+    for number, line in enumerate(laid_out(head, body, is_markdown=style == "markdown")):
+        click.secho(line, bold=True if number == 0 and style == "table" else None)
 
 
 @main.group(name="new")
@@ -232,8 +232,12 @@ def new_backend(root: Path, name: str, family: str, module: str) -> None:
     from opgen.new import new_backend as text_of
 
     spec = read_spec(root)
-    families = {each.name: each for each in spec.backend_families if each.vocabulary}
+    families = {each.name: each for each in spec.backend_families}
     _check_names("family", [family], families)
+    if not families[family].vocabulary:
+        others = ", ".join(f"'{each.name}'" for each in families.values() if each.vocabulary)
+        message = f"family '{family}' is not one of array libraries"
+        raise click.BadParameter(f"{message}; give one of {others}" if others else message, param_hint="--family")
     if not is_name(name):
         raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
     if not is_module(module):

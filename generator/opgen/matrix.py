@@ -1,5 +1,7 @@
 """The support matrix: one cell for each op, dtype and backend, from the lowerings that emit the branches."""
 
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from opgen.model import Backend, Method, Spec
@@ -18,6 +20,16 @@ class Cell:
     via: str | None  # what the branch calls
     reason: str | None
     source: Location  # where the spec says so
+
+    @property
+    def name(self) -> str:
+        """What it is a cell of: a method, or an op of one."""
+        return self.method if self.op is None else f"{self.method}.{self.op}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a person may call its op."""
+        return (self.method,) if self.op is None else (self.method, self.name, self.op)
 
 
 def cells(spec: Spec) -> list[Cell]:
@@ -53,3 +65,62 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
 def op_reason(spec: Spec, method: Method) -> str | None:
     """Why a method's ops have not the dtypes that they lack."""
     return method.unsupported or (spec.functors[method.kind].unsupported if method.kind else None)
+
+
+Rows = list[list[str]]
+
+
+def counts(found: Sequence[Cell]) -> tuple[list[str], Rows]:
+    """A title and a row for each op: of how many of its dtypes each backend has it."""
+    backends = [*dict.fromkeys(cell.backend for cell in found)]
+    by_op: dict[str, dict[str, list[Cell]]] = {}
+    for cell in found:
+        by_op.setdefault(cell.name, {}).setdefault(cell.backend, []).append(cell)
+    rows = [[name, *(_count(columns[backend]) for backend in backends)] for name, columns in by_op.items()]
+    return ["op", *backends], rows
+
+
+def _count(found: Sequence[Cell]) -> str:
+    supported = sum(cell.status == "supported" for cell in found)
+    if found[0].dtype is None:
+        return "yes" if supported else "no"
+    return f"{supported} of {len(found)}"
+
+
+def ways(found: Sequence[Cell]) -> tuple[list[str], Rows]:
+    """A title and a row for each op, backend and way in which it does some dtypes, or why it does not."""
+    dtypes: dict[tuple[str, str, str], list[str | None]] = {}
+    every: dict[str, list[str | None]] = {}
+    for cell in found:
+        how = cell.via if cell.via is not None else f"unsupported: {cell.reason}"
+        dtypes.setdefault((cell.name, cell.backend, how), []).append(cell.dtype)
+        every.setdefault(f"{cell.name} {cell.backend}", []).append(cell.dtype)
+    rows = []
+    for (name, backend, how), own in dtypes.items():
+        is_all = len(own) > 1 and own == every[f"{name} {backend}"]
+        rows.append([name, backend, "all" if is_all else " ".join(dtype or "" for dtype in own), how])
+    return ["op", "backend", "dtypes", "how"], rows
+
+
+def laid_out(head: Sequence[str], rows: Rows, *, is_markdown: bool) -> Iterator[str]:
+    """The lines of a table: for a terminal as wide as it is, else as wide as its texts are."""
+    # No other command lays out tables, and rich takes as long to import as a small spec to check.
+    from rich.box import MARKDOWN
+    from rich.console import Console
+    from rich.table import Table
+
+    is_wide = is_markdown or not sys.stdout.isatty()
+    console = Console(
+        width=sys.maxsize if is_wide else None, color_system=None, markup=False, highlight=False, emoji=False
+    )
+    table = Table(
+        box=MARKDOWN if is_markdown else None, pad_edge=is_markdown, padding=(0, 1) if is_markdown else (0, 2, 0, 0)
+    )
+    for title in head:
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    with console.capture() as capture:
+        console.print(table)
+    # Of Markdown's box, the edges above and below are empty.
+    yield from (line.rstrip() for line in capture.get().splitlines() if line.strip())

@@ -20,6 +20,7 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> st
     missing = {word: _missing(word, library) for word in words if word.spelling is not None and library is not None}
     marked = {word: lacks for word, lacks in missing.items() if lacks}
     spelled = [word for word in words if word.spelling is not None and word not in marked]
+    unlooked = f"{module} is not installed here, so that nobody looked for what it lacks."
     preference = min(backend.preference for backend in spec.backends) - 1
     dlpack = max(_FREE_DLPACK, *(backend.dlpack + 1 for backend in spec.backends))
     lines = [
@@ -41,12 +42,13 @@ def new_backend(spec: Spec, family: BackendFamily, name: str, module: str) -> st
         '    handle: "None"  # what words get as `device`, an expression over `ordinal`',
         '    name: "str(handle)"  # for people',
         "  dtypes:  # the library's, or why it has none and what to use",
+        *([f"    # {unlooked}"] if library is None else []),
         *(f"    {dtype.name}: {_dtype(dtype, module, library)}" for dtype in spec.dtypes),
         f"  {'' if unspelled else '# '}spellings:  # of words that the library does not have as the family spells them",
         *(f"    {word.name}: {_quoted(f'{LIBRARY}.{word}')}  # {word.doc}" for word in unspelled),
     ]
     if library is None:
-        lines.append(f"    # {module} is not installed here, so that nobody looked for what it lacks.")
+        lines.append(f"    # {unlooked}")
     if marked:
         lines.append(f"    # {module} lacks what the family spells these with; a word is spelled with its parameters:")
     lines += [
@@ -68,7 +70,8 @@ def _imported(module: str) -> object | None:
 
 def _dtype(dtype: DType, module: str, library: object | None) -> str:
     name = dtype.numpy.rpartition(".")[2]
-    has = dtype.numpy.startswith("numpy.") if library is None else hasattr(library, name)
+    # What a library lacks is said where somebody looked.
+    has = library is None or hasattr(library, name)
     reason = f"{module} has no {name}; use another dtype"
     return f"{LIBRARY}.{name}" if has else f"{{unsupported: {_quoted(reason)}}}"
 

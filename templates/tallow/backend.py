@@ -229,8 +229,11 @@ class BackendDevice:
     ) -> Result:
         """What `function` makes of its arguments, the last of which are so many numbers.
 
-        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers.
+        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers. Nothing is
+        kept where that is None.
         """
+        if key is None:
+            return function(*arguments, **options)
         planner = self.planners.get(function)
         plan = planner(arguments, **options) if planner is not None else None
         if plan is not None:

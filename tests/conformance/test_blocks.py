@@ -8,7 +8,10 @@ from tallow import Device, GgmlDType, QMatMul, QStorage, QTensor, Tensor
 from tallow.gpu_backend.device import GpuDevice
 from tallow.gpu_backend.ops import quantized
 
+from .layouts import Case, place
 from .matrix import dtypes_of
+from .oracle import blocks as oracle
+from .oracle.formats import EXTENDED, encode
 
 
 def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
@@ -26,6 +29,48 @@ def test_many_rows_are_multiplied_by_a_part_of_the_weights_at_a_time(
     assert np.abs(product.forward(x).numpy() - whole).max() <= 1e-5 * whole.std()
     assert np.abs(whole - x.numpy() @ weights.T).max() <= 0.02 * whole.std()
     device.inner.plans.clear()
+
+
+# By which rounding to a dtype changes a number of 1 at most.
+UNITS = {"f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}
+# What x may be: few rows and many, of each way in which a tensor can lie.
+LAID = (
+    Case((256,), "narrowed columns"),
+    Case((3, 256), "sliding"),
+    *(
+        Case(shape, placement)
+        for shape in ((2, 3, 256), (2, 5, 256))
+        for placement in (
+            *("contiguous", "offset", "transposed", "swapped", "rolled", "narrowed columns", "narrowed rows"),
+            *("broadcast rows", "broadcast columns", "broadcast middle", "broadcast all", "loose ones"),
+        )
+    ),
+    Case((2, 0, 256), "transposed"),
+    Case((0, 3, 256), "broadcast middle"),
+)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("format", oracle.SIZES)
+def test_x_may_lie_in_any_way(format: str, dtype: str, device: Device) -> None:
+    if dtype not in dtypes_of(device.backend):
+        pytest.skip(f"{device.backend} has no {dtype}")
+    generator = np.random.default_rng(8)
+    weights = QTensor.quantize(Tensor(generator.standard_normal((4, 256), np.float32)), format).to(device)
+    product, decoded = QMatMul(weights), weights.dequantize().numpy().astype(np.float64).T
+    for case in LAID:
+        x = place(device, dtype, encode(dtype, generator.normal(0, 1, case.shape).astype(EXTENDED)), case.placement)
+        got = product.forward(Tensor.from_storage(x.storage, x.layout))
+        assert (got.shape, got.dtype.value) == ((*case.shape[:-1], 4), dtype), case
+        factors = x.values.astype(np.float64)
+        slack = (np.abs(factors) @ np.abs(decoded)) * (2 * UNITS[dtype] + 2**-16)
+        assert (np.abs(got.to_dtype("f32").numpy() - factors @ decoded) <= slack).all(), case
+
+
+def test_a_product_over_no_columns_is_zeros(device: Device) -> None:
+    product = QMatMul(QTensor.quantize(Tensor(np.zeros((4, 0), np.float32)), "Q8_0").to(device))
+    for x in (np.zeros((5, 0), np.float32), np.zeros((3, 2, 0), np.float32)):
+        assert product.forward(Tensor(x, device=device)).numpy().tolist() == np.zeros((*x.shape[:-1], 4)).tolist()
 
 
 # So long that rows end inside a part of theirs, and so few that waves share them.
@@ -111,10 +156,10 @@ def test_what_is_not_finite_makes_its_products_so(format: str, device: Device) -
     x[0, 5], x[1, 6], x[2, 7] = np.inf, -np.inf, np.nan
     got = QMatMul(weights).forward(Tensor(x, device=device)).numpy()
     assert np.isnan(got[2]).all()
-    for row, place in enumerate((5, 6)):
-        factors = decoded[:, place]
+    for row, column in enumerate((5, 6)):
+        factors = decoded[:, column]
         # A product with a weight of a quant and an offset may be that of both, which have no sum.
-        expected = np.copysign(np.inf, factors * np.sign(x[row, place]))
+        expected = np.copysign(np.inf, factors * np.sign(x[row, column]))
         expected[factors == 0] = np.nan
         assert (np.isnan(got[row]) | (got[row] == expected)).all()
         if format in {"Q4_0", "Q5_0", "Q8_0", "Q3K", "Q6K"}:

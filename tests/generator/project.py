@@ -32,10 +32,7 @@ class Project:
 
     def run(self, *arguments: str, color: bool = False) -> Result:
         """Run opgen on this project in this process."""
-        # `new` has commands of its own.
-        count = 2 if arguments[0] == "new" else 1
-        command, rest = arguments[:count], arguments[count:]
-        return CliRunner().invoke(main, [*command, "--root", str(self.root), *rest], color=color)
+        return CliRunner().invoke(main, ["--root", str(self.root), *arguments], color=color)
 
     def generate(self) -> Project:
         """Write generated/, which must succeed."""

@@ -1,5 +1,6 @@
 """The command line: what each command prints, in which format, with which exit code."""
 
+import contextlib
 import json
 import os
 import pty
@@ -111,23 +112,62 @@ def test_every_op_has_a_backend_that_works(cells: list[Row]) -> None:
     assert working == {(cell["method"], cell["op"]) for cell in cells}
 
 
-def test_matrix_as_table(small: Project) -> None:
+def test_the_matrix_counts_dtypes(small: Project) -> None:
     lines = small.run("matrix").stdout.splitlines()
     assert [line.split()[0] for line in lines] == [
         "op", "powf", "unary_impl.exp", "unary_impl.neg", "elu", "gather", "zeros", "synchronize"
     ]  # fmt: skip
     assert lines[0].split() == ["op", "accelerator_two", "accelerator", "host", "planned"]
     cells = [re.split(" {2,}", line) for line in lines]
-    assert cells[1][1:] == ["2/3 elementwise.powf", "unsupported", "2/3 elementwise.powf", "unsupported"]
-    by_library = "2/3 blas: elementwise.negate or elementwise.unary"
-    assert cells[3][1:] == ["3/3 elementwise.unary", by_library, "3/3 elementwise.unary", "unsupported"]
+    assert cells[1][1:] == ["2 of 3", "0 of 3", "2 of 3", "0 of 3"]
+    assert cells[3][1:] == ["3 of 3", "2 of 3", "3 of 3", "0 of 3"]
+    assert cells[7][1:] == ["yes", "yes", "yes", "no"]
+
+
+def test_the_matrix_of_an_op_says_how_each_backend_does_it(small: Project) -> None:
+    how = [re.split(" {2,}", line) for line in small.run("matrix", "neg").stdout.splitlines()]
+    assert how[0] == ["op", "backend", "dtypes", "how"]
+    assert ["unary_impl.neg", "accelerator_two", "all", "elementwise.unary"] in how
+    assert ["unary_impl.neg", "accelerator", "f16 f32", "blas: elementwise.negate or elementwise.unary"] in how
+    assert how == [re.split(" {2,}", line) for line in small.run("matrix", "unary_impl.neg").stdout.splitlines()]
+    both = small.run("matrix", "unary_impl").stdout
+    assert "unary_impl.exp" in both and "unary_impl.neg" in both and "powf" not in both
+
+
+def test_the_matrix_may_be_of_some_backends_and_dtypes(small: Project) -> None:
+    given = ("--backend", "host", "--backend", "accelerator", "--dtype", "f16", "--dtype", "f32")
+    rows = json.loads(small.run("matrix", "neg", "--format", "json", *given).stdout)
+    wanted = list(product(["accelerator", "host"], ["f16", "f32"]))
+    assert [(row["backend"], row["dtype"]) for row in rows] == wanted
+    assert small.run("matrix", *given).stdout.splitlines()[0].split() == ["op", "accelerator", "host"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("ned",), "unknown op 'ned'; did you mean 'neg'?"),
+        (("neg", "--backend", "hist"), "unknown backend 'hist'; did you mean 'host'?"),
+        (("--dtype", "f64"), "unknown dtype 'f64'; did you mean 'f16'?"),
+    ],
+)
+def test_what_the_matrix_has_not_is_told(small: Project, arguments: tuple[str, ...], reason: str) -> None:
+    result = small.run("matrix", *arguments)
+    assert result.exit_code == 2
+    assert reason in result.stderr
+
+
+@pytest.mark.parametrize("op", [(), ("conv2d",), ("dequantize",)], ids=str)
+def test_the_matrix_fits_the_terminal(op: tuple[str, ...]) -> None:
+    command = [str(OPGEN), "matrix", *op, "--root", str(REPOSITORY)]
+    shown = on_a_terminal(command, {"COLUMNS": "80"})
+    assert max(len(re.sub("\x1b\\[[0-9]*m", "", line)) for line in shown.splitlines()) <= 80
 
 
 def test_matrix_as_markdown(small: Project) -> None:
     head, rule, *rows = small.run("matrix", "--format", "markdown").stdout.splitlines()
     names = ["op", "accelerator_two", "accelerator", "host", "planned"]
     assert [text.strip() for text in head.split("|")] == ["", *names, ""]
-    assert set(rule) == set("|- ")
+    assert set(rule) == set("|-")
     assert len({len(line) for line in (head, rule, *rows)}) == 1
     assert len(rows) == 7
 
@@ -261,8 +301,22 @@ def test_a_root_that_is_not_there(tmp_path: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_root_without_a_project(tmp_path: Path, command: str) -> None:
-    """An empty spec is a mistake like any other, not a traceback."""
+def test_a_root_that_is_no_project(tmp_path: Path, command: str) -> None:
+    result = CliRunner().invoke(main, [command, "--root", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"{tmp_path} is no project of opgen: it has no folder 'spec'" in result.stderr
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the command", "after it"])
+def test_the_root_stands_on_either_side_of_the_command(small: Project, before: bool) -> None:
+    root = ["--root", str(small.root)]
+    arguments = [*root, "check"] if before else ["check", *root]
+    assert CliRunner().invoke(main, arguments).stdout == "17 files, all up to date\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_empty_spec_is_a_mistake_like_any_other(tmp_path: Path, command: str) -> None:
+    (tmp_path / "spec").mkdir()
     result = CliRunner().invoke(main, [command, "--root", str(tmp_path)])
     assert result.exit_code == 1
     assert "spec/package.yaml:1:1: the file is missing; write it" in result.stderr
@@ -312,11 +366,28 @@ def test_colours_on_a_terminal_alone(small: Project) -> None:
     piped = subprocess.run(command, capture_output=True, check=False)
     assert b"\x1b" not in piped.stdout + piped.stderr
 
+    assert "\x1b[31mdiffers\x1b[0m generated/tallow/limits.py" in on_a_terminal(command, {})
+
+
+@pytest.mark.parametrize("command", [("check",), ("matrix",), ("matrix", "neg")], ids=str)
+def test_no_colours_where_they_are_not_wanted(small: Project, command: tuple[str, ...]) -> None:
+    disturb(small)
+    given = [str(OPGEN), "--root", str(small.root), *command]
+    assert "\x1b" in on_a_terminal(given, {})
+    assert "\x1b" not in on_a_terminal(given, {"NO_COLOR": "1"})
+
+
+def on_a_terminal(command: list[str], environment: dict[str, str]) -> str:
+    """What a command prints to a terminal."""
     terminal, end = pty.openpty()
-    environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-    process = subprocess.Popen(command, stdout=end, stderr=end, env={**environment, "TERM": "xterm"})
-    process.wait()
+    own = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
+    process = subprocess.Popen(command, stdout=end, stderr=end, env={**own, "TERM": "xterm", **environment})
     os.close(end)
-    shown = os.read(terminal, 100_000)
+    parts = []
+    # Linux tells an error where no process writes to it any more.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 100_000):
+            parts.append(part)
+    process.wait()
     os.close(terminal)
-    assert b"\x1b[31mdiffers\x1b[0m generated/tallow/limits.py" in shown
+    return b"".join(parts).decode()

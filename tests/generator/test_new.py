@@ -66,6 +66,13 @@ def test_words_without_a_spelling_are_spelled_and_the_others_listed(arrays: Proj
     assert "is not installed here" in text
 
 
+def test_no_lack_of_a_library_that_is_not_installed_is_invented(arrays: Project) -> None:
+    arrays.edit("spec/dtypes.yaml", "numpy: numpy.float16", "numpy: ml_dtypes.bfloat16")
+    text = write(arrays).read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["array"]["dtypes"]["f16"] == "xp.bfloat16"
+    assert text.count("not_installed.slates is not installed here, so that nobody looked for what it lacks") == 2
+
+
 def test_what_an_installed_library_lacks_is_marked(arrays: Project) -> None:
     file = write(arrays, module="math")
     text = file.read_text(encoding="utf-8")
@@ -89,7 +96,10 @@ def test_nothing_is_overwritten(arrays: Project) -> None:
     ("arguments", "reason"),
     [
         (("slates", "--family", "arays", "--module", "m"), "unknown family 'arays'; did you mean 'arrays'?"),
-        (("slates", "--family", "chips", "--module", "m"), "unknown family 'chips'; known are arrays"),
+        (
+            ("slates", "--family", "chips", "--module", "m"),
+            "family 'chips' is not one of array libraries; give one of 'arrays'",
+        ),
         (("../slates", "--family", "arrays", "--module", "m"), "'../slates' cannot be a name"),
         (("slates", "--family", "arrays", "--module", "m n"), "'m n' is no module; write what Python imports"),
     ],

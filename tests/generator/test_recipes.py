@@ -33,7 +33,7 @@ RECIPES = [
         "softsign",
         "unary",
         'doc: "x / (1 + abs(x))", dtypes: float, numpy: "x / (1 + np.abs(x))", hip: "x / (1 + abs(x))", '
-        'edges: "softsign(-0.0) is -0.0"',
+        "edges: {softsign(-0.0): -0.0}",
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "softsign": lambda x: x / (1 + np.abs(x)),\n'},
         {"Tensor([1.0, -3.0]).softsign()": [0.5, -0.75]},
     ),
@@ -41,7 +41,7 @@ RECIPES = [
         "isfinite",
         "unary",
         'doc: "whether x is a finite number", dtypes: float, result: u8, numpy: x - x == 0, '
-        'hip: "!(x != x) && !is_infinite(x)", edges: "1 or 0"',
+        'hip: "!(x != x) && !is_infinite(x)", note: 1 or 0, edges: {isfinite(nan): 0}',
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
         {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},
     ),
@@ -49,7 +49,7 @@ RECIPES = [
         "gate",
         "binary",
         'doc: "x where y > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
-        'numpy: "np.where(y > limit, x, 0)", hip: "y > limit ? x : T(0)", edges: "0 where y is NaN"',
+        'numpy: "np.where(y > limit, x, 0)", hip: "y > limit ? x : T(0)", edges: {"gate(x, nan)": 0.0}',
         {
             (ELEMENTWISE, "def where("): (
                 "def gate(name: str, x: Array, y: Array, limit: float) -> Array:\n"
@@ -67,7 +67,7 @@ RECIPES = [
         "hardshrink",
         "unary",
         'doc: "x where abs(x) > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
-        'numpy: "np.where(np.abs(x) > limit, x, 0)", hip: "abs(x) > limit ? x : T(0)", edges: "0 where x is NaN"',
+        'numpy: "np.where(np.abs(x) > limit, x, 0)", hip: "abs(x) > limit ? x : T(0)", edges: {hardshrink(nan): 0.0}',
         {
             (ELEMENTWISE, "def where("): (
                 "def hardshrink(name: str, x: Array, limit: float) -> Array:\n"
@@ -81,7 +81,8 @@ RECIPES = [
         "lerp",
         "ternary",
         'doc: "start + weight * (end - start)", operands: [start, end, weight], dtypes: float, '
-        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", edges: "lerp(x, x, 1) is x", '
+        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", '
+        'edges: {"lerp(inf, 1, 1)": nan}, '
         "unsupported: the function is defined for floating-point dtypes",
         {
             (ELEMENTWISE, "from .formats import "): "from .formats import encode\n",
@@ -104,7 +105,7 @@ RECIPES = [
         "reduce",
         'doc: "sum of the squares of the elements", dtypes: all, identity: 0, '
         'element: {numpy: x * x, hip: "multiply(x, x)"}, combine: {numpy: np.add, hip: "add(x, y)"}, '
-        'accumulate: f64, edges: "integers wrap"',
+        "accumulate: f64, note: integers wrap, edges: {sumsq(): 0}",
         {(REDUCTIONS, '    "sum": lambda x: x,\n'): '    "sumsq": lambda x: x * x,\n'},
         {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
     ),
@@ -112,7 +113,8 @@ RECIPES = [
         "count_nonzero",
         "reduce",
         'doc: "number of elements that are not 0", dtypes: all, identity: 0, element: {numpy: x != 0, hip: x != 0}, '
-        'combine: {numpy: np.add, hip: "add(x, y)"}, result: u32, edges: "NaN is not 0; of nothing it is 0"',
+        'combine: {numpy: np.add, hip: "add(x, y)"}, result: u32, '
+        'edges: {count_nonzero(): 0, "count_nonzero(nan, 1)": 2}',
         {
             (REDUCTIONS, '    "any": lambda'): (
                 '    "count_nonzero": lambda name, values, dims: np.count_nonzero(\n'

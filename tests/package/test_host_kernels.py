@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.cpu_backend.kernels import HostKernels
+from tallow.cpu_backend.ops import compiled_copy
 from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.kernels import host_arguments
 
@@ -485,6 +486,14 @@ def test_rows_of_any_length_are_joined(dtype: tl.DType, count: int) -> None:
         tensors = [tl.Tensor(array).to_dtype(dtype)[1:] for array in arrays]
         got = tl.cat(tensors, 1).to_dtype(tl.DType.I64).numpy()
         np.testing.assert_array_equal(got, np.concatenate(arrays, 1)[1:])
+
+
+def test_many_long_rows_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_copy, "_LONG", 0)
+    arrays = [random(3, width, 2) for width in (4, 0, *range(1, 31))]
+    tensors = [tl.Tensor(array) for array in arrays]
+    np.testing.assert_array_equal(tl.cat(tensors, 1).numpy(), np.concatenate(arrays, 1))
+    np.testing.assert_array_equal(tl.cat([x[:2] for x in tensors], 1).numpy(), np.concatenate(arrays, 1)[:2])
 
 
 @pytest.mark.parametrize("size", [2**50, 2**64 - 1])

@@ -120,9 +120,10 @@ class GpuDevice(BackendDevice):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any],
     ) -> Result:
-        from .recorder import FirstPlan
+        if key is not None:
+            from .recorder import FirstPlan
 
-        self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
+            self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
         return function(*arguments, **options)
 
     def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
@@ -165,7 +166,8 @@ class GpuDevice(BackendDevice):
     ) -> Kernel:
         """Kernel `name` of a module, whose source is compiled and loaded at the first call: see `Kernel.compile`.
 
-        Later calls with the same arguments take no longer than a look-up. Messages call the source `module`.hip.
+        Later calls with the same arguments take no longer than a look-up, unless the source includes files other than
+        tallow's headers: each call looks whether they have changed. Messages call the source `module`.hip.
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 
