@@ -670,7 +670,7 @@ def device(spec: Spec, _: str | None) -> DeviceView:
             ordinal='argument.integer("device", "ordinal", ordinal)' if backend.is_numbered else "0",
             own_parameters="self, ordinal: int = 0" if backend.is_numbered else "self",
             own_arguments="ordinal" if backend.is_numbered else "",
-            lacking=", ".join(f"DType.{name.upper()}" for name in backend.lacking),
+            lacking="".join(f"DType.{name.upper()}, " for name in backend.lacking),
             label=backend.label,
             display=backend.display,
             dlpack=backend.dlpack,

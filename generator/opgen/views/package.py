@@ -82,6 +82,7 @@ _EXPORTS = (
     "cat",
     "deterministic",
     "devices",
+    "doctor",
     "eye",
     "from_dlpack",
     "from_numpy",
