@@ -154,7 +154,8 @@ def rope(
         stride, index_bytes, index_shift, interleaved, 1,
     )  # fmt: skip
     operands = {"source": x, "cosines": cos, "sines": sin, "indexes": positions}
-    result, wrong = Result(packer.places["result"], count, dtype), wrong_index("rope", packer.places["wrong"], most + 1)
+    result = Result(packer.places["result"], count, dtype)
+    wrong = wrong_index("rope", packer.places["wrong"], positions.dtype, most + 1)
     return _plan_rows(kernels, kernel, packer, packed, operands, result, wrong=wrong)
 
 
@@ -175,7 +176,7 @@ def cross_entropy(
         Result(packer.places["result"], count // size, dtype),
         Result(packer.places["counted"], count // size, dtype.compute),
     ]
-    wrong = wrong_index("cross_entropy", packer.places["wrong"], size)
+    wrong = wrong_index("cross_entropy", packer.places["wrong"], targets.dtype, size)
     return _plan_rows(kernels, kernel, packer, packed, {"source": x, "indexes": targets}, results, wrong=wrong)
 
 
