@@ -152,6 +152,7 @@ RECIPES = [
         'element: {numpy: "np.where(np.isnan(x), inf, np.abs(x))", hip: "x != x ? inf : abs(x)"}, '
         'combine: {numpy: np.minimum, hip: "minimum(x, y)"}, edges: "of nothing it is infinity"',
         {
+            (REDUCTIONS, '"mean", "norm")\n'): '"least_magnitude", ',
             (REDUCTIONS, '    "any": lambda'): (
                 '    "least_magnitude": lambda name, values, dims: encode(\n'
                 "        name,\n"
@@ -159,7 +160,7 @@ RECIPES = [
                 "            axis=dims, keepdims=True, initial=np.inf\n"
                 "        ),\n"
                 "    ),\n"
-            )
+            ),
         },
         {
             "Tensor([[-1.0, float('nan')], [float('nan'), float('nan')]]).least_magnitude(1)": [1.0, float("inf")],
