@@ -12,6 +12,7 @@ from opgen.architectures import build_architecture
 from opgen.arrays import build_array, build_vocabulary
 from opgen.cells import build_cells
 from opgen.cpp import flaw
+from opgen.edges import build_edges
 from opgen.fields import Fields, Names, build_names, number_mend
 from opgen.formats import build_formats
 from opgen.kernels import Room, build_constants, build_family, build_widths
@@ -236,12 +237,13 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         hip=nothing if kind == "reduce" else _hip_expression(fields),
         brief=kind in ("unary", "binary") and fields.flag("brief"),
         bounded=kind == "unary" and fields.flag("bounded"),
-        edges=fields.text("edges"),
+        note=fields.text_or_none("note"),
+        edges=build_edges(fields, name, operands, parameters, is_reduction=kind == "reduce"),
         result=result,
         reduction=_reduction(fields) if kind == "reduce" else None,
         unsupported=(fields.text_or_none("unsupported") or "") if is_named else unsupported,
         is_method=is_method,
-        has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
+        has_front=fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
     )
     fields.finish()
@@ -310,10 +312,8 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     layouts = ["layout", *(f"{name}_layout" for name in others)]
     parameters = [Parameter("layout", "Layout")]
     checks = [Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]]
-    errors = ["ShapeMismatch"] if others else []
     if functor.reduction is not None:
         parameters.append(Parameter("dims", "tuple[int, ...]"))
-        errors = ["InvalidArgument"]
         checks.append(Check(Call("distinct_dims", ("layout", "dims")), functor.location))
     for name, layout in zip(others, layouts[1:], strict=True):
         parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
@@ -339,14 +339,14 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     return Method(
         name=functor.name,
         signature=Signature(functor.name, tuple(parameters), "Storage"),
-        doc=sentence(f"{functor.doc}; {functor.edges}"),
+        doc=sentence(functor.summary),
         kind=kind.name,
         functor=functor.name,
         operands=tuple(operands),
         dtypes=None,
         unsupported=functor.unsupported or None,
         checks=tuple(checks),
-        errors=dict.fromkeys(errors, functor.location),
+        errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         is_broken=False,
         location=functor.location,

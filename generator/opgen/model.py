@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from opgen.architectures import Architecture
 from opgen.arrays import ArrayLibrary, Word
+from opgen.edges import Edge
 from opgen.fields import Names
 from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
@@ -164,13 +165,19 @@ class Functor:
     hip: Expression
     brief: bool  # its function has an overload for short floats
     bounded: bool  # its function has an overload for bounded floats on the host
-    edges: str
+    note: str | None  # what else callers should know
+    edges: tuple[Edge, ...]  # what it gives where it is easily wrong
     result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
     reduction: Monoid | Position | None  # of a reduction, in place of the two expressions
     unsupported: str  # why it has not the dtypes that it lacks
     is_method: bool  # a storage method of its own; the others are chosen by an argument `op`
     has_front: bool  # the tensor method is this op alone
     location: Location
+
+    @property
+    def summary(self) -> str:
+        """All that the docs say of it."""
+        return "; ".join(filter(None, [self.doc, self.note, ", ".join(map(str, self.edges))]))
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,7 @@ class Method:
     dtypes: Names | None  # device methods only: the dtypes of the storage that they make
     unsupported: str | None  # why it has not the dtypes that it lacks
     checks: tuple[Check, ...]
-    errors: Mapping[str, Location]  # what the checks and the backends raise, besides what every method may
+    errors: Mapping[str, Location]  # what the backends raise, besides what follows from all else
     tensor: Signature | None  # the tensor method that is this method alone
     is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
     location: Location
@@ -441,6 +448,7 @@ class Spec:
     # What the templates define: the modules of each subpackage, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
+    raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

@@ -6,7 +6,7 @@ it calls a function of a backend; indexes alone are left to it.
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from .kept import Kept
 from .layout import Layout
 
 if TYPE_CHECKING:
+    from .doctor.finding import Finding
     from .traced import Program
 
 Result = TypeVar("Result")
@@ -214,6 +215,11 @@ class BackendDevice:
     def is_available(cls) -> bool:
         """Whether the first device can be opened."""
 
+    @classmethod
+    @abstractmethod
+    def examine(cls) -> "Iterator[Finding]":
+        """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
+
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
         self.plans = Kept(MOST_PLANS)
@@ -229,8 +235,11 @@ class BackendDevice:
     ) -> Result:
         """What `function` makes of its arguments, the last of which are so many numbers.
 
-        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers.
+        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers. Nothing is
+        kept where that is None.
         """
+        if key is None:
+            return function(*arguments, **options)
         planner = self.planners.get(function)
         plan = planner(arguments, **options) if planner is not None else None
         if plan is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .conv import Params
 from .error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
-from .layout import Layout
+from .layout import Layout, distinct
 from .random import uniform_range
 from .shape import Shape
 
@@ -113,7 +113,7 @@ def several_layouts(op: str, storages: Sequence[Sized], layouts: Sequence[Layout
 def cat_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], dim: int) -> None:
     """Check that `dim` exists, and that the others have the same sizes in every dim but this one."""
     dim_in_range(op, layout, dim)
-    for other in other_layouts:
+    for other in distinct(other_layouts):
         require_alike_but(op, dim, layout.shape, other.shape)
 
 

@@ -41,9 +41,10 @@ class Graph:
         an exception in the block the graph has captured nothing, and may capture again.
 
         Raises CaptureError inside of another capture on the device, InvalidArgument where the graph has captured
-        something already, Closed after `close()`. In the block, what cannot be captured raises CaptureError and does
-        nothing: reading elements, `synchronize`, making tensors of Python's or NumPy's numbers, loading files, sharing
-        tensors with other libraries, copies between devices, `set_seed`, replays.
+        something already or another thread captures it now, Closed after `close()`. Where the graph is closed during
+        the block, the end of the block raises Closed: nothing was captured. In the block, what cannot be captured
+        raises CaptureError and does nothing: reading elements, `synchronize`, making tensors of Python's or NumPy's
+        numbers, loading files, sharing tensors with other libraries, copies between devices, `set_seed`, replays.
         """
         with self.inner.capture():
             yield
@@ -58,7 +59,8 @@ class Graph:
     def close(self) -> None:
         """Give back the graph and its memory, that of tensors when they end; replays under way are done before.
 
-        Nothing happens when it is closed already. So do leaving a `with` block and garbage collection.
+        Memory that a capture under way uses is given back at its end. Nothing happens when the graph is closed already.
+        So do leaving a `with` block and garbage collection.
         """
         self.inner.close()
 

@@ -149,8 +149,8 @@ def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dty
     edits = {
         "spec/functors/unary.yaml": {
             "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: u8, numpy: np.isnan(x), hip: x != x, "
-            "edges: of infinities it is 0}\n"
-            "  clip: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, edges: NaN wins, "
+            "edges: {is_nan(inf): 0}}\n"
+            "  clip: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, note: NaN wins, "
             'numpy: "np.minimum(np.maximum(x, low), high)", hip: "minimum(maximum(x, low), high)"}\n  exp:\n'
         },
         "spec/backends/cpu.yaml": {
@@ -215,7 +215,7 @@ def test_a_text_may_hold_anything_that_can_be_printed(repository: Project) -> No
         },
         "spec/functors/unary.yaml": {
             'doc: "the exponential, e to the power x"': f"doc: {ODD}",
-            '"exp(-inf) is 0, exp(inf) is inf"': ODD,
+            "edges: {exp(-inf): 0.0,": f"note: {ODD}, edges: {{exp(-inf): 0.0,",
             "unsupported: the function is defined for floating-point dtypes; convert with to_dtype first": (
                 f"unsupported: {ODD}"
             ),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tallow
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tallow import CaptureError, Device, Graph, InvalidArgument, InvalidIndex, Kernel, Tensor
 from tallow.error import TallowError
 from tallow.gpu_backend.error import Closed
@@ -245,6 +247,89 @@ def test_a_number_of_the_capture_is_made_by_each_replay(device: Device) -> None:
     assert number.tolist() == [5]
 
 
+def test_no_tensor_of_a_capture_had_the_memory_of_the_state(device: Device) -> None:
+    """Else a replay writes its elements where the random stream, and addresses that kernels write to, are."""
+    victim = Tensor.zeros(8, dtype="i64", device=device)
+    x = Tensor([0, 0, address(victim), 0, 1, 42, 43, 0], "i64", device)
+    indexes = Tensor([9], "u32", device)
+    graph = Graph(device)
+    with graph.capture():
+        z = (x * 1) * 1 + x * 0
+        y = x * 1
+        del z, y
+        drawn = Tensor.rand((3,), device=device)
+        x.index_select(indexes, 0)
+    device.set_seed(SEED)
+    expected = [Tensor.rand((3,), device=device).tolist() for _ in range(3)]
+    device.set_seed(SEED)
+    found = []
+    for _ in range(3):
+        graph.replay()
+        with pytest.raises(InvalidIndex, match="index 9"):
+            device.synchronize()
+        found.append(drawn.tolist())
+    assert found == expected
+    assert victim.tolist() == [0] * 8
+
+
+# What a program does with the tensors that it has, a and b among them, and with indexes of their elements.
+PARTS: dict[str, Callable[[list[Tensor], int, int, Tensor], object]] = {
+    "add": lambda own, a, b, indexes: own.append(own[a] + own[b]),
+    "scale": lambda own, a, b, indexes: own.append(own[a] * 0.5 + 1),
+    "sum": lambda own, a, b, indexes: own.append(own[a] - own[b].sum(0, keepdim=True)),
+    "draw": lambda own, a, b, indexes: own.append(Tensor.rand((8,), device=own[a].device)),
+    "choose": lambda own, a, b, indexes: own.append(own[a].index_select(indexes, 0)),
+    "add in place": lambda own, a, b, indexes: own[a].add_(own[b]),
+    "scatter": lambda own, a, b, indexes: own[a].scatter_(indexes, own[b], 0),
+    "drop": lambda own, a, b, indexes: own.pop(a) if len(own) > 1 else None,
+}
+PROGRAMS = st.lists(st.tuples(st.sampled_from(list(PARTS)), st.integers(0, 7), st.integers(0, 7)), min_size=1)
+
+
+@given(PROGRAMS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_replays_of_any_program_equal_its_calls(device: Device, program: list[tuple[str, int, int]]) -> None:
+    """Tensors end in between, so that others have their memory, and the last turn has an index out of range."""
+
+    def turns(start: Callable[[Callable[[], list[Tensor]]], Callable[[], list[Tensor]]]) -> list[object]:
+        x, indexes = ramp(device, 8), Tensor(np.zeros(8), "u32", device)
+
+        def calls() -> list[Tensor]:
+            own = [x]
+            for name, a, b in program:
+                PARTS[name](own, a % len(own), b % len(own), indexes)
+            return own
+
+        run, found = start(calls), []
+        for chosen in ([3, 1, 0, 2, 5, 4, 7, 6], [0, 0, 1, 1, 7, 7, 6, 6], [0, 1, 2, 3, 4, 5, 6, 8]):
+            indexes.copy_(Tensor(chosen, "u32", device))
+            results = run()
+            try:
+                device.synchronize()
+                found.append(bits([x, *results]))
+            except InvalidIndex as error:
+                found.append(str(error))
+        return found
+
+    graph = Graph(device)
+
+    def captured(calls: Callable[[], list[Tensor]]) -> Callable[[], list[Tensor]]:
+        with graph.capture():
+            results = calls()
+
+        def run() -> list[Tensor]:
+            graph.replay()
+            return results
+
+        return run
+
+    device.set_seed(SEED)
+    expected = turns(lambda calls: calls)
+    device.set_seed(SEED)
+    with graph:
+        assert turns(captured) == expected
+
+
 # ---- Indexes
 
 
@@ -292,6 +377,82 @@ def test_an_index_reaches_the_thread_of_the_replay(device: Device) -> None:
     in_thread(wait)
     with pytest.raises(InvalidIndex, match="index 9"):
         device.synchronize()
+
+
+# ---- Graphs that are closed, and captured by two threads
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_graph_that_is_closed_in_its_capture_never_replays(device: Device, is_elsewhere: bool) -> None:
+    """The end of the capture says so, and gives back the memory that was taken after the end of the graph too."""
+    x = ramp(device, 1000)
+    allocator = device.inner.allocator
+    Tensor.rand((3,), device=device)
+    gc.collect()
+    before = allocator.statistics().allocated
+    graph = Graph(device)
+    with pytest.raises(Closed, match=f"<Graph on {device.label}.* is closed"), graph.capture():
+        y = x + 1
+        if is_elsewhere:
+            in_thread(graph.close)
+        else:
+            graph.close()
+        z = Tensor.rand((3000,), device=device)
+    for use in (graph.replay, graph.capture().__enter__):
+        with pytest.raises(Closed):
+            use()
+    del y, z
+    gc.collect()
+    assert allocator.statistics().allocated == before
+
+
+def test_an_error_in_a_capture_matters_more_than_the_end_of_the_graph(device: Device) -> None:
+    graph = Graph(device)
+    with pytest.raises(ZeroDivisionError), graph.capture():
+        graph.close()
+        raise ZeroDivisionError
+    assert graph.closed
+
+
+def test_one_thread_at_a_time_captures_a_graph(device: Device) -> None:
+    """A second one hears of it at once, and what the first one captures stays."""
+    x, graph = ramp(device, 4), Graph(device)
+
+    def capture() -> None:
+        with graph.capture():
+            raise AssertionError("captured twice")
+
+    with graph.capture():
+        with pytest.raises(InvalidArgument, match=r"Graph.capture: another thread captures the graph now; make anothe"):
+            in_thread(capture)
+        y = x + 1
+    with pytest.raises(InvalidArgument, match=r"Graph.capture: the graph has captured something already"):
+        in_thread(capture)
+    graph.replay()
+    assert y.tolist() == [1, 2, 3, 4]
+
+
+def test_threads_that_close_and_replay_a_graph(device: Device) -> None:
+    """Each replay is done before the graph ends, or raises Closed."""
+    for _ in range(5):
+        x, graph = Tensor.zeros(4, device=device), Graph(device)
+        with graph.capture():
+            x += 1
+        replays = []
+
+        def replay(graph: Graph = graph, replays: list[int] = replays) -> None:
+            with pytest.raises(Closed):
+                while True:
+                    graph.replay()
+                    replays.append(1)
+
+        thread = threading.Thread(target=replay)
+        thread.start()
+        while len(replays) < 3:
+            thread.join(0.001)
+        graph.close()
+        thread.join()
+        assert x.tolist() == [len(replays)] * 4
 
 
 # ---- What cannot be captured

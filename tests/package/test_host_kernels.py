@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.cpu_backend.kernels import HostKernels
+from tallow.cpu_backend.ops import compiled_copy
 from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.kernels import host_arguments
 
@@ -448,7 +449,7 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
-    flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
+    flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
     families += "host_attention", "host_sort"
     for family in families:
@@ -485,6 +486,14 @@ def test_rows_of_any_length_are_joined(dtype: tl.DType, count: int) -> None:
         tensors = [tl.Tensor(array).to_dtype(dtype)[1:] for array in arrays]
         got = tl.cat(tensors, 1).to_dtype(tl.DType.I64).numpy()
         np.testing.assert_array_equal(got, np.concatenate(arrays, 1)[1:])
+
+
+def test_many_long_rows_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_copy, "_LONG", 0)
+    arrays = [random(3, width, 2) for width in (4, 0, *range(1, 31))]
+    tensors = [tl.Tensor(array) for array in arrays]
+    np.testing.assert_array_equal(tl.cat(tensors, 1).numpy(), np.concatenate(arrays, 1))
+    np.testing.assert_array_equal(tl.cat([x[:2] for x in tensors], 1).numpy(), np.concatenate(arrays, 1)[:2])
 
 
 @pytest.mark.parametrize("size", [2**50, 2**64 - 1])

@@ -17,6 +17,7 @@ from tallow import (
     cat,
     stack,
 )
+from tallow.tensor import joining
 
 from .arrays import numbers, same
 
@@ -103,6 +104,18 @@ def test_cat_joins_any_layouts(device: Device, dim: int) -> None:
     same(stack((tensor for tensor in tensors), dim), np.stack(arrays, dim))
     narrowed = [tensor.narrow(dim, 1, 1) for tensor in tensors]
     same(cat(narrowed, dim), np.concatenate([np.take(array, [1], dim) for array in arrays], dim))
+
+
+def test_a_list_that_grows_leaves_no_plan_of_each_length(device: Device) -> None:
+    rows = numbers((60, 3), seed=2)
+    tensors: list[Tensor] = []
+    kept = []
+    for count, row in enumerate(rows, 1):
+        tensors.append(Tensor(row, device=device))
+        same(cat(tensors), rows[:count].reshape(-1))
+        same(stack(tensors, -1), rows[:count].T)
+        kept.append(len(device.inner.plans) + len(joining._joins))
+    assert kept[-1] == kept[20]
 
 
 def test_joins_of_nothing_and_of_what_does_not_fit(device: Device) -> None:

@@ -52,7 +52,7 @@ def _row(functor: Functor) -> OpRow:
         numbers=functor.reduction.numbers if isinstance(functor.reduction, Monoid) else 1,
         moves=functor.condition is not None,
         unsupported=functor.unsupported,
-        doc=f"{functor.doc}; {functor.edges}",
+        doc=functor.summary,
     )
 
 
@@ -209,8 +209,10 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     for kind in spec.functors.values():
         for functor in kind.chosen:
             members[functor.name.upper()] = _member(kind, functor)
+            if not functor.has_front:
+                continue
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
-            doc = sentence(f"{functor.doc}; {functor.edges}")
+            doc = sentence(functor.summary)
             methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))
     for method in spec.storage_methods():
         if method.tensor is not None:

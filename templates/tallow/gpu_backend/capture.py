@@ -30,25 +30,24 @@ _INDEX_ERROR_PLACE = 32
 class Capture:
     """What one thread records on one device: into which stream, and what a replay has to bring along."""
 
-    def __init__(self, driver: GpuDriver[Any], stream: Stream[Any], pool: Pool) -> None:
+    def __init__(self, driver: GpuDriver[Any], stream: Stream[Any], pool: Pool, state: Slice) -> None:
         self.stream = stream
         self.pool = pool
+        self.state = state
+        """What kernels read and write at each replay. No tensor of the capture has had this memory."""
+        self.has_state = False
+        """Whether there are such kernels."""
         self.random = RandomState()
         """Counts the blocks that are drawn; which ones these are is for a replay to say."""
         self.has_indexes = False
         self.is_empty = True
         """Whether nobody has asked so far for the handle of a stream to enqueue something in."""
-        self.state: Slice | None = None
-        """What kernels read and write at each replay, where some do."""
         self._driver = driver
         self._keys = (driver, driver.queue.address)
 
     def state_address(self) -> int:
-        """The address of the state."""
-        from .storage import Slice
-
-        if self.state is None:
-            self.state = Slice(self.pool, STATE_BYTES)
+        """The address of the state, for a kernel that works with it."""
+        self.has_state = True
         return self.state.address
 
     def index_record(self) -> int:

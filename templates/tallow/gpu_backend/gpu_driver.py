@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .buffer import DeviceBuffer
     from .loader import Loader
     from .run_time_compiler import RunTimeCompiler
+    from .storage import Slice
 
 Function: TypeAlias = Callable[[int, bytes], None]
 """What enqueues a kernel: called with a number of blocks and the packed bytes of the kernel's one struct."""
@@ -93,6 +94,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """Bytes free and bytes in all."""
         free, total = self.device.memory()
         return free, total
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device, whoever allocated that; the driver knows."""
+        found: bool = self.device.holds(address)
+        return found
 
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
@@ -208,8 +214,10 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         capture.refuse(self, "sharing with another library", "share the tensor before the capture, or after it")
 
     @contextlib.contextmanager
-    def captured(self, pool: Pool) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
+    def captured(self, pool: Pool, state: Slice) -> Iterator[tuple[capture.Capture, Callable[[], Recorded]]]:
         """Record what this thread gives the device inside, with memory of a pool: the capture, and what ends it.
+
+        `state` is memory for what kernels read and write at each replay.
 
         Other threads that capture wait for their turn. Where what ends it was not called, all is forgotten.
         """
@@ -218,7 +226,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
                 stream = self._capture_stream or self._new_stream()
                 # One whose capture fails is not used again.
                 self._capture_stream = None
-                captured = capture.Capture(self, stream, pool)
+                captured = capture.Capture(self, stream, pool, state)
                 recorded: list[Recorded] = []
 
                 def finish() -> Recorded:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -46,6 +46,8 @@ class GpuGraph(Resource, BackendGraph):
         self._lock = threading.Lock()
         # What the state on the device is for: a seed, a block of random numbers and a record of indexes.
         self._ready: tuple[int, int, int] | None = None
+        self._is_capturing = False
+        # What gives back all that the graph has, in order.
         self._steps: list[Callable[[], None]] = [self._pool.close]
         self._own(_release, self._steps)
 
@@ -53,26 +55,57 @@ class GpuGraph(Resource, BackendGraph):
     def capture(self) -> Iterator[None]:
         """See `tallow.Graph.capture`."""
         device = self._device
-        self.require_open()
-        if self._captured is not None:
-            raise InvalidArgument("Graph.capture", "the graph has captured something already; make another one")
         capture.refuse(device.driver, "another capture", "leave the with block of the first one before")
+        self._begin_capture()
+        try:
+            captured = yield from self._record()
+            with self._lock:
+                # Whoever closed it meanwhile has seen to it that nothing is replayed.
+                self.require_open()
+                self._captured = captured
+                if captured.recorded is not None:
+                    # Replays may be under way when it is given back.
+                    self._steps.append(partial(keep_until_done, device.driver.queue, captured.recorded))
+        finally:
+            self._end_capture()
+
+    def _begin_capture(self) -> None:
+        with self._lock:
+            self.require_open()
+            if self._captured is not None:
+                raise InvalidArgument("Graph.capture", "the graph has captured something already; make another one")
+            if self._is_capturing:
+                raise InvalidArgument("Graph.capture", "another thread captures the graph now; make another one")
+            self._is_capturing = True
+            # The capture takes memory until it ends, also where the graph is closed before.
+            self._steps.clear()
+
+    def _end_capture(self) -> None:
+        with self._lock:
+            self._is_capturing = False
+            if self.closed:
+                self._pool.close()
+            else:
+                self._steps.append(self._pool.close)
+
+    def _record(self) -> Generator[None, None, _Captured]:
+        device = self._device
         let_go()
         if not device.driver.opens_in_captures:
             for open_library in device.libraries:
                 # Whoever needs one that does not open hears of it.
                 with suppress(TallowError):
                     device.library(open_library)
-        with device.driver.captured(self._pool) as (recording, finish):
+        # Before anything else has memory of the pool: a tensor that had the same before would write to it in replays.
+        state = Slice(self._pool, capture.STATE_BYTES)
+        with device.driver.captured(self._pool, state) as (recording, finish):
             yield
-            if recording.state is not None:
-                packed = GRAPH_FINISH.pack(recording.state.address, recording.random.next_block)
+            if recording.has_state:
+                packed = GRAPH_FINISH.pack(state.address, recording.random.next_block)
                 device.kernels.launch("graph", "graph_finish", 1, packed)
             recorded = None if recording.is_empty else finish()
-        self._captured = _Captured(recorded, recording.random.next_block, recording.has_indexes, recording.state)
-        if recorded is not None:
-            # Replays may be under way when it is given back.
-            self._steps.insert(0, partial(keep_until_done, device.driver.queue, recorded))
+        kept = state if recording.has_state else None
+        return _Captured(recorded, recording.random.next_block, recording.has_indexes, kept)
 
     def replay(self) -> None:
         """See `tallow.Graph.replay`."""

@@ -10,8 +10,11 @@ from ..layout import Layout
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
-Key: TypeAlias = tuple[Any, ...]
-"""The method, and all else on which it depends how a call is done."""
+Key: TypeAlias = tuple[Any, ...] | None
+"""The method, and all else on which it depends how a call is done; None for a call without a plan."""
+
+MOST_PLANNED: Final = 16
+"""Calls of a list of more operands have no plan: a list that grows would leave one of each length."""
 
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
@@ -22,11 +25,12 @@ def operands_of(
 ) -> tuple[list[Any], tuple[int, ...] | None]:
     """The storages of the backend, and what plans depend on of them: the numbers of their layouts and their kinds.
 
-    That is None where one is on another device, and where there are more storages than layouts or fewer.
+    That is None where one is on another device, where there are more storages than layouts or fewer, and where there
+    are too many for a plan.
     """
     inners: list[Any] = []
     numbers: list[int] = []
-    if len(storages) != len(layouts):
+    if len(storages) != len(layouts) or len(storages) >= MOST_PLANNED:
         return inners, None
     # Of a few operands, this loop takes less time than comprehensions, or zip with a keyword.
     for storage, layout in zip(storages, layouts):  # noqa: B905
@@ -62,7 +66,8 @@ class Plans:
         self, key: Key, function: Callable[..., Result], arguments: tuple[Any, ...], options: Mapping[str, Any]
     ) -> Result:
         device: BackendDevice = self.inner.device
-        return device.planned(key, self.numbers.get(key[0], 0), function, arguments, options)
+        numbers = 0 if key is None else self.numbers.get(key[0], 0)
+        return device.planned(key, numbers, function, arguments, options)
 
 
 class PlannedCalls(Plans):

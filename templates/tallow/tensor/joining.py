@@ -9,7 +9,8 @@ from ..argument import integer
 from ..check import require_alike_but
 from ..error import InvalidArgument, ShapeMismatch, TallowError
 from ..kept import Kept
-from ..layout import Layout
+from ..layout import Layout, distinct
+from ..storage.planned import MOST_PLANNED
 from .base import TensorBase, refuse_keywords, require_tensors
 from .views import ViewMethods
 
@@ -67,7 +68,10 @@ def _join_along(
         _listed(op, tensors)
         raise
     try:
-        join = _joins.get(found := tuple(key))
+        if len(tensors) > MOST_PLANNED:
+            join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
+        else:
+            join = _joins.get(found := tuple(key))
         if join is None:
             join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
         storage = first._storage.cat(join.first, tuple(storages), join.others, join.dim)
@@ -81,7 +85,7 @@ def _along(layouts: Sequence[Layout], dim: int) -> _Join:
     first, *others = layouts
     shape = first.shape
     dim = shape.dim("cat", dim)
-    for other in others:
+    for other in distinct(others):
         require_alike_but("cat", dim, shape, other.shape)
     sizes = (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
     return _Join(dim, first, tuple(others), Layout.contiguous(sizes))
@@ -89,10 +93,12 @@ def _along(layouts: Sequence[Layout], dim: int) -> _Join:
 
 def _along_a_new_dim(layouts: Sequence[Layout], dim: int) -> _Join:
     shape = layouts[0].shape
-    for layout in layouts:
+    expanded = {}
+    for layout in distinct(layouts):
         if layout.shape != shape:
             raise ShapeMismatch("stack", (shape, layout.shape), "the shapes must be equal; or join them with cat")
-    return _along([layout.unsqueeze(dim) for layout in layouts], dim)
+        expanded[layout.number] = layout.unsqueeze(dim)
+    return _along([expanded[layout.number] for layout in layouts], dim)
 
 
 def _listed(op: str, tensors: Iterable[T]) -> list[T]:

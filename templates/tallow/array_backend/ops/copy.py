@@ -45,7 +45,7 @@ def copy_to(source: Operand, target: Any, offset: int) -> None:
 @tells_errors
 def cat(first: Operand, dim: int, *others: Operand) -> Any:
     """The elements of several operands, one behind the other along `dim`."""
-    return first.result(first.library.concat([operand.array for operand in (first, *others)], dim))
+    return first.result(first.library.concat([storage.view(layout) for storage, layout in (first, *others)], dim))
 
 
 @tells_errors

@@ -172,6 +172,9 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
     joined = Shape._trusted((*shape[:dim], total, *shape[dim + 1 :]))
     result = first.device.empty(first.dtype, joined.elem_count)
     rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
+    strides = joined.contiguous_strides()
+    # From where a row of the result begins to where the next one does: the only row has no next one.
+    row = total * inner if rows > 1 else 0
     # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
     together: list[tuple[int, int, int]] = []
     for operand in operands:
@@ -181,17 +184,17 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
             together += [(operand.address, width, offset)] if rows * width else []
         else:
             # What the driver copies as one piece, and what does not lie in rows.
-            copy(operand, Operand(result, Layout(operand.shape, joined.contiguous_strides(), offset)))
+            copy(operand, Operand(result, Layout(operand.shape, strides, offset)))
     for begin in range(0, len(together), JOIN_SOURCES):
         addresses, widths, offsets = zip(*together[begin : begin + JOIN_SOURCES], strict=True)
         alignment = alignment_of(functools.reduce(operator.or_, addresses))
-        join = _join(rows, widths, offsets, total * inner, itemsize, alignment)
+        join = _join(rows, widths, offsets, row, itemsize, alignment)
         packed = arguments.JOIN.pack(result.memory.address, *_filled(addresses), *join.fields)
         first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
     return result
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, alignment: int) -> _Join:
     width = itemsize
     while 2 * width <= alignment and all(size * itemsize % (2 * width) == 0 for size in (*widths, *offsets, row)):

@@ -1,0 +1,103 @@
+"""What functors give at the edges that the spec lists: infinities, NaN, the sign of zero, no elements."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tallow
+from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
+
+from .bench import Bench
+from .calls import layout
+from .oracle.formats import NUMPY, Array
+
+# Where a GPU is tested with the Python of its machine, there may be no PyYAML.
+pytest.importorskip("yaml")
+
+from opgen.model import Functor
+from opgen.project import read_spec
+
+SPEC = read_spec(Path(__file__).parents[2])
+FUNCTORS = [functor for kind in SPEC.functors.values() for functor in kind.functors if functor.edges]
+# What a name in the place of a number stands for.
+FINITE = (0.0, -0.0, 1.0, -2.5)
+# Enough for vectors, and what is left behind them.
+COUNT = 37
+OPS = {op.value: op for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp) for op in kind}
+
+
+def has(name: str, number: float) -> bool:
+    """Whether dtype `name` has a number, or NaN, or a signed zero."""
+    try:
+        with np.errstate(all="ignore"):
+            found = float(NUMPY[name].type(number))
+    except (OverflowError, ValueError):
+        return False
+    return same(found, number)
+
+
+def same(found: float, expected: float) -> bool:
+    """Whether two numbers are equal to the sign of zero, or both NaN."""
+    if math.isnan(expected):
+        return math.isnan(found)
+    return found == expected and math.copysign(1, found) == math.copysign(1, expected)
+
+
+def called(device: tallow.Device, functor: Functor, name: str, arguments: list[float]) -> tallow.Storage:
+    """What a functor gives on many elements that are all the same."""
+    is_reduction = functor.reduction is not None
+    count = len(arguments) if is_reduction else len(functor.operands)
+
+    def stored(values: list[float]) -> tallow.Storage:
+        with np.errstate(all="ignore"):
+            rows: Array = np.tile(np.array(values, np.float64), COUNT).astype(NUMPY[name])
+        return device.storage(rows)
+
+    parameters = [*arguments[count:], *list(functor.parameters.values())[max(len(arguments) - count, 0) :]]
+    if is_reduction:
+        x, where = stored(arguments), layout(COUNT, count)
+        if functor.is_method:
+            return getattr(x, functor.name)(where, (1,), *parameters)
+        return x.reduce_op(OPS[functor.name], where, (1,))
+    x, *others = [stored([number]) for number in arguments[:count]]
+    where = layout(COUNT)
+    if functor.is_method:
+        return getattr(x, functor.name)(where, *itertools.chain(*((y, where) for y in others)), *parameters)
+    match OPS[functor.name]:
+        case UnaryOp() as op:
+            return x.unary_impl(op, where)
+        case BinaryOp() as op:
+            return x.binary_impl(op, *others, where, where)
+        case op:
+            return x.cmp(op, *others, where, where)
+
+
+def cases(functor: Functor) -> Iterator[tuple[str, list[float], float]]:
+    """How each edge is shown, its numbers and its result."""
+    for edge in functor.edges:
+        for values in itertools.product(FINITE, repeat=len(edge.names)):
+            yield str(edge), *edge.numbers(dict(zip(edge.names, values, strict=True)))
+
+
+@pytest.mark.parametrize("functor", FUNCTORS, ids=lambda functor: functor.name)
+def test_a_functor_keeps_its_edges(functor: Functor, device: tallow.Device) -> None:
+    done = set()
+    for cell in tallow.support():
+        is_own = functor.name in (cell.op, cell.method) and cell.method != "binary_assign"
+        if not is_own or cell.backend != device.backend or cell.status != "supported":
+            continue
+        bench = Bench.of(cell, device, False)
+        result = functor.result or bench.name
+        for shown, arguments, value in cases(functor):
+            operands = arguments if functor.reduction is not None else arguments[: len(functor.operands)]
+            if all(has(bench.name, number) for number in operands) and has(result, value):
+                made = called(device, functor, bench.name, arguments)
+                found = bench.read(made, result, (COUNT,), bench.where(shown))
+                assert all(same(float(each), value) for each in found), bench.where(shown, arguments, found)
+                done.add(shown)
+    assert done == {str(edge) for edge in functor.edges}, "each edge has a dtype with its numbers"
