@@ -243,7 +243,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         reduction=_reduction(fields) if kind == "reduce" else None,
         unsupported=(fields.text_or_none("unsupported") or "") if is_named else unsupported,
         is_method=is_method,
-        has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
+        has_front=fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
     )
     fields.finish()
@@ -309,10 +309,8 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     layouts = ["layout", *(f"{name}_layout" for name in others)]
     parameters = [Parameter("layout", "Layout")]
     checks = [Check(Call("same_shape", ("layout", name)), functor.location) for name in layouts[1:]]
-    errors = ["ShapeMismatch"] if others else []
     if functor.reduction is not None:
         parameters.append(Parameter("dims", "tuple[int, ...]"))
-        errors = ["InvalidArgument"]
         checks.append(Check(Call("distinct_dims", ("layout", "dims")), functor.location))
     for name, layout in zip(others, layouts[1:], strict=True):
         parameters += [Parameter(name, "Storage"), Parameter(layout, "Layout")]
@@ -345,7 +343,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         dtypes=None,
         unsupported=functor.unsupported or None,
         checks=tuple(checks),
-        errors=dict.fromkeys(errors, functor.location),
+        errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
         is_broken=False,
         location=functor.location,

@@ -227,7 +227,7 @@ class Method:
     dtypes: Names | None  # device methods only: the dtypes of the storage that they make
     unsupported: str | None  # why it has not the dtypes that it lacks
     checks: tuple[Check, ...]
-    errors: Mapping[str, Location]  # what the checks and the backends raise, besides what every method may
+    errors: Mapping[str, Location]  # what the backends raise, besides what follows from all else
     tensor: Signature | None  # the tensor method that is this method alone
     is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
     location: Location
@@ -420,6 +420,7 @@ class Spec:
     # What the templates define: the modules of each subpackage, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
+    raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

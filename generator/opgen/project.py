@@ -7,6 +7,7 @@ from pathlib import Path
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
+from opgen.errors import check_errors
 from opgen.format import FormatError, formatted
 from opgen.loader import Document, load
 from opgen.lower import lower
@@ -59,6 +60,7 @@ def compose(documents: Mapping[Path, Document], templates: Templates, problems: 
         spec = lower(spec, problems)
         check_templates(spec, templates, problems)
         spec = resolve(spec, templates, problems)
+        check_errors(spec, problems)
         check_references(spec, templates, problems)
         check_words(spec, templates, problems)
         outputs = plan(spec, templates, problems)

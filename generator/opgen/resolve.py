@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from opgen.errors import raised_by_checks
 from opgen.model import Backend, Callable, FunctionCall, Method, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.templates import Templates
@@ -45,7 +46,12 @@ def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
     functions = {
         package: {name: module.functions or {} for name, module in found.items()} for package, found in modules.items()
     }
-    return replace(spec, modules=functions, own_modules={package: frozenset(found) for package, found in own.items()})
+    return replace(
+        spec,
+        modules=functions,
+        own_modules={package: frozenset(found) for package, found in own.items()},
+        raised=raised_by_checks(templates, PurePosixPath(spec.package.name)),
+    )
 
 
 def _modules(spec: Spec, package: str, templates: Templates) -> dict[str, _Module]:

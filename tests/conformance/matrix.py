@@ -78,6 +78,11 @@ def expected_cells() -> list[Key]:
     return cells
 
 
+def needs_integers(op: str | None) -> bool:
+    """Whether semantics has the op for integers only."""
+    return op in ("sum_i64", "prod_i64")
+
+
 def needs_float(method: str, op: str | None) -> bool:
     """Whether semantics has the op for floating-point dtypes only."""
     if method == "unary_impl":

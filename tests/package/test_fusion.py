@@ -324,8 +324,8 @@ def test_kernels_are_shared_by_functions_that_do_the_same_and_kept_for_other_pro
         from tallow.gpu_backend import kernels
         made = []
         compiled = kernels.CodeCache.get
-        def get(cache, made_of, compile_code):
-            return compiled(cache, made_of, lambda: made.append(1) or compile_code())
+        def get(cache, made_of, compile_code, load):
+            return compiled(cache, made_of, lambda: made.append(1) or compile_code(), load)
         kernels.CodeCache.get = get
         x = tl.Tensor(np.ones((2, 3), "f4"), device=DEVICE)
         made.clear()

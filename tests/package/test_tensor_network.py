@@ -253,3 +253,24 @@ def test_cross_entropy_refuses_what_does_not_fit(device: Device) -> None:
         x.cross_entropy(targets.to_dtype("f32"))
     with pytest.raises(InvalidIndex):
         x.cross_entropy(targets + 1).item()
+
+
+@pytest.mark.parametrize("groups", [3, 1000, 2**32])
+def test_groups_without_channels_cost_nothing(device: Device, groups: int) -> None:
+    line, image = (Tensor.ones((2, 0, *sizes), device=device) for sizes in ((4,), (4, 5)))
+    assert line.conv1d(Tensor.ones((0, 0, 3), device=device), groups=groups).shape == (2, 0, 2)
+    assert image.conv2d(Tensor.ones((0, 0, 3, 3), device=device), groups=groups).shape == (2, 0, 2, 3)
+    assert line.conv_transpose1d(Tensor.ones((0, 0, 3), device=device), groups=groups).shape == (2, 0, 6)
+    assert image.conv_transpose2d(Tensor.ones((0, 0, 3, 3), device=device), groups=groups).shape == (2, 0, 6, 7)
+
+
+def test_groups_without_anything_to_add_up_give_zeros(device: Device) -> None:
+    line, image = (Tensor.ones((2, 0, *sizes), device=device) for sizes in ((4,), (4, 5)))
+    for found, shape in (
+        (line.conv1d(Tensor.ones((6, 0, 3), device=device), groups=3), (2, 6, 2)),
+        (image.conv2d(Tensor.ones((6, 0, 3, 3), device=device), groups=3), (2, 6, 2, 3)),
+        (line.conv_transpose1d(Tensor.ones((0, 2, 3), device=device), groups=3), (2, 6, 6)),
+        (image.conv_transpose2d(Tensor.ones((0, 2, 3, 3), device=device), groups=3), (2, 6, 6, 7)),
+    ):
+        same(found, np.zeros(shape, np.float32))
+        same(found.add_(1), np.ones(shape, np.float32))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from opgen.arguments import Border, accepted, border
+from opgen.errors import errors_of
 from opgen.fields import Names
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
@@ -99,17 +100,7 @@ def _tuple(items: Iterable[str]) -> str:
 
 def method_doc(spec: Spec, method: Method) -> str:
     """What the method does, its dtypes and its errors."""
-    errors = set(method.errors)
-    if method.operands:
-        errors.add("UnsupportedDType")
-        if len(method.operands) > 1:
-            errors.add("DeviceMismatch")
-        if any(operand.dtypes.texts == ("same",) for operand in method.operands):
-            errors.add("DTypeMismatch")
-        if any(operand.layout for operand in method.operands):
-            errors.add("InvalidLayout")
-    elif method.dtypes is not None:
-        errors.add("UnsupportedDType")
+    errors = errors_of(spec, method)
     names = {dtype for op in spec.ops(method) for dtype in spec.op_dtypes(method, op) or ()}
     paragraphs = [method.doc]
     if names and not method.holds_blocks and len(names) < len(spec.dtypes):

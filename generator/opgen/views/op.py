@@ -209,6 +209,8 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     for kind in spec.functors.values():
         for functor in kind.chosen:
             members[functor.name.upper()] = _member(kind, functor)
+            if not functor.has_front:
+                continue
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
             doc = sentence(functor.summary)
             methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))

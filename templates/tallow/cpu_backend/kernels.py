@@ -13,6 +13,7 @@ from ..backend import kind_of
 from ..dtype import Array, DType
 from ..error import OutOfMemory
 from ..host import cast
+from ..host_memory import require_room
 from ..kernels.host_arguments import FAMILIES, TARGETS, Packer
 from ..threads import get_threads
 from . import room
@@ -174,6 +175,7 @@ def _address_of(function: Any) -> int:
 
 def _described(result: Result) -> tuple[object, ...]:
     place, length, dtype = result
+    require_room((length,), dtype)
     nbytes = length * dtype.itemsize
     return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= room.LARGE
 

@@ -6,15 +6,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ..atomic import replacing
+from ..error import InvalidArgument
 from ..private import open_private, private_folder
+from .error import DriverError
 
 try:
     import fcntl
 except ImportError:  # Windows: processes may then compile one kernel twice, and leave the same bytes
     fcntl = None  # type: ignore[assignment]
+
+Loaded = TypeVar("Loaded")
 
 # An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
 _MARK: Final = b"tallow code 2\n"
@@ -50,25 +54,38 @@ class CodeCache:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
 
-    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes]) -> bytes:
-        """The code object made of these texts (source, flags, target, compiler version); compiled where it is missing.
+    def get(
+        self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]
+    ) -> Loaded:
+        """What `load` makes of the code object of these texts (source, flags, target, compiler version).
 
-        An entry that is cut short, changed, of another key or of another user is compiled again.
+        It is compiled where it is missing. An entry that is cut short, changed, of another key or of another user is
+        compiled again, and so is one whole entry that `load` refuses.
         """
         lengths = " ".join(str(len(text)) for text in made_of)
         key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
         folder = self._open(key)
         if folder is None:
-            return compile_code()
+            return load(compile_code())
         entry = folder / f"{key.hex()}.co"
-        code = _read(entry, key)
-        if code is None:
-            with self._alone(folder):
-                code = _read(entry, key)
-                if code is None:
-                    code = compile_code()
-                    self._write(entry, _head(key, code) + code)
-        return code
+        kept = _read(entry, key)
+        if kept is not None:
+            try:
+                return load(kept)
+            except InvalidArgument:
+                pass
+            except DriverError as error:
+                # Other code would fail too.
+                if error.permanent or error.out_of_memory:
+                    raise
+        with self._alone(folder):
+            code = _read(entry, key)
+            if code is None or code == kept:
+                with suppress(OSError):
+                    entry.unlink(missing_ok=True)
+                code = compile_code()
+                self._write(entry, _head(key, code) + code)
+        return load(code)
 
     def _open(self, key: bytes) -> Path | None:
         """The folder of an entry; None where there is none that only the user can write to."""

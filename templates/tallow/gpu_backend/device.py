@@ -166,7 +166,8 @@ class GpuDevice(BackendDevice):
     ) -> Kernel:
         """Kernel `name` of a module, whose source is compiled and loaded at the first call: see `Kernel.compile`.
 
-        Later calls with the same arguments take no longer than a look-up. Messages call the source `module`.hip.
+        Later calls with the same arguments take no longer than a look-up, unless the source includes files other than
+        tallow's headers: each call looks whether they have changed. Messages call the source `module`.hip.
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 

@@ -43,6 +43,19 @@ template <typename T> TALLOW_INLINE T divide_integers(T x, T y) {
     return static_cast<T>(x / y);
 }
 
+// Rounds down; x // 0 is 0 and MIN // -1 is MIN.
+template <typename T> TALLOW_INLINE T floor_divide_integers(T x, T y) {
+    const T quotient = divide_integers(x, y);
+    if constexpr (is_unsigned<T>)
+        return quotient;
+    else
+        return y != 0 && (x < 0) != (y < 0) && wrapping_mul(quotient, y) != x ? static_cast<T>(quotient - 1) : quotient;
+}
+// What that leaves, with the sign of y; x % 0 is 0.
+template <typename T> TALLOW_INLINE T remainder_integers(T x, T y) {
+    return y == 0 ? T{0} : wrapping_sub(x, wrapping_mul(floor_divide_integers(x, y), y));
+}
+
 TALLOW_INLINE float infinity(float) {
     return bit_cast<float>(0x7f800000u);
 }

@@ -56,7 +56,7 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 }
 UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum")
 BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "silu_mul", "gelu_mul")
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
@@ -89,6 +89,8 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "div": np.divide,
             "pow": np.power,
             "fmod": np.fmod,
+            "floor_divide": np.floor_divide,
+            "remainder": np.remainder,
             "atan2": np.arctan2,
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
@@ -97,9 +99,22 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
         return np.asarray(operations[op](left, right))
 
 
+def _truncated(left: int, right: int) -> int:
+    magnitude = abs(left) // abs(right) if right else 0
+    return magnitude if (left < 0) == (right < 0) else -magnitude
+
+
+_DIVISIONS: dict[str, Callable[[int, int], int]] = {
+    "div": _truncated,
+    "floor_divide": lambda left, right: left // right if right else 0,
+    "remainder": lambda left, right: left % right if right else 0,
+}
+
+
 def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
-    if op == "div":
-        return _divide_integers(name, x, y)
+    if op in _DIVISIONS:
+        results = [_DIVISIONS[op](int(left), int(right)) % 2**64 for left, right in zip(x.flat, y.flat, strict=True)]
+        return wrap(name, np.array(results, np.uint64).reshape(np.shape(x)))
     operations = {
         "add": np.add,
         "sub": np.subtract,
@@ -108,16 +123,6 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
         "maximum": np.maximum,
     }
     return wrap(name, operations[op](x, y))
-
-
-def _divide_integers(name: str, x: Array, y: Array) -> Array:
-    quotients = np.empty(np.shape(x), object)
-    for index in np.ndindex(np.shape(x)):
-        left, right = int(x[index]), int(y[index])
-        magnitude = abs(left) // abs(right) if right else 0
-        quotients[index] = magnitude if (left < 0) == (right < 0) else -magnitude
-    wrapped = [quotient % 2**64 for quotient in quotients.ravel()]
-    return wrap(name, np.array(wrapped, np.uint64).reshape(np.shape(x)))
 
 
 def compare(op: str, name: str, x: Array, y: Array) -> Array:

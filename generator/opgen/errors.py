@@ -1,0 +1,112 @@
+"""The errors that a method raises: those of its checks are read from the functions that make them."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from opgen.model import Method, Spec
+from opgen.problem import Problem
+from opgen.templates import Templates
+
+
+@dataclass(frozen=True)
+class _Module:
+    """What a module defines at its top, and the modules beside it that it takes names from."""
+
+    functions: Mapping[str, ast.FunctionDef]
+    classes: Mapping[str, Mapping[str, ast.FunctionDef]]  # their methods
+    imported: Mapping[str, str]
+
+
+def raised_by_checks(templates: Templates, package: PurePosixPath) -> dict[str, frozenset[str]]:
+    """The errors that each function of the package's check module raises, itself or by what it calls."""
+    modules: dict[str, _Module] = {}
+
+    def read(name: str) -> _Module:
+        if name not in modules:
+            modules[name] = _module(templates.text(package / f"{name}.py") or "")
+        return modules[name]
+
+    def raised(function: ast.FunctionDef, home: _Module, seen: set[int]) -> Iterator[str]:
+        if id(function) in seen:
+            return
+        seen.add(id(function))
+        for node in ast.walk(function):
+            match node:
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name))):
+                    yield name
+                case ast.Call(func=ast.Name(id=name)):
+                    owner = read(home.imported[name]) if name in home.imported else home
+                    if name in owner.functions:
+                        yield from raised(owner.functions[name], owner, seen)
+                case ast.Call(func=ast.Attribute(value=value, attr=name)) if not _is_class(value, home):
+                    # A method of an object: the classes that the module knows say which.
+                    for kind, origin in home.imported.items():
+                        owner = read(origin)
+                        if name in owner.classes.get(kind, ()):
+                            yield from raised(owner.classes[kind][name], owner, seen)
+
+    check = read("check")
+    return {name: frozenset(raised(function, check, set())) for name, function in check.functions.items()}
+
+
+def _is_class(node: ast.expr, home: _Module) -> bool:
+    return isinstance(node, ast.Name) and node.id in home.imported
+
+
+def _module(text: str) -> _Module:
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        body = []
+    return _Module(
+        functions=_functions(body),
+        classes={node.name: _functions(node.body) for node in body if isinstance(node, ast.ClassDef)},
+        imported={
+            alias.name: node.module
+            for node in body
+            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is not None
+            for alias in node.names
+        },
+    )
+
+
+def _functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+
+
+def errors_of(spec: Spec, method: Method) -> set[str]:
+    """The names of the errors that a method raises, besides those that every method does."""
+    errors = {*method.errors, *_implied(spec, method)}
+    if method.operands or method.dtypes is not None:
+        errors.add("UnsupportedDType")
+    if len(method.operands) > 1:
+        errors.add("DeviceMismatch")
+    if any(operand.dtypes.texts == ("same",) for operand in method.operands):
+        errors.add("DTypeMismatch")
+    if any(operand.layout for operand in method.operands):
+        errors.add("InvalidLayout")
+    return errors
+
+
+def _implied(spec: Spec, method: Method) -> set[str]:
+    """The errors that follow from what a method checks, reads and makes."""
+    errors = {name for item in method.checks for name in spec.raised.get(item.call.name, ())}
+    functor = spec.functor(method, None)
+    if functor is None and any(operand.dtypes.texts == ("index",) for operand in method.operands):
+        errors.add("InvalidIndex")
+    if "Storage" in method.signature.returns:
+        errors.add("OutOfMemory")
+    if method.kind is None and "op" in method.signature.arguments:
+        # A user's op, which may be none, or give what is no result.
+        errors.add("InvalidArgument")
+    return errors
+
+
+def check_errors(spec: Spec, problems: list[Problem]) -> None:
+    """Note errors that a method would have without being told."""
+    for method in (*spec.storage_methods(), *spec.device_methods):
+        for name in _implied(spec, method) & set(method.errors):
+            message = f"'{name}' of method '{method.name}' follows from its checks, operands or result; remove it"
+            problems.append(Problem(method.errors[name], message))
