@@ -12,6 +12,8 @@ import pytest
 
 from .project import REPOSITORY, Project
 
+pytestmark = pytest.mark.slow
+
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
 FORMATS = "tests/conformance/oracle/formats.py"
