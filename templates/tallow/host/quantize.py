@@ -274,8 +274,8 @@ def _around_zero(half: int, most_scale: int, slope: Callable[[Array, int], Array
 class _Fit(NamedTuple):
     """Quants of groups along dim 0, and sums of weighted products with x and of weighted squares.
 
-    The scale that fits best is products / squares. The larger products ** 2 / squares is, the less is the mean square of
-    errors, weighted by squares.
+    The scale that fits best is products / squares. The larger products ** 2 / squares is, the less is the sum of the
+    squared errors, weighted by squares.
     """
 
     quants: Array
