@@ -86,7 +86,7 @@ hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/python tests/hip_host/precompile.py
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/python tests/hip_host/precompile.py
 
-wheel: compile  ## a wheel of tallow with those kernels, in build/wheel
+wheel: compile  ## a wheel of tallow in build/wheel, with the kernels of every target whose compiler is installed
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel ./generated
 
 compile: generate  ## compile the kernels for every target whose compiler is installed

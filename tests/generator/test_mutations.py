@@ -17,7 +17,8 @@ from unittest import mock
 
 import pytest
 from opgen import compilers
-from opgen.compile import CodeObject, choose_compilers
+from opgen.code_objects import CodeObject
+from opgen.compile import choose_compilers
 from opgen.loader import Document, Value, load
 from opgen.model import Spec
 from opgen.plan import Output

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from opgen.cli import read_spec
-from opgen.compile import CodeObject, choose_compilers, code_objects
+from opgen.code_objects import CodeObject, code_objects
+from opgen.compile import choose_compilers
 from opgen.compilers import Compiler
 
 REPOSITORY = Path(__file__).parent.parent.parent
