@@ -13,6 +13,8 @@ from tallow.cpu_backend.kernels import HostKernels
 
 from .project import REPOSITORY, Project
 
+pytestmark = pytest.mark.slow
+
 HIP_HOST = REPOSITORY / "build/hip_host"
 ELEMENTWISE, REDUCTIONS = "tests/conformance/oracle/elementwise.py", "tests/conformance/oracle/reductions.py"
 FORMATS = "tests/conformance/oracle/formats.py"
