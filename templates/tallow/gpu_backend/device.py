@@ -40,6 +40,7 @@ class GpuDevice(BackendDevice):
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
+    composes = True
     dlpack: ClassVar[int]
     """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[GpuStorage]]
