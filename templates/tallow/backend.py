@@ -6,7 +6,7 @@ it calls a function of a backend; indexes alone are left to it.
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from .kept import Kept
 from .layout import Layout
 
 if TYPE_CHECKING:
+    from .doctor.finding import Finding
     from .traced import Program
 
 Result = TypeVar("Result")
@@ -215,6 +216,11 @@ class BackendDevice:
     @abstractmethod
     def is_available(cls) -> bool:
         """Whether the first device can be opened."""
+
+    @classmethod
+    @abstractmethod
+    def examine(cls) -> "Iterator[Finding]":
+        """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal

@@ -153,6 +153,27 @@ def check(example: hostile.Example, device: tallow.Device) -> None:
     assert tallow.Tensor.zeros(2, dtype=DType.U8, device=device).tolist() == [0, 0]
 
 
+# Views that repeat an element more often than any memory could hold it, or than 64 bits count.
+HUGE = hostile.values("""
+    ramp(d, DType.F32, 1).broadcast_as(2**62); ramp(d, DType.U8, 1, 1).broadcast_as(2**56 - 1, 2)
+    ramp(d, DType.F64, 1, 1, 1).broadcast_as(2**40, 3, 2**40)
+""")
+
+
+@pytest.mark.parametrize("name", [name for name, call in SURFACE.items() if call.owner == "Tensor"])
+def test_more_elements_than_memory_holds_are_viewed_or_refused(room: None, device: tallow.Device, name: str) -> None:
+    example = hostile.base_of(SURFACE[name])
+    tensors = [
+        parameter.name
+        for parameter in example.call.parameters
+        if "VAR" not in parameter.kind.name and hostile.TENSORS[0] in hostile.fitting(example.call, parameter)
+    ]
+    for huge in HUGE:
+        check(example._replace(of=huge), device)
+        for parameter in tensors:
+            check(example.changed({parameter: huge}), device)
+
+
 def test_only_a_name_is_looked_up_among_formats(device: tallow.Device) -> None:
     for wrong in (np.array([1, 2]), [1], 3, None):
         with pytest.raises(tallow.TallowError, match="dtype must be a GgmlDType or its name, not"):

@@ -267,7 +267,7 @@ def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
         ),
-        tuple(family.name for family in spec.kernels if family.host == host),
+        tuple(family.name for family in spec.kernels if family.host == host and family.kernels),
     )
 
 

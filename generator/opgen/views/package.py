@@ -80,6 +80,7 @@ _EXPORTS = (
     "__version__",
     "cat",
     "deterministic",
+    "doctor",
     "fuse",
     "get_threads",
     "is_deterministic",

@@ -179,6 +179,7 @@ class InteropMethods(ArithmeticMethods):
         """
         if dl_device is not None and argument.integers("dlpack", "dl_device", dl_device, 2) != self.device.dlpack:
             raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        self._layout.check("dlpack", self._storage.length)
         options: dict[str, Any] = {}
         if stream is not None:
             options["stream"] = argument.integer("dlpack", "stream", stream)

@@ -97,7 +97,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
         x.device.note("cross_entropy", rows, is_counted & ((rows < 0) | (rows >= size)), size)
     counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
     if x.layout.elem_count == 0:
-        return x.result(library.full(shape, 0, library.DTYPES[x.dtype], x.device.handle)), counts
+        return x.result(library.full(shape, 0, library.DTYPES[compute], x.device.handle), compute), counts
     below = _below_zero(x, dim)
     held = library.minimum(library.maximum(rows, library.constant(0, rows)), library.constant(size - 1, rows))
     chosen, layout = library.reshape(held, (*shape[:dim], 1, *shape[dim:])), Layout.contiguous(x.layout.shape)
@@ -105,7 +105,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     picked = strided.take(library, library.reshape(below, (-1,)), places)
     losses = library.reshape(library.log(_total(library, library.exp(below), dim)) - picked, shape)
     losses = library.where(is_counted, losses, library.constant(0, losses))
-    return x.result(cast.narrow(library, losses, x.dtype)), counts
+    return x.result(library.astype(losses, library.DTYPES[compute]), compute), counts
 
 
 def _wide(library: Any, array: Any, dtype: DType) -> Any:

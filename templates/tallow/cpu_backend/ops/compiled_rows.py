@@ -171,10 +171,7 @@ def cross_entropy(
     # Any other number is no index either.
     sizes = kernels.run_parts, count // size, size, min(max(ignored, _LEAST_I64), _MOST_I64)
     packed = packer.pack(*(0,) * _CROSS_ENTROPY_ADDRESSES, *sizes, *few_indexes(targets), 1)
-    results = [
-        Result(packer.places["result"], count // size, dtype),
-        Result(packer.places["counted"], count // size, dtype.compute),
-    ]
+    results = [Result(packer.places[place], count // size, dtype.compute) for place in ("result", "counted")]
     wrong = wrong_index("cross_entropy", packer.places["wrong"], size)
     return _plan_rows(kernels, kernel, packer, packed, {"source": x, "indexes": targets}, results, wrong=wrong)
 
