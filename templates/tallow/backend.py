@@ -214,8 +214,13 @@ class BackendDevice:
 
     @classmethod
     @abstractmethod
+    def device_count(cls) -> int:
+        """How many devices can be opened; 0 where packages, the runtime or devices are missing."""
+
+    @classmethod
     def is_available(cls) -> bool:
         """Whether the first device can be opened."""
+        return cls.device_count() > 0
 
     @classmethod
     @abstractmethod

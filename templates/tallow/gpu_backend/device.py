@@ -72,11 +72,6 @@ class GpuDevice(BackendDevice):
 
     @staticmethod
     @abstractmethod
-    def device_count() -> int:
-        """How many devices there are."""
-
-    @staticmethod
-    @abstractmethod
     def library_classes() -> dict[str, type[Library]]:
         """The class of each library, by the name of the attribute that has it where it is there."""
 
