@@ -104,11 +104,11 @@ def machine() -> Machine:
 @pytest.fixture
 def reduced(tmp_path: Path) -> Callable[[str, Iterable[str]], Path]:
     """Makes the source of a family with only some of its kernels."""
+    for header in KERNELS.glob("*.hpp"):
+        (tmp_path / header.name).symlink_to(header)
 
     def make(family: str, kept: Iterable[str]) -> Path:
         wanted = set(kept)
-        for header in KERNELS.glob("*.hpp"):
-            (tmp_path / header.name).symlink_to(header)
         text = (KERNELS / f"{family}.hip").read_text(encoding="utf-8")
         source = tmp_path / f"{family}.hip"
         source.write_text(KERNEL.sub(lambda match: match[0] if match[1] in wanted else "", text), encoding="utf-8")

@@ -104,5 +104,6 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,
     "tallow/support_table.py.j2": support,
+    "tallow/tensor/moves.py.j2": device,
     "tallow/tensor/ops.py.j2": tensor_ops,
 }

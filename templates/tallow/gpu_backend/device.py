@@ -41,6 +41,7 @@ class GpuDevice(BackendDevice):
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
+    composes = True
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
     extra: ClassVar[str]
@@ -68,11 +69,6 @@ class GpuDevice(BackendDevice):
     @abstractmethod
     def runtime_version() -> str:
         """The version of the vendor's runtime; BackendUnavailable where there is none."""
-
-    @staticmethod
-    @abstractmethod
-    def device_count() -> int:
-        """How many devices there are."""
 
     @staticmethod
     @abstractmethod

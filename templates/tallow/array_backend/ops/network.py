@@ -57,7 +57,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     count = cos.layout.shape[0] - tokens + 1
     if begins.shape[0]:
         is_wrong = (begins < 0) | (begins >= count)
-        x.device.note("rope", begins, is_wrong, count)
+        x.device.note("rope", library.reshape(positions.array, (-1,)), is_wrong, count)
         begins = library.where(is_wrong, library.constant(0, begins), begins)
     if strided.size(wide) == 0 or count <= 0:
         return x.result(x.array)
@@ -92,9 +92,10 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     rows = library.reshape(library.astype(targets.array, library.DTYPES[DType.I64]), shape)
     is_counted = rows != ignored
     if targets.dtype.index_mark is not None:
-        is_counted = is_counted & (rows != library.constant(targets.dtype.index_mark, rows))
+        is_counted = is_counted & (rows != library.constant(targets.dtype.index_form[0], rows))
     if strided.size(rows):
-        x.device.note("cross_entropy", rows, is_counted & ((rows < 0) | (rows >= size)), size)
+        is_wrong = is_counted & ((rows < 0) | (rows >= size))
+        x.device.note("cross_entropy", library.reshape(targets.array, shape), is_wrong, size)
     counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
     if x.layout.elem_count == 0:
         return x.result(library.full(shape, 0, library.DTYPES[compute], x.device.handle), compute), counts
