@@ -128,6 +128,7 @@ def check_templates(spec: Spec, templates: Templates, problems: list[Problem]) -
     fronts = [method for method in spec.storage_methods() if method.tensor is not None]
     tensor = [(functor.name, functor.location) for functor in functors]
     tensor += [(method.tensor.name, method.location) for method in fronts if method.tensor is not None]
+    tensor += [(backend.name, Location(backend.path)) for backend in spec.backends]
     storage = [(method.name, method.location) for method in spec.storage_methods()]
     device = [(backend.name, Location(backend.path)) for backend in spec.backends]
     device += [(method.name, method.location) for method in spec.device_methods]

@@ -10,6 +10,7 @@ from tallow.storage.quantized import QuantizedMethods
 
 from .oracle.blocks import SIZES
 from .oracle.elementwise import BINARY_INTEGER_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
+from .oracle.reductions import FLOAT_REDUCTIONS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -89,4 +90,4 @@ def needs_float(method: str, op: str | None) -> bool:
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in ("mean", "norm")
+    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in FLOAT_REDUCTIONS

@@ -33,7 +33,10 @@ PROTOCOL = {
     "Tensor.__format__": (ValueError, TypeError),
 }
 # Devices, and a file.
-MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors", "open_safetensors")
+MAY_BE_MISSING = (
+    *(f"{owner}.{backend}" for owner in ("Device", "Tensor") for backend in ("cuda", "metal", "rocm")),
+    *("load_safetensors", "open_safetensors"),
+)
 ROOM = 1 << 30
 
 

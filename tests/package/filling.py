@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tallow import code_cache
 from tallow.dtype import DType
-from tallow.gpu_backend import code_cache
 from tallow.kernels.arguments import FILL_CONTIGUOUS
 
 

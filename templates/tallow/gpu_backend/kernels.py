@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import code_object
+from ..code_cache import CodeCache, Loaded, cache_folder
+from ..error import InvalidArgument
 from ..kernels.constants import BLOCK_SIZE
 from . import fork
-from .code_cache import CodeCache, Loaded, cache_folder
-from .error import InvalidKernel
+from .error import DriverError, InvalidKernel
 from .gpu_driver import Function, GpuDriver
 from .progress import progress
 from .utils import MOST_BLOCKS
@@ -28,7 +29,7 @@ class Kernels:
 
     def __init__(self, driver: GpuDriver[Any]) -> None:
         self._driver = driver
-        self._cache = CodeCache(cache_folder())
+        self._cache = open_cache()
         self._functions: dict[str, Function] = {}
         self._prebuilt: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -94,6 +95,18 @@ def compiled(
         return load(compile_code())
     made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version, *files)
     return code_cache.get(made_of, compile_code, load)
+
+
+def open_cache() -> CodeCache:
+    """The cache of kernels that were compiled here."""
+    return CodeCache(cache_folder(), is_refusal)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the driver refused code, where it may take other code."""
+    if isinstance(error, DriverError):
+        return not (error.permanent or error.out_of_memory)
+    return isinstance(error, InvalidArgument)
 
 
 def one_kernel(family: str, name: str) -> str:

@@ -22,10 +22,9 @@ from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..user_kernel import Kernel, Size
 from . import attention, fork
-from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
 from .includes import Files, files_of
-from .kernels import compiled, headers
+from .kernels import compiled, headers, open_cache
 from .launch import Dim3, Launcher
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ class UserKernels:
 
     def __init__(self, driver: GpuDriver[Any]) -> None:
         self._driver = driver
-        self._cache = CodeCache(cache_folder())
+        self._cache = open_cache()
         self._modules: dict[object, Any] = {}
         # By their keys, and by the files that their sources include, where they do.
         self._kernels: dict[object, GpuKernel] = {}

@@ -6,13 +6,13 @@
 namespace tallow {
 
 // Signed overflow is undefined in C++, and even two uint16_t multiply as int: both are done in 32 or 64 unsigned bits.
-template <typename T> struct WideUnsigned {
+template <uint32_t Bytes> struct WideUnsigned {
     using type = uint32_t;
 };
-template <> struct WideUnsigned<int64_t> {
+template <> struct WideUnsigned<8> {
     using type = uint64_t;
 };
-template <typename T> using wide_unsigned = typename WideUnsigned<T>::type;
+template <typename T> using wide_unsigned = typename WideUnsigned<sizeof(T)>::type;
 
 template <typename T> TALLOW_INLINE T wrapping_add(T x, T y) {
     return static_cast<T>(static_cast<wide_unsigned<T>>(x) + static_cast<wide_unsigned<T>>(y));
@@ -65,6 +65,14 @@ TALLOW_INLINE double infinity(double) {
 
 TALLOW_INLINE float not_a_number() {
     return bit_cast<float>(0x7fc00000u);
+}
+
+// The literals inf and nan of expressions, in the type in which these are computed.
+template <typename T> TALLOW_INLINE T infinity() {
+    return static_cast<T>(infinity(float{}));
+}
+template <typename T> TALLOW_INLINE T not_a_number() {
+    return static_cast<T>(not_a_number());
 }
 
 // NaN wins: of two operands the first NaN. Of 0.0 and -0.0 the second operand.

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from . import functions
-from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wrap
+from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wide, wrap
 
 _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -67,7 +67,7 @@ def unary(op: str, name: str, x: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`. Truth values are u8."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
-            result = np.asarray(_UNARY_INTEGER[op](x.astype(np.int64)))
+            result = np.asarray(_UNARY_INTEGER[op](wide(name, x)))
             return result.astype(np.uint8) if result.dtype == bool else wrap(name, result)
         result = np.asarray(_UNARY_FLOAT[op](decode(name, x)))
         return result.astype(np.uint8) if result.dtype == bool else result
@@ -77,7 +77,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
-            return _binary_integer(op, name, x.astype(np.int64), y.astype(np.int64))
+            return _binary_integer(op, name, wide(name, x), wide(name, y))
         left, right = decode(name, x), decode(name, y)
         if op in ("minimum", "maximum"):
             chosen = np.where((left < right) == (op == "minimum"), left, right)

@@ -120,6 +120,8 @@ EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "argmin": lambda name, values, dims: extreme_position("argmin", name, values, dims),
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
+# Those of floats alone.
+FLOAT_REDUCTIONS = ("mean", "norm")
 # Those of which nothing has no result.
 FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tallow import code_cache
+from tallow.code_cache import CodeCache, cache_folder
 from tallow.error import InvalidArgument
-from tallow.gpu_backend import code_cache
-from tallow.gpu_backend.code_cache import CodeCache, cache_folder
 from tallow.gpu_backend.error import DriverError
+from tallow.gpu_backend.kernels import is_refusal
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")
 NOBODY = 54321
@@ -46,7 +47,7 @@ def entry_of(folder: Path) -> Path:
 
 @pytest.fixture
 def filled(tmp_path):
-    cache = CodeCache(tmp_path)
+    cache = CodeCache(tmp_path, is_refusal)
     assert cache.get(MADE_OF, lambda: b"code" * 1000, bytes) == b"code" * 1000
     return cache
 
@@ -300,7 +301,7 @@ def test_processes_compile_once_and_read_whole_entries(tmp_path):
     script = """
 import sys, time
 from pathlib import Path
-from tallow.gpu_backend.code_cache import CodeCache
+from tallow.code_cache import CodeCache
 folder = Path(sys.argv[1])
 def compile_code(name):
     with (folder / "compiled").open("a") as log:

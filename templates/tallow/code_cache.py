@@ -8,10 +8,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..atomic import replacing
-from ..error import InvalidArgument
-from ..private import open_private, private_folder
-from .error import DriverError
+from .atomic import replacing
+from .private import open_private, private_folder
 
 try:
     import fcntl
@@ -23,6 +21,8 @@ Loaded = TypeVar("Loaded")
 # An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
 _MARK: Final = b"tallow code 2\n"
 _CODE: Final = len(_MARK) + 2 * hashlib.sha256().digest_size
+
+_HOMELESS: Final = "nobody knows the home of this user"
 
 # The folders that a warning has told of.
 _told: Final[set[Path | None]] = set()
@@ -48,35 +48,45 @@ class CodeCache:
 
     Code runs with the rights of the user, so only what nobody else can have put there is read: the folder and those
     above it belong to the user or root, and others cannot write there. A cache that cannot be used keeps nothing, of
-    which one warning tells.
+    which one warning tells. `refuses` says whether an error means that code is refused, which other code may not be.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, refuses: Callable[[Exception], bool] = lambda _: False) -> None:
         self._folder = folder
+        self._refuses = refuses
 
-    def get(
-        self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]
-    ) -> Loaded:
+    def trouble(self) -> str | None:
+        """Why nothing can be kept, and what to do; None where it can."""
+        try:
+            if self._folder is not None and os.access(private_folder(self._folder), os.W_OK | os.X_OK):
+                return None
+            return self._advice(_HOMELESS if self._folder is None else "nobody may write there")
+        except OSError as error:
+            return self._advice(_reason(error))
+
+    def find(self, made_of: Sequence[str]) -> bytes | None:
+        """The code object made of these texts if it was kept."""
+        key = _key(made_of)
+        folder = self._open(key)
+        return None if folder is None else _read(folder / _name(key), key)
+
+    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]) -> Loaded:
         """What `load` makes of the code object of these texts (source, flags, target, compiler version).
 
         It is compiled where it is missing. An entry that is cut short, changed, of another key or of another user is
         compiled again, and so is one whole entry that `load` refuses.
         """
-        lengths = " ".join(str(len(text)) for text in made_of)
-        key = hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
+        key = _key(made_of)
         folder = self._open(key)
         if folder is None:
             return load(compile_code())
-        entry = folder / f"{key.hex()}.co"
+        entry = folder / _name(key)
         kept = _read(entry, key)
         if kept is not None:
             try:
                 return load(kept)
-            except InvalidArgument:
-                pass
-            except DriverError as error:
-                # Other code would fail too.
-                if error.permanent or error.out_of_memory:
+            except Exception as error:
+                if not self._refuses(error):
                     raise
         with self._alone(folder):
             code = _read(entry, key)
@@ -90,12 +100,12 @@ class CodeCache:
     def _open(self, key: bytes) -> Path | None:
         """The folder of an entry; None where there is none that only the user can write to."""
         if self._folder is None:
-            self._tell("nobody knows the home of this user")
+            self._tell(_HOMELESS)
             return None
         try:
             return private_folder(self._folder / key.hex()[:2])
         except OSError as error:
-            self._tell(f"{error.filename}: {error.strerror}")
+            self._tell(_reason(error))
             return None
 
     def _write(self, entry: Path, content: bytes) -> None:
@@ -112,7 +122,7 @@ class CodeCache:
             try:
                 lock = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
             except OSError as error:
-                self._tell(f"{error.filename}: {error.strerror}")
+                self._tell(_reason(error))
             else:
                 opened.callback(os.close, lock)
                 if fcntl is not None:
@@ -123,9 +133,25 @@ class CodeCache:
     def _tell(self, reason: str) -> None:
         if self._folder not in _told:
             _told.add(self._folder)
-            place = "" if self._folder is None else f" in {self._folder}"
-            mend = "mend that, or set TALLOW_CACHE to a folder of your own"
-            warnings.warn(f"compiled kernels are not kept{place}: {reason}; {mend}", RuntimeWarning, stacklevel=2)
+            warnings.warn(self._advice(reason), RuntimeWarning, stacklevel=2)
+
+    def _advice(self, reason: str) -> str:
+        place = "" if self._folder is None else f" in {self._folder}"
+        mend = "mend that, or set TALLOW_CACHE to a folder of your own"
+        return f"compiled kernels are not kept{place}: {reason}; {mend}"
+
+
+def _key(made_of: Sequence[str]) -> bytes:
+    lengths = " ".join(str(len(text)) for text in made_of)
+    return hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
+
+
+def _name(key: bytes) -> str:
+    return f"{key.hex()}.co"
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}"
 
 
 def _head(key: bytes, code: bytes) -> bytes:
