@@ -7,10 +7,18 @@ HIP_HOST := $(CURDIR)/build/hip_host
 ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
 # Work runs as late as HIP allows, and blocks and threads in another order, as they may on a GPU.
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
+# The stages of `make test`, each a target of its own. FULL=--full adds the slow sweeps of a stage: make test-metal FULL=--full
+STAGES := opgen tallow wave64 wave32 devices numpy metal
+FULL :=
+PYTEST = $(BIN)/pytest -n auto $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
-# What runs models, whose kernels differ by wave size; of the logits of all architectures in all formats, some.
-MODELS := $(patsubst %,tests/package/test_%.py,gguf logits runtime gpu_runtime) --device rocm
-SOME := -k "not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases"
+# What runs models; of the logits of all architectures in all formats, some.
+MODELS := $(patsubst %,tests/package/test_%.py,gguf logits runtime gpu_runtime)
+SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
+# What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
+QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
+# Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
+SAME_CODE := test_cell and (unary or binary or cmp or where or affine or to_dtype or conv or pool or upsample or matmul or copy or rope or rand)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
@@ -22,7 +30,7 @@ GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build host-kernels test test-full test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
+.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -30,22 +38,45 @@ build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generat
 host-kernels: generate  ## compile the kernels for the CPU, where a compiler for them is installed; NumPy serves without
 	@$(BIN)/opgen compile --host
 
-test: check host-kernels hip-host  ## what every change must pass
-	@$(ON_HIP_HOST) $(BIN)/pytest -n auto
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --replay
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto $(MODELS) $(SOME)
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto $(MODELS) $(SOME)
-	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(BIN)/pytest -n auto $(TWO_DEVICES)
-	@TALLOW_THREADS=0 $(BIN)/pytest -n auto tests/conformance/test_cells.py -k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)'
-	@TALLOW_METAL_CPU=1 $(BIN)/pytest -n auto tests/conformance --device metal
+test: check host-kernels hip-host $(STAGES:%=test-%)  ## what every change must pass
 
-test-full: check hip-host  ## the same with the slow sweeps
-	@$(ON_HIP_HOST) $(BIN)/pytest -n auto --full
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto tests/conformance --device rocm --full
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto tests/conformance --device rocm --full
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(BIN)/pytest -n auto $(MODELS) --full
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(LATE) $(BIN)/pytest -n auto $(MODELS) --full
+test-full: FULL := --full
+test-full: test  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
+
+test-opgen: $(VENV)/tallow.stamp
+	@echo "1 of 7: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package
+
+test-tallow: $(VENV)/tallow.stamp
+	@echo "2 of 7: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
+	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package
+
+test-wave64: $(VENV)/tallow.stamp
+	@echo "3 of 7: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
+		tests/conformance $(MODELS) $(if $(FULL),,-k "$(SOME_LOGITS)")
+
+test-wave32: $(VENV)/tallow.stamp
+	@echo "4 of 7: on rocm with waves of 32: cells whose kernels use waves, and models"
+	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
+		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(MODELS) \
+		$(if $(FULL),,-k "($(SOME_LOGITS)) and not ($(SAME_CODE))")
+
+test-devices: $(VENV)/tallow.stamp
+	@echo "5 of 7: two devices on rocm"
+	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
+
+test-numpy: $(VENV)/tallow.stamp
+	@echo "6 of 7: the CPU without its kernels, by NumPy alone"
+	@TALLOW_THREADS=0 $(PYTEST) tests/conformance/test_cells.py \
+		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)'
+
+test-metal: $(VENV)/tallow.stamp
+	@echo "7 of 7: every cell on metal, by its library's CPU"
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance --device metal
+
+test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
+	@$(BIN)/pytest -n auto --quick $(QUICK)
 
 test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one file: DEVICE=cuda; GPU_PYTHON=python3 needs no .venv
 	@$(ON_GPU) -m pytest -n auto --dist loadgroup tests/conformance tests/package tests/backends --device $(DEVICE)
@@ -55,7 +86,7 @@ hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/python tests/hip_host/precompile.py
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/python tests/hip_host/precompile.py
 
-wheel: compile  ## a wheel of tallow with those kernels, in build/wheel
+wheel: compile  ## a wheel of tallow in build/wheel, with the kernels of every target whose compiler is installed
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel ./generated
 
 compile: generate  ## compile the kernels for every target whose compiler is installed

@@ -19,16 +19,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--device", default="cpu", help="the device that conformance tests run on, e.g. cuda or rocm:0")
     group.addoption("--replay", action="store_true", help="cells of a GPU run plans that were recorded of copies")
     group.addoption("--full", action="store_true", help="also run the tests marked full, and larger sweeps")
+    group.addoption("--quick", action="store_true", help="at most three cases of each test, and none marked slow")
     group.addoption("--update-golden", action="store_true", help="write what golden tests expect instead of comparing")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--quick"):
+        keep_few(config, items)
     if config.getoption("--full"):
         return
     skip = pytest.mark.skip(reason="a slow sweep; run it with --full")
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(skip)
+
+
+def keep_few(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow tests, and all but the first, the middle and the last case of each other one."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not (item.get_closest_marker("slow") or item.get_closest_marker("full")):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {id(alike[position]) for alike in cases.values() for position in (0, len(alike) // 2, -1)}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from opgen.arrays import build_array, build_vocabulary
 from opgen.cells import build_cells
 from opgen.cpp import flaw
 from opgen.edges import build_edges
-from opgen.fields import Fields, Names, build_names
+from opgen.fields import Fields, Names, build_names, number_mend
 from opgen.formats import build_formats
-from opgen.kernels import build_constants, build_family, build_widths
+from opgen.kernels import Room, build_constants, build_family, build_widths
 from opgen.libraries import build_library
 from opgen.loader import Document, Value
 from opgen.model import (
@@ -24,6 +24,7 @@ from opgen.model import (
     BOUNDS,
     CHOSEN_KINDS,
     FUNCTOR_KINDS,
+    MOST_BYTES,
     Backend,
     BackendFamily,
     Check,
@@ -37,6 +38,7 @@ from opgen.model import (
     Monoid,
     Operand,
     Package,
+    Pair,
     Position,
     Spec,
     sentence,
@@ -61,9 +63,10 @@ _LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
 _NUMPY_RANK = 64
 # The names that the functions of a functor give to what is no operand or parameter of it.
 _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
-# As many have the functors that name them: the structs of their kernels have room for no more.
+# Identities of floats besides finite numbers.
+_INFINITIES = ("inf", "-inf")
+# As many have the functors that name them: the cells that compute them take no more.
 _NAMED_OPERANDS = 3
-_MOST_BYTES = 8
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
 _NO_PACKAGE = Package("", "", "", "", (), {}, 0, Location(SINGLE_FILES[0]))
 
@@ -90,8 +93,8 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     device_doc, device_methods = _device(device, problems) if device else ("", ())
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     families = tuple(_family(document, problems) for document in by_folder["storage"])
-    most_parameters = {kind.name: kind.most_parameters for kind in functors.values()}
     kernels = [document for document in by_folder["kernels"] if document.path not in (_WIDTHS, _CONSTANTS)]
+    rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
     package_value = _package(package, problems) if package else _NO_PACKAGE
     backends = [_backend(document, problems) for document in by_folder["backends"]]
     return Spec(
@@ -105,9 +108,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(
-            build_family(document, package_value.max_rank, most_parameters, problems) for document in kernels
-        ),
+        kernels=tuple(build_family(document, package_value.max_rank, rooms, problems) for document in kernels),
         c_libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
         widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
         constants=build_constants(documents[_CONSTANTS], problems) if _CONSTANTS in documents else (),
@@ -188,14 +189,13 @@ def _dtype(name: str, value: Value, problems: list[Problem]) -> DType:
 
 def _check_mark(fields: Fields, dtype: DType, place: Location) -> None:
     """Note an index that is no integer, and a mark that is none of its values."""
-    least = -(1 << 8 * dtype.bytes - 1) if dtype.kind == "signed" else 0
+    least, most = dtype.bounds
     if dtype.kind == "float":
         fields.problem(place, f"dtype '{dtype.name}' is no integer, so that it cannot index; remove 'index_mark'")
-    elif dtype.index_mark is None and dtype.bytes == _MOST_BYTES:
+    elif dtype.index_mark is None and dtype.bytes == MOST_BYTES:
         # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
-        fields.problem(place, f"'index_mark' of {fields.what} must be a number, as it has {_MOST_BYTES} bytes")
-    elif dtype.index_mark is not None and not least <= dtype.index_mark < least + (1 << 8 * dtype.bytes):
-        most = least + (1 << 8 * dtype.bytes) - 1
+        fields.problem(place, f"'index_mark' of {fields.what} must be a number, as it has {MOST_BYTES} bytes")
+    elif dtype.index_mark is not None and not least <= dtype.index_mark <= most:
         fields.problem(place, f"'index_mark' of {fields.what} must be from {least} to {most}, not {dtype.index_mark}")
 
 
@@ -243,7 +243,7 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         reduction=_reduction(fields) if kind == "reduce" else None,
         unsupported=(fields.text_or_none("unsupported") or "") if is_named else unsupported,
         is_method=is_method,
-        has_front=is_method and fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
+        has_front=fields.scalar(fields.optional("tensor"), bool, "tensor") is not False,
         location=value.key_location,
     )
     fields.finish()
@@ -259,7 +259,9 @@ def _named_operands(fields: Fields) -> tuple[str, ...]:
         return ()
     names = tuple(dict.fromkeys(free))
     if value is not None and len(names) != _NAMED_OPERANDS:
-        fields.problem(value.location, f"'operands' of {fields.what} must be {_NAMED_OPERANDS} names, not {len(names)}")
+        mend = "; compute it in two ops, or write a storage method with kernels of its own"
+        message = f"'operands' of {fields.what} must be {_NAMED_OPERANDS} names, not {len(names)}"
+        fields.problem(value.location, message + (mend if len(names) > _NAMED_OPERANDS else ""))
     return names
 
 
@@ -286,7 +288,8 @@ def _parameters(fields: Fields, operands: tuple[str, ...]) -> dict[str, float | 
         is_number = isinstance(default, int | float) and not isinstance(default, bool)
         found[name] = default if isinstance(default, int | float) else None
         if default is not None and not is_number:
-            fields.problem(inner.location, f"the default of '{name}' must be a number or null, not {inner.type_name}")
+            message = f"the default of '{name}' must be a number or null, not {inner.type_name}"
+            fields.problem(inner.location, message + number_mend(inner))
         elif isinstance(default, float) and not math.isfinite(default):
             fields.problem(inner.location, f"the default of '{name}' must be a finite number, not {default}")
         elif default is None and any(other is not None for other in found.values()):
@@ -392,12 +395,13 @@ def _check_python(fields: Fields, text: str, place: Location) -> None:
 def _reduction(fields: Fields) -> Monoid | Position:
     of = fields.text_or_none("position")
     if of is not None:
-        return Position(of, fields.text("numpy"))
+        return Position(of, fields.text("numpy"), fields.place("numpy"))
     identity = fields.required("identity")
     text = "0" if identity is None else str(identity.content)
-    is_number = identity is not None and isinstance(identity.content, int | float)
-    if identity is not None and not is_number and text not in BOUNDS:
-        fields.problem(identity.location, f"'identity' of {fields.what} must be a number, 'highest' or 'lowest'")
+    if identity is not None and text not in (*BOUNDS, *_INFINITIES) and not _is_finite(identity):
+        message = f"'identity' of {fields.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'"
+        fields.problem(identity.location, message + number_mend(identity))
+        text = "0"
     element, finish, state = fields.optional("element"), fields.optional("finish"), fields.optional("state")
     parts = None if state is None else Fields(state, f"'state' of {fields.what}", fields.problems)
     if parts is not None and text != "0":
@@ -413,20 +417,26 @@ def _reduction(fields: Fields) -> Monoid | Position:
         given=fields.text_or_none("given"),
         state=None if parts is None else parts.text("struct"),
         numbers=1 if parts is None else parts.integer("numbers"),
+        identity_location=fields.place("identity"),
     )
     if parts is not None:
         parts.finish()
     return monoid
 
 
-def _pair(fields: Fields, value: Value | None, key: str) -> tuple[str, str]:
+def _is_finite(value: Value) -> bool:
+    content = value.content
+    return isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
+
+
+def _pair(fields: Fields, value: Value | None, key: str) -> Pair:
     """The texts for NumPy and for HIP below a key."""
     if value is None:
-        return "", ""
+        return Pair("", "", fields.location, fields.location)
     parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
-    pair = parts.text("numpy"), parts.text("hip")
-    _check_python(fields, pair[0], parts.place("numpy"))
-    _check_cpp(fields, pair[1], parts.place("hip"))
+    pair = Pair(parts.text("numpy"), parts.text("hip"), parts.place("numpy"), parts.place("hip"))
+    _check_python(fields, pair.numpy, pair.numpy_location)
+    _check_cpp(fields, pair.hip, pair.hip_location)
     parts.finish()
     return pair
 
@@ -550,6 +560,7 @@ def _backend_family(document: Document, problems: list[Problem]) -> BackendFamil
         package=fields.name("package"),
         vocabulary=build_vocabulary(fields),
         cells=build_cells(fields, f"family '{document.stem}'"),
+        locations=_key_locations(document.root),
         path=document.path,
     )
     fields.finish()

@@ -7,7 +7,19 @@ from pathlib import Path
 from opgen.arguments import KNOWN_TYPES, border
 from opgen.fields import Names
 from opgen.kernels import KernelFamily
-from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, CHOSEN_KINDS, Functor, FunctorKind, Method, Monoid, Position, Spec
+from opgen.model import (
+    ANY_RESULT,
+    BLOCKS,
+    BOUNDS,
+    CHOSEN_KINDS,
+    DType,
+    Functor,
+    FunctorKind,
+    Method,
+    Monoid,
+    Position,
+    Spec,
+)
 from opgen.problem import Location, Problem, did_you_mean
 
 
@@ -18,6 +30,8 @@ def check(spec: Spec, problems: list[Problem]) -> None:
         _check_method(spec, method, problems)
     for method in spec.device_methods:
         _check_method(spec, method, problems)
+    for dtype in spec.dtypes:
+        _check_integer(dtype, problems)
     families = [family.name for family in spec.families]
     chosen = {method.kind for method in spec.storage_methods()}
     for kind in spec.functors.values():
@@ -36,6 +50,24 @@ def check(spec: Spec, problems: list[Problem]) -> None:
             _check_reduction(spec, kind, functor, problems)
     for family in spec.kernels:
         _check_kernels(spec, family, problems)
+
+
+def _check_integer(dtype: DType, problems: list[Problem]) -> None:
+    """Note what an integer dtype is called elsewhere that its kind and its size do not say."""
+    if dtype.kind not in ("unsigned", "signed") or not dtype.bytes:
+        return
+    bits, sign = 8 * dtype.bytes, "u" if dtype.kind == "unsigned" else ""
+    code = 1 if sign else 0
+    named = {
+        "numpy": (dtype.numpy, f"numpy.{sign}int{bits}"),
+        "cpp": (dtype.cpp, f"{sign}int{bits}_t"),
+        "compute": (dtype.compute, dtype.name),
+        "dlpack": (list(dtype.dlpack or (code, bits)), [code, bits]),
+    }
+    for key, (found, wanted) in named.items():
+        if found and found != wanted:
+            message = f"'{key}' of dtype '{dtype.name}' is {found}, but it is {dtype.kind} and has {dtype.bytes} bytes"
+            problems.append(Problem(dtype.location, f"{message}; write {wanted}"))
 
 
 def _check_kernels(spec: Spec, family: KernelFamily, problems: list[Problem]) -> None:
@@ -75,7 +107,9 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         if reduction.of not in known:
             message = f"op '{functor.name}' is the position of '{reduction.of}', which finds no element"
             problems.append(Problem(functor.location, message + did_you_mean(reduction.of, known)))
-    elif reduction is not None and reduction.given is not None:
+    elif reduction is not None:
+        _check_identity(spec, functor, reduction, problems)
+    if isinstance(reduction, Monoid) and reduction.given is not None:
         known = [other.name for other in kind.functors if isinstance(other.reduction, Monoid) and other is not functor]
         if reduction.given not in known:
             message = f"op '{functor.name}' is given the result of unknown reduction '{reduction.given}'"
@@ -88,6 +122,17 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
         if reduction.accumulate not in floats:
             message = f"op '{functor.name}' accumulates in unknown float dtype '{reduction.accumulate}'"
             problems.append(Problem(functor.location, message + did_you_mean(reduction.accumulate, floats)))
+
+
+def _check_identity(spec: Spec, functor: Functor, monoid: Monoid, problems: list[Problem]) -> None:
+    """Note an identity that integers of the op lack."""
+    integers = [dtype for dtype in spec.dtypes if dtype.name in spec.resolve(functor.dtypes) and dtype.kind != "float"]
+    if monoid.identity in BOUNDS or not integers:
+        return
+    lacking = [dtype.name for dtype in integers if not dtype.holds(monoid.number)]
+    if lacking:
+        message = f"'identity' of op '{functor.name}' is {monoid.identity}, which {', '.join(lacking)} cannot hold"
+        problems.append(Problem(monoid.identity_location, f"{message}; write 'highest' or 'lowest', or fewer dtypes"))
 
 
 def _dtype_names(spec: Spec) -> list[str]:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,10 @@ import click
 
 from opgen import __version__
 from opgen.arrays import is_module
+from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date, remove_orphans
 from opgen.fields import is_name
 from opgen.matrix import cells, counts, laid_out, ways
+from opgen.model import Spec
 from opgen.problem import Refusal, SpecError, did_you_mean
 from opgen.project import read_project, read_spec
 from opgen.resources import table
@@ -115,6 +118,7 @@ def generate(root: Path, force: bool) -> None:
         verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
         click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
     click.echo(f"{len(project.outputs)} files, {len(found)} changed")
+    _tell_out_of_date(root, project.spec)
 
 
 @main.command()
@@ -135,6 +139,7 @@ def check(root: Path, diff: bool) -> None:
                 click.secho(line, fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1]))
     if not found:
         click.echo(f"{len(outputs)} files, all up to date")
+        _tell_out_of_date(root, project.spec)
         return
     if not diff:
         for change in found:
@@ -268,9 +273,10 @@ def compile_kernels(
 ) -> None:
     """Compile the kernels to code objects, one for each target and family.
 
-    Exit code 1 if one fails, or no compiler here builds a target.
+    Exit code 1 if one fails, or no compiler here builds a target that --target names, or any target.
 
-    Only what has changed is compiled. What fails keeps its old code object, and the others go on.
+    Only what has changed is compiled. What fails keeps its old code object, and the others go on. Targets that no
+    compiler here builds are left out, and named with what to install.
 
     \b
     opgen compile
@@ -288,15 +294,17 @@ def compile_kernels(
     for result in results:
         if result.status == "failed":
             click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
+    # What was not asked for by name is left out where nothing builds it; nothing at all is a failure.
+    is_missing = bool(mends) and not host and (bool(targets) or not results)
     for mend in mends:
-        click.secho(mend, fg="yellow" if host else "red", err=True)
+        click.secho(mend, fg="red" if is_missing else "yellow", err=True)
     spilling = sum(usage.is_spilled for result in results for usage in result.usages) if stats else 0
     if spilling:
         click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
     counts = Counter(result.status for result in results)
     states = ", ".join(f"{counts[status]} {status}" for status in ("compiled", "up to date", "failed"))
     click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
-    if (mends and not host) or spilling or counts["failed"]:
+    if is_missing or spilling or counts["failed"]:
         raise SystemExit(1)
 
 
@@ -305,14 +313,13 @@ def _compile(
 ) -> "tuple[list[Result], list[str]]":
     """What became of the code objects that are asked for, and what to install for those that have no compiler."""
     # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
-    from opgen.compile import choose_compilers, code_objects, compile_objects, remove_orphans
+    from opgen.compile import choose_compilers, compile_objects
 
     spec = read_spec(root)
-    kernels = root / _OUTPUT / spec.package.name / "kernels"
-    every = code_objects(spec, kernels, kernels / "code")
+    every, code = _code_objects(root, spec)
     _check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
     _check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
-    remove_orphans(every, kernels / "code")
+    remove_orphans(every, code)
     wanted = [
         code_object
         for code_object in every
@@ -330,6 +337,28 @@ def _compile(
     ) as bar:
         results = compile_objects(possible, compilers, jobs, lambda result: bar.update(1, result.object.name))
     return results, mends
+
+
+def _code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...], Path]:
+    kernels = root / _OUTPUT / spec.package.name / "kernels"
+    return code_objects(spec, kernels, kernels / "code"), kernels / "code"
+
+
+def _tell_out_of_date(root: Path, spec: Spec) -> None:
+    """Name the targets whose kernels were compiled before the sources changed: the package does not use those."""
+    try:
+        old = out_of_date(_code_objects(root, spec)[0])
+    except CompileError:  # a source is missing, which is told already
+        return
+    for is_host in (True, False):
+        families: dict[str, list[str]] = {}
+        for code_object in old:
+            if code_object.is_host == is_host:
+                families.setdefault(code_object.target, []).append(code_object.family)
+        if families:
+            names = ", ".join(sorted(set(chain.from_iterable(families.values()))))
+            mend = f"run 'opgen compile{' --host' if is_host else ''}'"
+            click.secho(f"kernels of {', '.join(families)} are out of date ({names}); {mend}", fg="yellow", err=True)
 
 
 def _check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:

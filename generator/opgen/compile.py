@@ -1,49 +1,20 @@
-"""Code objects: which ones there are, which of them are out of date, and their compilation side by side."""
+"""The compilation of code objects, side by side."""
 
 import asyncio
-import hashlib
 import json
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from opgen.code_objects import CodeObject, checksum
 from opgen.compilers import Compiler, choose
 from opgen.model import Spec
-from opgen.problem import Refusal
 from opgen.process import run
 from opgen.resources import Usage, read_report, without_report
+from opgen.toolchains import Toolchain
 from opgen.write import write_atomically
-
-_INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
-_CODE, _RECORD = ".co", ".json"
-
-
-class CompileError(Refusal):
-    """Nothing can be compiled; the message says what to do."""
-
-
-@dataclass(frozen=True)
-class CodeObject:
-    """The kernels of one family, compiled for one target."""
-
-    target: str
-    family: str
-    is_host: bool
-    source: Path
-    sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
-    file: Path
-
-    @property
-    def name(self) -> str:
-        """What a person calls it."""
-        return f"{self.target}/{self.family}"
-
-    @property
-    def record(self) -> Path:
-        """What it was made of, its own checksum, and what its kernels take."""
-        return self.file.with_suffix(_RECORD)
 
 
 @dataclass(frozen=True)
@@ -54,73 +25,6 @@ class Result:
     status: str  # `compiled`, `up to date` or `failed`
     usages: tuple[Usage, ...] = ()
     messages: str = ""
-
-
-def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...]:
-    """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
-
-    CompileError where a source is missing.
-    """
-    # A family without kernels is what others are composed of at run time.
-    families = [family for family in spec.kernels if family.kernels]
-    sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
-    checksums = {family: _checksums(source) for family, source in sources.items()}
-    return tuple(
-        CodeObject(
-            target=target,
-            family=family.name,
-            is_host=family.host,
-            source=sources[family.name],
-            sources=checksums[family.name],
-            file=code / target / f"{family.name}{_CODE}",
-        )
-        for backend in spec.backends
-        if backend.code_objects is not None
-        for target in backend.code_objects.targets
-        for family in families
-        if family.host == backend.code_objects.host
-    )
-
-
-def _checksums(source: Path) -> dict[str, str]:
-    if not source.is_file():
-        raise CompileError(f"{source} is missing; run 'opgen generate'")
-    found: dict[str, str] = {}
-    waiting = [source]
-    while waiting:
-        file = waiting.pop()
-        # A header that is missing is the compiler's to complain about.
-        if file.name not in found and file.is_file():
-            content = file.read_bytes()
-            found[file.name] = _checksum(content)
-            waiting.extend(source.parent / name.decode() for name in _INCLUDE.findall(content))
-    return dict(sorted(found.items()))
-
-
-def _checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
-    """Remove from `code` what the spec no longer has, and what a killed run left, but nothing of other programs."""
-    kept = {file for code_object in every for file in (code_object.file, code_object.record)}
-    for record in code.rglob(f"*{_RECORD}"):
-        if _is_foreign(record):
-            kept |= {record, record.with_suffix(_CODE)}
-    for file in sorted(code.rglob("*"), reverse=True):
-        if file.is_dir() and not any(file.iterdir()):
-            file.rmdir()
-        elif file.is_file() and file not in kept:
-            file.unlink()
-
-
-def _is_foreign(record: Path) -> bool:
-    """Whether another program wrote a record: all of opgen's name the target."""
-    try:
-        content = json.loads(record.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and "target" not in content
 
 
 def choose_compilers(
@@ -134,12 +38,23 @@ def choose_compilers(
         if backend.code_objects is None:
             continue
         targets = [target for target in backend.code_objects.targets if target in wanted]
-        compilers |= choose(backend.code_objects.toolchains, targets, build, jobs)
-        missing = [target for target in targets if target not in compilers]
-        if missing:
-            lines = [f"  {toolchain.name}: {toolchain.install}" for toolchain in backend.code_objects.toolchains]
-            mends.append("\n".join([f"no compiler here builds {', '.join(missing)}; install one that does:", *lines]))
+        toolchains = backend.code_objects.toolchains
+        found, installed = choose(toolchains, targets, build, jobs)
+        compilers |= found
+        missing: dict[str, list[str]] = {}
+        for target in targets:
+            if target not in found:
+                missing.setdefault(_advice(target, toolchains, installed), []).append(target)
+        for advice, names in missing.items():
+            mends.append(f"no compiler here builds {', '.join(names)}; install one that does:{advice}")
     return compilers, mends
+
+
+def _advice(target: str, toolchains: Iterable[Toolchain], installed: AbstractSet[str]) -> str:
+    """What to install for a target: what is here already does not build it, so more of that would not help."""
+    useful = [toolchain for toolchain in toolchains if toolchain.may_build(target)]
+    absent = [toolchain for toolchain in useful if toolchain.name not in installed]
+    return "".join(f"\n  {toolchain.name}: {toolchain.install}" for toolchain in absent or useful)
 
 
 def compile_objects(
@@ -195,7 +110,7 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
         return Result(code_object, "failed", messages=messages or f"{compiler.path} ended with code {answer.code}")
     usages = read_report(answer.errors)
     code = output.read_bytes()
-    record = {**made_of, "code": _checksum(code), "kernels": [asdict(usage) for usage in usages]}
+    record = {**made_of, "code": checksum(code), "kernels": [asdict(usage) for usage in usages]}
     # No record may ever stand beside an object that it does not describe.
     code_object.record.unlink(missing_ok=True)
     write_atomically(code_object.file, code)
@@ -209,7 +124,7 @@ def _recorded(code_object: CodeObject, made_of: Mapping[str, object]) -> tuple[U
     try:
         record = json.loads(code_object.record.read_bytes())
         kernels = tuple(Usage(**kernel) for kernel in record.pop("kernels"))
-        code = _checksum(code_object.file.read_bytes())
+        code = checksum(code_object.file.read_bytes())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
     return kernels if record == {**made_of, "code": code} else None

@@ -34,10 +34,6 @@ class Compiler:
         """The flags for a target, with placeholders."""
         return (*self.toolchain.flags, *self.toolchain.targets.get(target, ()))
 
-    def is_for(self, target: str) -> bool:
-        """Whether it is meant for a target."""
-        return not self.toolchain.targets or target in self.toolchain.targets
-
 
 def _subcommand(toolchain: Toolchain) -> list[str]:
     return [] if toolchain.subcommand is None else [toolchain.subcommand]
@@ -51,20 +47,24 @@ def _filled(texts: Sequence[str], **values: str) -> list[str]:
     return filled
 
 
-def choose(toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, jobs: int) -> dict[str, Compiler]:
+def choose(
+    toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, jobs: int
+) -> tuple[dict[str, Compiler], AbstractSet[str]]:
     """The compiler of each target that has one: the first toolchain that is installed and can build it.
+
+    With the names of all toolchains that are installed.
 
     Libraries that are made for compilers are kept below `build`. At most `jobs` compilers run at once.
     """
     if not targets:
-        return {}
+        return {}, set()
     with tempfile.TemporaryDirectory(prefix="opgen-") as scratch:
         return asyncio.run(_choose(toolchains, targets, build, Path(scratch), jobs))
 
 
 async def _choose(
     toolchains: Sequence[Toolchain], targets: Sequence[str], build: Path, scratch: Path, jobs: int
-) -> dict[str, Compiler]:
+) -> tuple[dict[str, Compiler], AbstractSet[str]]:
     found = [
         compiler
         for toolchain in toolchains
@@ -77,7 +77,7 @@ async def _choose(
 
     async def first(target: str) -> Compiler | None:
         async with limit:
-            for compiler in filter(lambda compiler: compiler.is_for(target), found):
+            for compiler in filter(lambda compiler: compiler.toolchain.may_build(target), found):
                 command = compiler.command(target, empty, scratch / target)
                 if (await run(command, compiler.environment)).code == 0:
                     return compiler
@@ -85,7 +85,8 @@ async def _choose(
 
     async with asyncio.TaskGroup() as group:
         tasks = {target: group.create_task(first(target)) for target in targets}
-    return {target: compiler for target, task in tasks.items() if (compiler := task.result())}
+    chosen = {target: compiler for target, task in tasks.items() if (compiler := task.result())}
+    return chosen, {compiler.toolchain.name for compiler in found}
 
 
 async def _examine(

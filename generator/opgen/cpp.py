@@ -1,7 +1,7 @@
 """As much C++ as it takes to resolve names: the tokens of an expression, and the names that a header defines."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 _TOKEN = re.compile(
     r"""(?P<comment> //[^\n]* | /\*.*?\*/ )
@@ -60,6 +60,17 @@ def names_in(expression: str) -> list[str]:
         for match, previous in zip(matches, before, strict=False)
         if match.lastgroup == "name" and match[0] not in _WORDS and previous != "."
     ]
+
+
+def with_others(expression: str, others: Mapping[str, str]) -> str:
+    """`expression` with other texts in place of some of the names that it takes from its surroundings."""
+    parts, end, before = [], 0, ""
+    for match in _TOKEN.finditer(expression):
+        if match.lastgroup == "name" and before != ".":
+            parts += [expression[end : match.start()], others.get(match[0], match[0])]
+            end = match.end()
+        before = match[0]
+    return "".join([*parts, expression[end:]])
 
 
 def defined_in(header: str) -> set[str]:

@@ -14,6 +14,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 # A placeholder, and a brace that belongs to none. Where braces stand for themselves too, a placeholder holds a word.
 _PLACEHOLDER = re.compile(r"{([^{}]*)}|[{}]")
 _PLACEHOLDER_AMONG_BRACES = re.compile(r"{(\w*)}")
+# YAML wants a point before an exponent, and a sign in it.
+_EXPONENT = re.compile(r"(?P<number>[+-]?\d+\.?\d*)[eE](?P<exponent>[+-]?\d+)")
 _CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 ScalarType = TypeVar("ScalarType", str, int, bool)
@@ -257,6 +259,16 @@ class Fields:
         for key in self._missing:
             if self._is_mapping and key not in meant:
                 self.problem(self.key_location, f"{self.what} lacks the key '{key}'; add it")
+
+
+def number_mend(value: Value) -> str:
+    """The end of the message about a text that a person takes for a number, and YAML does not."""
+    match = _EXPONENT.fullmatch(str(value.content)) if isinstance(value.content, str) else None
+    if match is None:
+        return ""
+    number, exponent = match["number"], match["exponent"]
+    spelled = f"{number if '.' in number else f'{number}.0'}e{exponent if exponent[0] in '+-' else f'+{exponent}'}"
+    return f"; YAML reads {value.content} as text, write {spelled}"
 
 
 def is_name(text: str) -> bool:

@@ -1,7 +1,7 @@
 """The kernels' part of the model: what spec/kernels says of each family of kernels and of their arguments."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -24,9 +24,17 @@ FIELD_TYPES = {
 SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
 # The last field of a struct of kernels that compute functors with parameters.
 _PARAMETERS = "parameters"
-# A length is a number, or so many times the rank: the most dims of a tensor.
-_FIELD_TYPE = re.compile(r"(\w+)(?:\[(?:(\d+)|(?:(\d+) )?rank)\])?")
+# A length is a product of numbers and of lengths that have a name.
+_FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
 _KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the structs of kernels that compute functors of a kind have room for."""
+
+    operands: int
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -105,18 +113,22 @@ class KernelFamily:
         return ranged | set(self.functors)
 
 
-def build_family(document: Document, rank: int, parameters: Mapping[str, int], problems: list[Problem]) -> KernelFamily:
-    """The family that `document` holds; tensors have `rank` dims at most, functors of a kind so many `parameters`."""
+def build_family(document: Document, rank: int, rooms: Mapping[str, Room], problems: list[Problem]) -> KernelFamily:
+    """The family that `document` holds; tensors have `rank` dims at most, functors of a kind need `rooms`."""
     fields = Fields(document.root, f"{document.stem}.yaml", problems)
+    functors = dict(fields.texts("functors"))
     arguments = fields.required("arguments")
     names = [name for name, _ in _pairs(arguments)]
     kernels = tuple(_kernel(element, names, problems) for element in fields.elements("kernels"))
     structs = []
+    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in functors if kind in rooms])}
     for name, value in _pairs(arguments):
-        members = [_field(field, inner, rank, problems) for field, inner in _pairs(value)]
+        members = [_field(field, inner, lengths, problems) for field, inner in _pairs(value)]
         kinds = [kind for kernel in kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
-        most = max((parameters.get(kind, 0) for kind in kinds), default=0)
-        structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
+        most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
+        if most and _PARAMETERS not in [member.name for member in members]:
+            members.append(Field(_PARAMETERS, "u64", most))
+        structs.append(Struct(name, tuple(members)))
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),
@@ -124,7 +136,7 @@ def build_family(document: Document, rank: int, parameters: Mapping[str, int], p
         early=fields.flag("early"),
         resident=_resident(fields, problems),
         headers=dict(fields.texts("headers")),
-        functors=dict(fields.texts("functors")),
+        functors=functors,
         structs=tuple(structs),
         kernels=kernels,
         path=document.path,
@@ -145,15 +157,30 @@ def _pairs(value: Value | None) -> list[tuple[str, Value]]:
     return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
 
 
-def _field(name: str, value: Value, rank: int, problems: list[Problem]) -> Field:
+def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
+    """What arrays have room for in structs of kernels that compute any of some functors."""
+    sources = max((room.operands for room in rooms), default=1)
+    # Operand 0 is the result. No array is empty.
+    return {
+        "sources": sources,
+        "operands": sources + 1,
+        _PARAMETERS: max((room.parameters for room in rooms), default=1) or 1,
+    }
+
+
+def _field(name: str, value: Value, lengths: Mapping[str, int], problems: list[Problem]) -> Field:
     match = _FIELD_TYPE.fullmatch(str(value.content))
     if match is None or match[1] not in FIELD_TYPES:
         hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
         problems.append(Problem(value.location, f"unknown type '{value.content}' of field '{name}'{hint}"))
         return Field(name, "u32", None)
-    if match[0].endswith("rank]"):
-        return Field(name, match[1], int(match[3] or 1) * rank)
-    return Field(name, match[1], int(match[2]) if match[2] else None)
+    length = 1
+    for word in (match[2] or "").split():
+        if not word.isdecimal() and word not in lengths:
+            message = f"unknown length '{word}' of field '{name}'{did_you_mean(word, lengths)}"
+            problems.append(Problem(value.location, message))
+        length *= int(word) if word.isdecimal() else lengths.get(word, 1)
+    return Field(name, match[1], length if match[2] else None)
 
 
 def _kernel(value: Value, structs: list[str], problems: list[Problem]) -> Kernel:

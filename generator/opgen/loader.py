@@ -1,8 +1,9 @@
 """Stage 1: YAML files to plain values that know their line and column."""
 
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Aliases of aliases grow like powers; no file that a person writes comes near.
 _MOST_VALUES = 100_000
 _TOO_DEEP = "brackets or lists stand too deep inside each other; close them"
+# An entry of a mapping in lines, and a value that ends with its line.
+_ENTRY = re.compile(r"^(?P<indentation> *)(?P<key>[\w.-]+):(?: +(?P<value>[^\s#].*?))? *(?:#.*)?$")
+_WHOLE_VALUE = re.compile(r"[^|>&*'\"{\[].*|'.*'|\".*\"|{.*}|\[.*\]")
 _scalars = yaml.SafeLoader("")
 
 
@@ -182,6 +186,8 @@ def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) 
     line = lines[location.line - 1] if location.line <= len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
         return "a tab indents this line; indent it with spaces"
+    if (lost := _lost_entry(lines[: location.line])) is not None:
+        return lost
     problem = str(error.problem or error.context)
     if "undefined alias" in problem:
         alias = line[location.column :].split()[0].rstrip(",]}")
@@ -189,6 +195,22 @@ def _syntax_message(text: str, location: Location, error: yaml.MarkedYAMLError) 
     if error.problem and error.context and error.context_mark:
         problem += f" {error.context} that begins at line {error.context_mark.line + 1}"
     return f"not valid YAML: {problem}; look at the quotes, brackets and indentation up to here"
+
+
+def _lost_entry(lines: Sequence[str]) -> str | None:
+    """Of lines whose last one is a mistake, the message where it is an entry below a key that has a value already."""
+    entries = [match for line in lines if (match := _ENTRY.match(line)) is not None]
+    written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if len(entries) < 2 or written[-2:] != [match.string for match in entries[-2:]]:
+        return None
+    *above, entry = entries
+    owner = above[-1]
+    if len(owner["indentation"]) >= len(entry["indentation"]) or not _WHOLE_VALUE.fullmatch(owner["value"] or ""):
+        return None
+    message = f"'{entry['key']}' is indented below '{owner['key']}', which has a value"
+    holders = [one["key"] for one in above if not one["value"] and len(one["indentation"]) < len(entry["indentation"])]
+    place = f"move it to the end of '{holders[-1]}'" if holders else "move it below its own key"
+    return f"{message}; {place}, or indent it like '{owner['key']}'"
 
 
 def _location(node: yaml.Node, path: Path) -> Location:

@@ -15,8 +15,8 @@ Owner: TypeAlias = Backend | BackendFamily
 Subject: TypeAlias = tuple[Method, str | None]
 # Where a cell stands: a table of a file's cells, and a key of it.
 Key: TypeAlias = tuple[str, str]
-# Where the cell of an op may stand that has none, and the dtypes of one that has a cell for others alone.
-Lacking: TypeAlias = tuple[list[Key], tuple[str, ...]]
+# Whose cell lacks something, where that is, and the dtypes of an op that has a cell for others alone.
+Lack: TypeAlias = tuple[str, Location, tuple[str, ...]]
 
 
 def lower(spec: Spec, problems: list[Problem]) -> Spec:
@@ -29,13 +29,13 @@ def lower(spec: Spec, problems: list[Problem]) -> Spec:
     # A file with a mistake may not say what it means to: what it lacks is noted when it has none.
     torn = {problem.location.path for problem in problems}
     lowerings = {}
+    lacking: dict[Lack, list[str]] = {}
     for backend in spec.backends:
         owners = chains[backend.name]
         _check_extends(spec, owners, backend, problems)
-        lacking: list[Lacking] = []
-        lowerings[backend.name] = _lowered(spec, owners, backend, lacking)
-        if _is_whole(owners) and torn.isdisjoint(owner.path for owner in owners):
-            _note_lacking(spec, backend, lacking, problems)
+        is_sure = _is_whole(owners) and torn.isdisjoint(owner.path for owner in owners)
+        lowerings[backend.name] = _lowered(spec, owners, backend, lacking if is_sure else {})
+    _note_lacking(spec, lacking, problems)
     packages = {
         name: tuple(owner.package for owner in owners if owner.package is not None) if _is_whole(owners) else ()
         for name, owners in chains.items()
@@ -99,8 +99,8 @@ def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, proble
         problems.append(Problem(place, message))
 
 
-def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: list[Lacking]) -> Lowerings:
-    """By method and op, then by dtype, what a backend does; what has no cell goes to `lacking`."""
+def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dict[Lack, list[str]]) -> Lowerings:
+    """By method and op, then by dtype, what a backend does; the names of cells that are not there go to `lacking`."""
     found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
     for part, method in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
@@ -116,7 +116,11 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: lis
             done = _by_dtype(spec, [*_unsupported(spec, backend, method, op), *own], dtypes)
             found[method.name, op] = MappingProxyType(done)
             if len(done) < len(dtypes):
-                lacking.append((keys, tuple(str(dtype) for dtype in dtypes if dtype not in done) if done else ()))
+                missing = tuple(str(dtype) for dtype in dtypes if dtype not in done) if own else ()
+                names = lacking.setdefault((*_place_of_lack(owners, keys), missing), [])
+                # Backends of one family lack it together.
+                if keys[0][1] not in names:
+                    names.append(keys[0][1])
     return found
 
 
@@ -128,17 +132,26 @@ def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -
         yield Lowering((), None, None, reason, None if is_result else Names((name,), (place,), listed=True), place)
 
 
-def _note_lacking(spec: Spec, backend: Backend, lacking: Sequence[Lacking], problems: list[Problem]) -> None:
-    """Note the cells that a backend lacks, those to write at one place together."""
-    together: dict[tuple[Location, tuple[str, ...]], list[str]] = {}
-    for keys, dtypes in lacking:
-        written = (backend.cells.locations.get(f"{part}.{name}") for part, name in keys)
-        place = next((location for location in written if location is not None), backend.place(keys[0][0]))
-        together.setdefault((place, dtypes), []).append(keys[0][1])
-    for (place, dtypes), names in together.items():
+def _place_of_lack(owners: Sequence[Owner], keys: Sequence[Key]) -> tuple[str, Location]:
+    """Whose cell lacks something, and where: the first that has one at all, or else what all others extend."""
+    for owner in owners:
+        written = (owner.cells.locations.get(f"{part}.{name}") for part, name in keys)
+        place = next((location for location in written if location is not None), None)
+        if place is not None:
+            return _noun(owner), place
+    return _noun(owners[-1]), owners[-1].place(keys[0][0])
+
+
+def _noun(owner: Owner) -> str:
+    return f"{'backend' if isinstance(owner, Backend) else 'family'} '{owner.name}'"
+
+
+def _note_lacking(spec: Spec, lacking: Mapping[Lack, Sequence[str]], problems: list[Problem]) -> None:
+    """Note the cells that are not there, those to write at one place together."""
+    for (whose, place, dtypes), names in lacking.items():
         of = f" of {', '.join(dtypes)}" if dtypes else ""
         shown = ", ".join(f"'{name}'" for name in _shortened(spec, names))
-        message = f"backend '{backend.name}' has no cell{of} for {shown}"
+        message = f"{whose} has no cell{of} for {shown}"
         problems.append(Problem(place, f"{message}; write what it calls, or '{{unsupported: reason}}'"))
 
 
@@ -184,7 +197,7 @@ def _methods(spec: Spec) -> Iterator[tuple[str, Method]]:
 
 def _check_cells(spec: Spec, owner: Owner, problems: list[Problem]) -> None:
     """Note the cells of a file that belong to no op, that name what is not there, or that say something twice."""
-    what = f"{'backend' if isinstance(owner, Backend) else 'family'} '{owner.name}'"
+    what = _noun(owner)
     subjects: dict[Key, list[Subject]] = {}
     for part, method in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):

@@ -1,5 +1,6 @@
 """Stage 2: the spec as frozen classes. What one file says by itself is checked here, what holds between files later."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +32,10 @@ LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 BLOCKS = "blocks"
 # In the place of a library: the call is made where the user lets floats be added in any order.
 ANY_ORDER = "any_order"
+
+
+# The size of the largest elements.
+MOST_BYTES = 8
 
 
 def sentence(text: str) -> str:
@@ -71,6 +76,17 @@ class DType:
     index_mark: int | None  # the index that names no row
     location: Location
 
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest number of an integer dtype."""
+        least = -(1 << 8 * self.bytes - 1) if self.kind == "signed" else 0
+        return least, least + (1 << 8 * self.bytes) - 1
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is one of an integer dtype."""
+        least, most = self.bounds
+        return math.isfinite(number) and number == int(number) and least <= number <= most
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -90,24 +106,40 @@ class Expression:
         """Whether integers and floats have different expressions."""
         return self.integer != self.float
 
+    def parts(self, has_integers: bool) -> tuple[tuple[str, bool], ...]:
+        """What is written, and whether it is of integers, where an op has these or not."""
+        return ((self.integer, True), (self.float, False)) if self.is_split else ((self.float, has_integers),)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An expression for NumPy, and the same one for HIP."""
+
+    numpy: str
+    hip: str
+    numpy_location: Location = field(compare=False)
+    hip_location: Location = field(compare=False)
+
 
 @dataclass(frozen=True)
 class Monoid:
     """How a reduction joins what its elements contribute."""
 
-    identity: str  # a number, or `highest` or `lowest` of the dtype
-    element: tuple[str, str] | None  # what an element contributes, for NumPy and HIP; None for itself
-    combine: tuple[str, str]  # a ufunc of NumPy, and an expression of HIP
+    identity: str  # a number, which may be `inf` or `-inf`, or `highest` or `lowest` of the dtype
+    element: Pair | None  # what an element contributes; None for itself
+    combine: Pair  # a ufunc of NumPy, and an expression of HIP
     accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
-    finish: tuple[str, str] | None  # what is made of all contributions, for NumPy and HIP; None for themselves
+    finish: Pair | None  # what is made of all contributions; None for themselves
     given: str | None  # the reduction whose result, a y, NumPy finds first
     state: str | None  # the struct of HIP that a contribution is where it is more than a number
     numbers: int  # of the compute dtype that a state is
+    identity_location: Location = field(compare=False)
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Its expressions, for NumPy and HIP."""
-        return tuple(pair for pair in (self.combine, self.element, self.finish) if pair is not None)
+    def number(self) -> float:
+        """Its identity, where that is a number."""
+        # A float would round a large integer.
+        return int(self.identity) if self.identity.lstrip("-").isdecimal() else float(self.identity)
 
 
 @dataclass(frozen=True)
@@ -116,6 +148,7 @@ class Position:
 
     of: str  # the other reduction
     numpy: str  # NumPy's function
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -146,25 +179,6 @@ class Functor:
         """All that the docs say of it."""
         return "; ".join(filter(None, [self.doc, self.note, ", ".join(map(str, self.edges))]))
 
-    @property
-    def numpy_texts(self) -> tuple[str, ...]:
-        """Its expressions of NumPy."""
-        if isinstance(self.reduction, Position):
-            return (self.reduction.numpy,)
-        if self.reduction is None:
-            return self.numpy.texts
-        return tuple(pair[0] for pair in self.reduction.pairs)
-
-    @property
-    def hip_texts(self) -> tuple[str, ...]:
-        """Its expressions of HIP."""
-        if isinstance(self.reduction, Position):
-            return ()
-        if self.reduction is None:
-            return self.hip.texts
-        struct = (self.reduction.state,) if self.reduction.state is not None else ()
-        return (*struct, *(pair[1] for pair in self.reduction.pairs))
-
 
 @dataclass(frozen=True)
 class FunctorKind:
@@ -189,6 +203,11 @@ class FunctorKind:
     def most_parameters(self) -> int:
         """How many parameters a functor has at most."""
         return max((len(functor.parameters) for functor in self.functors), default=0)
+
+    @property
+    def most_operands(self) -> int:
+        """How many operands a functor has at most."""
+        return max((len(functor.operands) for functor in self.functors), default=0)
 
     @property
     def methods(self) -> tuple[Functor, ...]:
@@ -315,7 +334,12 @@ class BackendFamily:
     package: str  # the subpackage whose ops it calls
     vocabulary: Mapping[str, Word]  # what its ops are written in, where each of its backends is an array library
     cells: Cells
+    locations: Mapping[str, Location]  # of each key of the file
     path: Path
+
+    def place(self, *keys: str) -> Location:
+        """Where the first of `keys` stands that is written; the top of the file where none is."""
+        return _first_written(self, keys)
 
 
 @dataclass(frozen=True)
@@ -354,8 +378,7 @@ class Backend:
 
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
-        written = (self.locations[key] for key in keys if key in self.locations)
-        return next(written, Location(self.path))
+        return _first_written(self, keys)
 
     @property
     def is_numbered(self) -> bool:
@@ -366,6 +389,11 @@ class Backend:
     def lacking(self) -> Mapping[str, tuple[str, Location]]:
         """The dtypes that no storage of it has, and why."""
         return self.array.lacking if self.array is not None else {}
+
+
+def _first_written(owner: Backend | BackendFamily, keys: Sequence[str]) -> Location:
+    written = (owner.locations[key] for key in keys if key in owner.locations)
+    return next(written, Location(owner.path))
 
 
 @dataclass(frozen=True)
@@ -429,6 +457,7 @@ class Spec:
             "all": self.dtypes,
             "integer": [dtype for dtype in self.dtypes if dtype.kind in ("unsigned", "signed")],
             "float": [dtype for dtype in self.dtypes if dtype.kind == "float"],
+            "wide": [dtype for dtype in self.dtypes if dtype.bytes == MOST_BYTES],
             "index": [dtype for dtype in self.dtypes if dtype.may_index],
         }
         return {name: tuple(dtype.name for dtype in members) for name, members in sets.items()}

@@ -11,8 +11,9 @@ from types import ModuleType
 from opgen.architectures import VOCABULARY, calls, used
 from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
-from opgen.model import Functor, FunctorKind, Spec
+from opgen.model import Functor, Spec
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.scopes import HIP, LITERALS, NUMPY, Scoped, scoped
 from opgen.templates import Templates, place
 
 _NUMPY_MODULE = "numpy"
@@ -36,7 +37,8 @@ def check_references(spec: Spec, templates: Templates, problems: list[Problem]) 
             mend = "write a type of NumPy"
             _note(dtype.location, f"'numpy' of dtype '{dtype.name}'", name, dir(_numpy()), mend, problems)
     for kind in spec.functors.values():
-        _check_arrays(kind, numerics, problems)
+        for functor in kind.functors:
+            _check_arrays(spec, functor, numerics, problems)
 
 
 def _note(location: Location, what: str, name: str, known: Iterable[str], mend: str, problems: list[Problem]) -> None:
@@ -91,6 +93,8 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
     paths = [path for path in templates.paths if path.parent == folder]
     headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
     is_whole = bool(headers) and bool(spec.kernels)
+    unknown: dict[tuple[Scoped, str], list[str]] = {}
+    defined_anywhere: set[str] = set()
     for family in spec.kernels:
         before = len(problems)
         for header, location in family.headers.items():
@@ -100,9 +104,16 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
         reached = _reached(family, headers, templates, problems)
         # A header that is missing would have defined something.
         if len(problems) == before:
-            _check_family(spec, family, reached, problems)
+            _check_calls(spec, family, reached, problems)
+            for scope, name in _unknown(spec, family, reached):
+                unknown.setdefault((scope, name), []).append(family.path.as_posix())
+            defined_anywhere |= reached
         else:
             is_whole = False
+    # One expression serves several families.
+    for (scope, name), families in unknown.items():
+        mend = f"write one of {', '.join(scope.names)}, or define it in a header of {' and '.join(families)}"
+        _note_scoped(scope, name, {*defined_anywhere, *scope.names}, mend, problems)
     # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
     defined = {name for path in headers.values() for name in templates.defined(path)}
     types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
@@ -135,15 +146,33 @@ def _reached(
     return {name for header in seen for name in templates.defined(headers[header])}
 
 
-def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: list[Problem]) -> None:
-    mend = f"define it in a header of {family.path.as_posix()}"
+def _unknown(spec: Spec, family: KernelFamily, known: set[str]) -> Iterator[tuple[Scoped, str]]:
+    """The names in the functors of a family that neither its headers nor their scopes have."""
     for kind in family.kinds:
         for functor in spec.functors[kind].functors if kind in spec.functors else ():
-            operands = _operands(functor)
-            for name in dict.fromkeys(name for text in functor.hip_texts for name in names_in(text)):
-                if name not in known and name not in operands:
-                    what = f"'hip' of op '{functor.name}'"
-                    _note(functor.hip.location, what, name, {*known, *operands}, mend, problems)
+            for scope in scoped(spec, functor):
+                if scope.language == HIP:
+                    for name in dict.fromkeys(names_in(scope.text)):
+                        if name not in known and name not in scope.names:
+                            yield scope, name
+
+
+def _note_scoped(scope: Scoped, name: str, known: Iterable[str], mend: str, problems: list[Problem]) -> None:
+    """Note a name that an expression may not use; where others may, say why."""
+    if name in LITERALS and scope.is_of_integers:
+        message = f"'{name}' in {scope.what} is a float, and the op has integers"
+        fix = "give these an expression of their own" if scope.key == scope.language else "give the op floats alone"
+        problems.append(Problem(scope.location, f"{message}; {fix}"))
+    elif name == "y" and scope.key == "element":
+        message = f"{scope.what} names y, the result of a reduction that NumPy finds first"
+        fix = "use a 'state'" if scope.language == HIP else "name it in 'given'"
+        problems.append(Problem(scope.location, f"{message}; {fix}"))
+    else:
+        _note(scope.location, scope.what, name, known, mend, problems)
+
+
+def _check_calls(spec: Spec, family: KernelFamily, known: set[str], problems: list[Problem]) -> None:
+    mend = f"define it in a header of {family.path.as_posix()}"
     known = known | {struct.name for struct in family.structs} | {constant.name for constant in spec.constants}
     for kernel in family.kernels:
         for name in names_in(_PLACEHOLDER.sub("", kernel.call)):
@@ -151,20 +180,13 @@ def _check_family(spec: Spec, family: KernelFamily, known: set[str], problems: l
                 _note(kernel.call_location, f"'call' of kernel '{kernel.name}'", name, known, mend, problems)
 
 
-def _operands(functor: Functor) -> tuple[str, ...]:
-    """What the expressions of a functor may name besides functions."""
-    combined = ("y", "count", "State") if functor.reduction is not None else ()
-    return (*functor.operands, *combined, *functor.parameters)
-
-
-def _check_arrays(kind: FunctorKind, numerics: Sequence[Collection[str]], problems: list[Problem]) -> None:
-    mend = "write one of the operands, or a name of NumPy"
-    for functor in kind.functors:
-        for name in dict.fromkeys(name for text in functor.numpy_texts for name in outer_names(text)):
-            known = _resolved(name, _operands(functor), numerics)
+def _check_arrays(spec: Spec, functor: Functor, numerics: Sequence[Collection[str]], problems: list[Problem]) -> None:
+    for scope in scoped(spec, functor):
+        mend = f"write one of {', '.join(scope.names)}, or a name of NumPy" if scope.names else "write a name of NumPy"
+        for name in dict.fromkeys(outer_names(scope.text)) if scope.language == NUMPY else ():
+            known = _resolved(name, scope.names, numerics)
             if known is not None:
-                what = f"'numpy' of op '{functor.name}'"
-                _note(functor.numpy.location, what, ".".join(name), known, mend, problems)
+                _note_scoped(scope, ".".join(name), known, mend, problems)
 
 
 def outer_names(expression: str) -> Iterator[tuple[str, ...]]:

@@ -124,10 +124,11 @@ def place(template: PurePosixPath, line: int = 1) -> Location:
 
 def check_templates(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
     """Note the names of the spec that clash with those in the templates of the package, or that they lack."""
-    functors = [functor for kind in spec.functors.values() for functor in kind.chosen]
+    functors = [functor for kind in spec.functors.values() for functor in kind.chosen if functor.has_front]
     fronts = [method for method in spec.storage_methods() if method.tensor is not None]
     tensor = [(functor.name, functor.location) for functor in functors]
     tensor += [(method.tensor.name, method.location) for method in fronts if method.tensor is not None]
+    tensor += [(backend.name, Location(backend.path)) for backend in spec.backends]
     storage = [(method.name, method.location) for method in spec.storage_methods()]
     device = [(backend.name, Location(backend.path)) for backend in spec.backends]
     device += [(method.name, method.location) for method in spec.device_methods]

@@ -1,7 +1,7 @@
 """The toolchains' part of the model: what a backend's kernels are compiled for ahead of time, and with what."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from opgen.fields import Fields, ScalarType
@@ -35,6 +35,10 @@ class Toolchain:
     targets: Mapping[str, tuple[str, ...]]  # the only ones that it builds, with the flags of each; empty for all
     device_libraries: DeviceLibraries | None
 
+    def may_build(self, target: str) -> bool:
+        """Whether it is meant for a target."""
+        return not self.targets or target in self.targets
+
 
 @dataclass(frozen=True)
 class CodeObjects:
@@ -59,14 +63,15 @@ def build_code_objects(value: Value, backend: str, problems: list[Problem]) -> C
         targets[target] = location
     flags = _flags(fields, fields.texts("flags"), ["target"])
     toolchains = tuple(
-        _toolchain(name, inner, flags, targets, problems) for name, inner in fields.mapping("toolchains").items()
+        _toolchain(name, inner, flags, targets, problems, host=host)
+        for name, inner in fields.mapping("toolchains").items()
     )
     fields.finish()
     return CodeObjects(host, targets, toolchains)
 
 
 def _toolchain(
-    name: str, value: Value, flags: tuple[str, ...], targets: Collection[str], problems: list[Problem]
+    name: str, value: Value, flags: tuple[str, ...], targets: Collection[str], problems: list[Problem], *, host: bool
 ) -> Toolchain:
     fields = Fields(value, f"toolchain '{name}'", problems)
     subcommand = fields.optional("subcommand")
@@ -82,10 +87,13 @@ def _toolchain(
             )
             fields.problem(inner.location, message)
         own_targets[target] = _flags(fields, fields.text_list(inner, target), known)
+    compilers = _required_texts(fields, "compilers")
+    if host:
+        _check_host(fields, compilers)
     toolchain = Toolchain(
         name=name,
         install=fields.text("install"),
-        compilers=_texts(fields, "compilers"),
+        compilers=tuple(text for text, _ in compilers),
         subcommand=fields.line(subcommand, "subcommand") if subcommand is not None else None,
         environment=_scalars(fields, fields.optional("environment"), "environment", str),
         flags=flags + own_flags,
@@ -94,6 +102,17 @@ def _toolchain(
     )
     fields.finish()
     return toolchain
+
+
+def _check_host(fields: Fields, compilers: Iterable[tuple[str, Location]]) -> None:
+    """The package runs the toolchains of the host too, and looks for their compilers by name alone."""
+    for compiler, location in compilers:
+        if "/" in compiler or compiler.startswith("$"):
+            message = f"compiler '{compiler}' of {fields.what} is for the host, so it has no folder; write its name"
+            fields.problem(location, message)
+    for key in ("device_libraries", "environment"):
+        if fields.optional(key) is not None:
+            fields.problem(fields.place(key), f"{fields.what} is for the host and has no '{key}'; remove it")
 
 
 def _device_libraries(value: Value, toolchain: str, problems: list[Problem]) -> DeviceLibraries:

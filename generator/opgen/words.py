@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
 from opgen.model import Backend, BackendFamily, Functor, Monoid, Spec
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.problem import Location, Problem, did_you_mean, nearest
 from opgen.references import outer_names
+from opgen.scopes import LITERALS, NUMPY, scoped
 from opgen.templates import Templates
 
 # What the ops of a family call its library.
 _USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
 # What is at hand in spellings besides modules, words and parameters: the emitted module itself is one of these.
 _AT_HAND = ("np", "os", "library")
-_MEND = "write it in words of the vocabulary, or add the word"
 
 
 def check_words(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
@@ -95,8 +95,9 @@ def _check_uses(spec: Spec, family: BackendFamily, templates: Templates, problem
     folder = (spec.package.name, family.package)
     texts = [templates.text(path) or "" for path in templates.paths if path.parts[:2] == folder]
     used = {name for text in texts for name in _USE.findall(text)}
-    used |= {name for functor in _functors(spec) for _, name in _library_names(functor)}
-    combined = {functor.reduction.combine[0] for functor in _functors(spec) if isinstance(functor.reduction, Monoid)}
+    used |= {name for functor in _functors(spec) for _, name in _library_names(spec, functor)}
+    reductions = [functor.reduction for functor in _functors(spec) if isinstance(functor.reduction, Monoid)]
+    combined = {reduction.combine.numpy for reduction in reductions}
     libraries = [backend.array for backend in spec.backends if spec.family_of(backend) is family and backend.array]
     spellings = [word.spelling for word in family.vocabulary.values() if word.spelling is not None]
     spellings += [spelling for library in libraries for spelling in library.spellings.values()]
@@ -120,15 +121,26 @@ def _check_functors(spec: Spec, family: BackendFamily, problems: list[Problem]) 
             message = f"word '{name}' joins by '{word.combine}' as '{joining[word.combine]}' does; remove one 'combine'"
             problems.append(Problem(word.location, message))
     for functor in _functors(spec):
-        for place, name in dict.fromkeys(_library_names(functor)):
+        for place, name in dict.fromkeys(_library_names(spec, functor)):
             if name not in words:
                 message = f"'np.{name}' of op '{functor.name}' is no word of family '{family.name}'"
-                problems.append(Problem(place, message + did_you_mean(name, words, _MEND)))
+                mend = f"; write {name}, a literal" if name in LITERALS else ""
+                mend = mend or f"; write words of {family.path.as_posix()}, or add it there{_perhaps(name, words)}"
+                problems.append(Problem(place, message + mend))
         reduction = functor.reduction
-        if isinstance(reduction, Monoid) and reduction.combine[0] not in joining:
-            ufunc = reduction.combine[0]
-            message = f"op '{functor.name}' joins by '{ufunc}', and no word of family '{family.name}' does"
-            problems.append(Problem(functor.location, f"{message}; write 'combine: {ufunc}' to one"))
+        if isinstance(reduction, Monoid) and reduction.combine.numpy not in joining:
+            ufunc = reduction.combine.numpy
+            message = (
+                f"op '{functor.name}' joins two contributions by '{ufunc}', as no word of family '{family.name}' does; "
+                f"known are {', '.join(joining)}; write 'combine: {ufunc}' to a word, or a storage method instead"
+            )
+            problems.append(Problem(reduction.combine.numpy_location, message))
+
+
+def _perhaps(word: str, choices: Iterable[str]) -> str:
+    """The nearest known word, in brackets."""
+    near = nearest(word, choices)
+    return "" if near is None else f" (is it '{near}'?)"
 
 
 def _functors(spec: Spec) -> Iterator[Functor]:
@@ -136,13 +148,10 @@ def _functors(spec: Spec) -> Iterator[Functor]:
         yield from kind.functors
 
 
-def _library_names(functor: Functor) -> Iterator[tuple[Location, str]]:
+def _library_names(spec: Spec, functor: Functor) -> Iterator[tuple[Location, str]]:
     """What an op's expressions take of NumPy, and of an array library in its place."""
-    reduction = functor.reduction
-    # A monoid's 'combine' is found among the words' own.
-    pairs = (reduction.element, reduction.finish) if isinstance(reduction, Monoid) else ()
-    texts = [pair[0] for pair in pairs if pair is not None] if isinstance(reduction, Monoid) else functor.numpy_texts
-    for text in texts:
-        for first, *rest in outer_names(text):
+    for scope in scoped(spec, functor):
+        # A monoid's 'combine' is found among the words' own.
+        for first, *rest in outer_names(scope.text) if scope.language == NUMPY and scope.key != "combine" else ():
             if first == "np" and rest:
-                yield functor.numpy.location, rest[0]
+                yield scope.location, rest[0]

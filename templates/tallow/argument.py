@@ -12,7 +12,7 @@ import operator
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from types import UnionType
-from typing import Any, Final, TypeAlias, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, overload
 
 import numpy as np
 
@@ -166,6 +166,12 @@ def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:
     if colon and not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise InvalidArgument("device", f"{shown(value)} has no device number; write it as '{name}:0'")
     return name, int(number or 0)
+
+
+def is_dtype(value: object) -> TypeGuard[DTypeLike]:
+    """Tell whether a value may stand for a dtype: a DType, a name of one, or NumPy's type or dtype."""
+    is_numpys = isinstance(value, type) and issubclass(value, np.generic)
+    return is_numpys or isinstance(value, DType | np.dtype) or (isinstance(value, str) and DType.named(value) is not None)
 
 
 def dtype(op: str, name: str, value: DTypeLike) -> DType:

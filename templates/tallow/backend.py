@@ -6,7 +6,7 @@ it calls a function of a backend; indexes alone are left to it.
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from .kept import Kept
 from .layout import Layout
 
 if TYPE_CHECKING:
+    from .doctor.finding import Finding
     from .traced import Program
 
 Result = TypeVar("Result")
@@ -197,6 +198,8 @@ class BackendDevice:
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
     numbers: Kept[object, Any]
     """Storages of numbers that tensors met."""
+    composes: ClassVar[bool] = False
+    """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
     planners: ClassVar[Planners] = {}
     """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
 
@@ -211,8 +214,18 @@ class BackendDevice:
 
     @classmethod
     @abstractmethod
+    def device_count(cls) -> int:
+        """How many devices can be opened; 0 where packages, the runtime or devices are missing."""
+
+    @classmethod
     def is_available(cls) -> bool:
         """Whether the first device can be opened."""
+        return cls.device_count() > 0
+
+    @classmethod
+    @abstractmethod
+    def examine(cls) -> "Iterator[Finding]":
+        """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
@@ -244,10 +257,10 @@ class BackendDevice:
         return function(*arguments, **options)
 
     def fused(
-        self, _program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
-    ) -> Sequence[BackendStorage] | None:
-        """The results of a program, computed together; None where its ops are called one by one."""
-        return None
+        self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
+    ) -> Sequence[BackendStorage]:
+        """The results of a program, computed together, on a device that `composes`."""
+        raise NotImplementedError(program.name)
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:

@@ -1,6 +1,8 @@
 """Code objects that `opgen compile` made of the package's kernels."""
 
 import hashlib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +29,23 @@ def current(path: Path) -> bytes | None:
         return code if record["sources"] == sources and record["code"] == _checksum(code) else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def sources(name: str) -> dict[str, str]:
+    """The texts of a source and of every header that it includes, by name. OSError where one is missing."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = (SOURCES / name).read_text(encoding="utf-8")
+            waiting.extend(_included(found[name]))
+    return found
+
+
+def _included(text: str) -> Iterable[str]:
+    # As opgen finds them.
+    return re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
 
 
 def _checksum(content: bytes) -> str:

@@ -154,13 +154,19 @@ class _File(Content):
             raise self.refused("it is closed; read it before close() or inside its with block")
 
 
-def opened(operation: str, source: object) -> Content:
-    """Open a file: InvalidArgument for what is none, FileError where it cannot be read, MissingFile where it is not."""
+def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Content:
+    """Open a file: InvalidArgument for what is none, FileError where it cannot be read, MissingFile where it is not.
+
+    A pipe is read into memory, or refused before anything waits for its writer.
+    """
     if isinstance(source, bytes | bytearray | memoryview):
         return _Memory(operation, f"path, {memoryview(source).nbytes} bytes", source)
     path = checked_path(operation, source)
     with told(operation, path):
         if stat.S_ISFIFO(Path(path).stat().st_mode):
+            if not takes_pipe:
+                reason = "is a pipe, which cannot be read from any place"
+                raise InvalidArgument(operation, f"path '{path}' {reason}; give the path of a file")
             # It can be read once, and in order.
             return _Memory(operation, f"path '{path}'", Path(path).read_bytes())
     return _File(operation, path)

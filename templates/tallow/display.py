@@ -170,11 +170,14 @@ def _not_finite(value: Any) -> str:
 
 
 def _shortest(value: Any) -> str:
-    """Write a number with the fewest digits that tell it from its neighbours, and an exponent where Python does."""
+    """Write a number with the fewest digits that tell it from its neighbours, and an exponent where Python does.
+
+    A float that is a whole number ends in a point, as NumPy and PyTorch write it.
+    """
     if isinstance(value, np.integer):
         return str(value)
     if not np.isfinite(value):
         return _not_finite(value)
     if value == 0 or 1e-4 <= abs(value) < 1e16:
-        return np.format_float_positional(value, trim="-")
+        return np.format_float_positional(value, trim=".")
     return np.format_float_scientific(value, trim="-", exp_digits=1)

@@ -112,7 +112,7 @@ class ShapeMismatch(TallowError, ValueError):
 
 
 class InvalidLayout(TallowError, ValueError):
-    """A layout reaches outside its storage of `length` elements."""
+    """A layout reaches outside its storage of `length` elements, or has 2**56 elements or more."""
 
     def __init__(self, op: str, layout: Layout, length: int) -> None:
         super().__init__(op, layout, length)
@@ -122,6 +122,9 @@ class InvalidLayout(TallowError, ValueError):
 
     def __str__(self) -> str:
         layout = self.layout
+        if layout.start_offset >= 0 and layout.end <= self.length:
+            shown = f"the {layout.elem_count} elements of shape {layout.shape}"
+            return f"{self.op}: {shown} are too many, although they repeat; ops take fewer than 2**56"
         return (
             f"{self.op}: the layout with shape {layout.shape}, strides {layout.strides} and start offset"
             f" {layout.start_offset} reaches outside its storage of {self.length} elements;"

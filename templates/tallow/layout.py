@@ -146,10 +146,11 @@ class Layout:
         return False
 
     def check(self, op: str, length: int) -> None:
-        """Raise `InvalidLayout` if an element is outside a storage of `length` elements."""
+        """Raise `InvalidLayout` if an element is outside a storage of `length` elements, or there are 2**56 or more."""
         if type(length) is not int:
             length = integer(op, "length", length)
-        if self.end > length or self.start_offset < 0:
+        # Only repeated elements can be so many; nothing counts their bytes, or comes to an end with them.
+        if self.end > length or self.start_offset < 0 or self.elem_count >= MOST_ELEMENTS:
             raise InvalidLayout(op, self, length)
 
     def transpose(self, dim1: int, dim2: int) -> Layout:

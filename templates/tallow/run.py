@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--prompt", required=True, help="the text that the model goes on with, or answers with --chat")
     parser.add_argument("--chat", action="store_true", help="the prompt is a message of a user, by the file's template")
     parser.add_argument("--device", default="cpu", help="a backend that is installed; NAME:1 is its second device (cpu)")
-    parser.add_argument("--max-tokens", type=int, default=256, help="how many tokens are written at most (256)")
+    parser.add_argument("--max-tokens", type=_count, default=256, help="how many tokens are written at most (256)")
     parser.add_argument("--max-seq-len", type=int, help="how many tokens there is room for (the model's, up to 4096)")
     parser.add_argument("--save-memory", action="store_true", help="the CPU keeps weights in their blocks alone: slower")
     parser.add_argument("--activations", choices=["q8_1"], help="round them for products with quants: quicker on GPUs")
@@ -44,6 +44,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--min-p", type=float, default=0.0, help="draw from tokens of this part of the largest (0)")
     parser.add_argument("--repetition-penalty", type=float, default=1.0, help="divides logits of tokens before (1)")
     return parser
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be an integer of 0 or more, not '{text}'")
+    return number
 
 
 def _write(options: argparse.Namespace) -> None:
@@ -70,7 +80,7 @@ def _write(options: argparse.Namespace) -> None:
         count += 1
         first = perf_counter() if count == 1 else first
         print(stream.push(token), end="", flush=True)
-    print(flush=True)
+    print(stream.flush(), flush=True)
     speed = f", {(count - 1) / (perf_counter() - first):.1f} a second" if count > 1 else ""
     told = f"{len(prompt)} tokens read in {first - begin:.2f} s, {count} written{speed}"
     print(told, file=sys.stderr)

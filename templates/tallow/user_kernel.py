@@ -44,7 +44,8 @@ class Kernel:
         The source may include the headers of tallow's own kernels ("types.hpp" has `tallow::f16` and its siblings);
         C's types without a header are those that every compiler knows, such as `unsigned`. `options` go to the compiler
         besides tallow's, and take the place of those that they contradict. What was compiled is kept on disk, and a
-        source is loaded once on a device.
+        source is loaded once on a device. It is compiled again when a file that it may include has changed; where a
+        macro names such a file, at each call.
 
         Raises CompilationFailed with the compiler's messages, in which lines are those of the source and the file is
         `name`.hip; InvalidArgument for a kernel that the source does not have or a signature that says nothing;

@@ -42,6 +42,9 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         shutil.copytree(REPOSITORY / folder, root / folder)
     shutil.copy(file, root / "spec/backends")
     subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)
+    # Its kernels for the CPU have the same sources.
+    code = "generated/tallow/kernels/code"
+    (root / code).symlink_to(REPOSITORY / code)
     return root
 
 

@@ -18,6 +18,9 @@ ULPS = {
     **dict.fromkeys(["exp", "log", "sin", "cos", "tanh", "erf", "gelu", "gelu_erf", "silu", "sigmoid"], FUNCTION),
     **dict.fromkeys(["powf", "elu", "normal"], FUNCTION),
     **dict.fromkeys(["log1p", "expm1", "rsqrt", "softplus", "mish", "hardswish", "pow", "atan2"], FUNCTION),
+    # The quotient of a multiple of y is rounded twice before it is an integer again.
+    "floor_divide": 2 * ROUNDED,
+    "remainder": ROUNDED,
     "leaky_relu": ROUNDED,
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),

@@ -333,6 +333,12 @@ BASES = {
     "Tensor.upsample_nearest1d": (_LINE, "6"),
     "Tensor.upsample_nearest2d": (_IMAGE, "6; 7"),
     "Tensor.upsample_bilinear2d": (_IMAGE, "6; 7; False; None; 1.5"),
+    "Tensor.to": (_MATRIX, "'cpu'; 'f16'"),
+    "Tensor.mm": (_MATRIX, "ramp(d, DType.F32, 3, 2)"),
+    "Tensor.bmm": ("ramp(d, DType.F32, 1, 2, 3)", "ramp(d, DType.F32, 1, 3, 2)"),
+    "Tensor.clamp": (_MATRIX, "0; 1"),
+    "Tensor.split": (_MATRIX, "2; 1"),
+    "Device.is_available": (None, "'cpu'"),
     "Tensor.gather": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
     "Tensor.index_select": ("ramp(d, DType.F32, 4)", "ramp(d, DType.I64, 4); 0"),
     "Tensor.index_add": _SCATTERED,
@@ -411,7 +417,7 @@ def _methods(owner: type) -> Iterator[Call]:
         # What dataclasses, enums and tuples bring along is Python's. The class itself stands for its constructor.
         is_ours = code is not None and Path(tallow.__file__).parent in Path(code.co_filename).parents
         is_private = re.fullmatch("_[^_].*", name) is not None
-        if not is_ours or is_private or name in ("__init__", "__new__"):
+        if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__"):
             continue
         function = getattr(owner, name)
         if isinstance(static, classmethod | staticmethod):

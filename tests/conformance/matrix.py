@@ -10,6 +10,7 @@ from tallow.storage.quantized import QuantizedMethods
 
 from .oracle.blocks import SIZES
 from .oracle.elementwise import BINARY_INTEGER_OPS, INTEGER_METHODS, UNARY_INTEGER_OPS
+from .oracle.reductions import FLOAT_REDUCTIONS
 
 BACKENDS = tuple(sorted({cell.backend for cell in tallow.support()}))
 DTYPES = tuple(dtype.value for dtype in tallow.DType)
@@ -78,10 +79,15 @@ def expected_cells() -> list[Key]:
     return cells
 
 
+def needs_integers(op: str | None) -> bool:
+    """Whether semantics has the op for integers only."""
+    return op in ("sum_i64", "prod_i64")
+
+
 def needs_float(method: str, op: str | None) -> bool:
     """Whether semantics has the op for floating-point dtypes only."""
     if method == "unary_impl":
         return op not in UNARY_INTEGER_OPS
     if method in ("binary_impl", "binary_assign"):
         return op not in BINARY_INTEGER_OPS
-    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in ("mean", "norm")
+    return method in (*FLOAT_METHODS, *WIDE_METHODS) or op in FLOAT_REDUCTIONS

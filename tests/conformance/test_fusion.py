@@ -56,7 +56,7 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
 
 def chain(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Ops whose results are rounded in between, and operands that come several times and broadcast."""
-    steps = ((x * y + 3) / 7 - x).abs().sqr()
+    steps = ((x * y + 3) // 7 - x).abs().sqr()
     return steps.maximum(y).clamp(1, 40) + x.relu() * steps, (steps > y).where(x, steps)
 
 

@@ -33,7 +33,10 @@ PROTOCOL = {
     "Tensor.__format__": (ValueError, TypeError),
 }
 # Devices, and a file.
-MAY_BE_MISSING = ("Device.cuda", "Device.metal", "Device.rocm", "load_safetensors", "open_safetensors")
+MAY_BE_MISSING = (
+    *(f"{owner}.{backend}" for owner in ("Device", "Tensor") for backend in ("cuda", "metal", "rocm")),
+    *("load_safetensors", "open_safetensors"),
+)
 ROOM = 1 << 30
 
 
@@ -151,6 +154,27 @@ def check(example: hostile.Example, device: tallow.Device) -> None:
     found = device.storage(np.array([1.0, -2.0, 3.0], np.float32)).unary_impl(UnaryOp.NEG, vector)
     assert found.to_numpy().tolist() == [-1.0, 2.0, -3.0]
     assert tallow.Tensor.zeros(2, dtype=DType.U8, device=device).tolist() == [0, 0]
+
+
+# Views that repeat an element more often than any memory could hold it, or than 64 bits count.
+HUGE = hostile.values("""
+    ramp(d, DType.F32, 1).broadcast_as(2**62); ramp(d, DType.U8, 1, 1).broadcast_as(2**56 - 1, 2)
+    ramp(d, DType.F64, 1, 1, 1).broadcast_as(2**40, 3, 2**40)
+""")
+
+
+@pytest.mark.parametrize("name", [name for name, call in SURFACE.items() if call.owner == "Tensor"])
+def test_more_elements_than_memory_holds_are_viewed_or_refused(room: None, device: tallow.Device, name: str) -> None:
+    example = hostile.base_of(SURFACE[name])
+    tensors = [
+        parameter.name
+        for parameter in example.call.parameters
+        if "VAR" not in parameter.kind.name and hostile.TENSORS[0] in hostile.fitting(example.call, parameter)
+    ]
+    for huge in HUGE:
+        check(example._replace(of=huge), device)
+        for parameter in tensors:
+            check(example.changed({parameter: huge}), device)
 
 
 def test_only_a_name_is_looked_up_among_formats(device: tallow.Device) -> None:

@@ -279,14 +279,56 @@ def test_no_compiler_at_all(compilation: Compilation) -> None:
     assert compilation.code() == {}
 
 
-def test_no_compiler_for_one_target(compilation: Compilation) -> None:
-    """The others are built."""
+def test_targets_that_no_compiler_builds_are_left_out_and_named(compilation: Compilation) -> None:
+    """The others are built. To install a compiler again that is here would not help, so it is not advised."""
     (compilation.tools / "targets").write_text("first two\n", encoding="utf-8")
-    result = compilation.run()
-    assert result.exit_code == 1
-    assert "no compiler here builds one, three; install" in result.stderr
+    left_out = "no compiler here builds one, three; install one that does:\n  second: the second, from a shop\n"
+    assert compilation.succeed().stderr.endswith(left_out)
     assert compilation.built() == ["two/scale", "two/shift"]
     assert compilation.succeed("--target", "two").stderr == "compiling\n"
+    # It is a failure where the target was asked for by its name.
+    assert compilation.run("--target", "three").exit_code == 1
+    compilation.install("second-1")
+    both = "  first: the first, from its makers\n  second: the second, from a shop\n"
+    assert compilation.succeed().stderr.endswith(both)
+
+
+def test_only_toolchains_that_are_for_a_target_are_advised(compilation: Compilation) -> None:
+    first, second = SETTINGS["toolchains"].values()
+    compilation.settings(toolchains={"first": {**first, "targets": {"one": ["-1"]}}, "second": second})
+    (compilation.tools / "first").unlink()
+    said = compilation.run().stderr
+    assert "builds one; install one that does:\n  first: the first, from its makers\n  second: " in said
+    assert "builds two, three; install one that does:\n  second: the second, from a shop\n" in said
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: bool) -> None:
+    """By generate, which makes them so, and by check; not where none were compiled."""
+    project = compilation.project
+    templates = project.root / "templates/tallow/kernels"
+    (templates / "{family}.hip").write_text('#include "other.hpp"\n', encoding="utf-8")
+    if host:
+        (templates / "{family}.hip").rename(templates / "{host}.cpp")
+        for path in (project.root / "spec/kernels").iterdir():
+            path.write_text(f"host: true\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+        second = SETTINGS["toolchains"]["second"]
+        compilation.settings(host=True, toolchains={"second": second})
+        compilation.install("second-1", "one", "two")
+    assert project.run("generate", "--force").stderr == ""
+    compilation.succeed("--target", "one", "--target", "two")
+    assert project.run("check").stderr == project.run("generate").stderr == ""
+    project.edit("templates/tallow/kernels/other.hpp", "void apply() {}", "void apply() { }")
+    mend = "opgen compile --host" if host else "opgen compile"
+    told = f"kernels of one, two are out of date (scale, shift); run '{mend}'\n"
+    for command in ("generate", "check"):
+        result = project.run(command)
+        assert (result.exit_code, result.stderr) == (0, told)
+    compilation.succeed("--target", "one", "--target", "two")
+    assert project.run("check").stderr == ""
+    # A family that is new is missing, where there are others.
+    (compilation.kernels / "code/two/shift.json").unlink()
+    assert project.run("check").stderr == f"kernels of two are out of date (shift); run '{mend}'\n"
 
 
 @pytest.fixture

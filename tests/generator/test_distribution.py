@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tallow.kernels import host_arguments
 
 from .project import REPOSITORY
 
@@ -51,17 +52,25 @@ def test_the_readme_of_the_index_has_the_commands_of_opgen() -> None:
 def wheel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip builds of a copy, in which kernels for a GPU and for the tests were compiled ahead."""
     name: str = request.param
+    return build(name, tmp_path_factory.mktemp(name), "gfx90a", "host64")
+
+
+def build(name: str, copy: Path, *targets: str) -> Path:
+    """A wheel of a copy of a project; one of tallow has kernels for targets."""
     folder, package = PROJECTS[name]
-    copy = tmp_path_factory.mktemp(name)
     (copy / package).parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(folder / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "code"))
-    for file in ("pyproject.toml", "LICENSE", "README.md", "generator/README.md"):
+    for file in ("pyproject.toml", "setup.py", "LICENSE", "README.md", "generator/README.md"):
         if (folder / file).is_file():
             shutil.copy(folder / file, copy / file)
-    for target in ("gfx90a", "host64") if name == "tallow" else ():
+    for target in targets if name == "tallow" else ():
         code = copy / package / "kernels" / "code" / target / "fill.co"
         code.parent.mkdir(parents=True)
         code.touch()
+    # What an earlier build left, of a package that had another module.
+    left = copy / "build/lib" / name / "gone.py"
+    left.parent.mkdir(parents=True)
+    left.touch()
     command = [
         sys.executable,
         "-m",
@@ -97,3 +106,16 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
     if name == "tallow":
         assert {"tallow/kernels/fill.hip", "tallow/kernels/types.hpp", "tallow/kernels/code/gfx90a/fill.co"} <= files
         assert not [file for file in files if "host64" in file]
+        # From the sources of those for the CPU they are compiled where they are missing.
+        assert {f"tallow/kernels/{family}.cpp" for family in host_arguments.FAMILIES} <= files
+        assert "tallow/gone.py" not in files
+        assert wheel.name.endswith("-py3-none-any.whl")
+
+
+@pytest.mark.full
+def test_a_wheel_with_kernels_for_the_cpu_is_for_its_platform(tmp_path: Path) -> None:
+    wheel = build("tallow", tmp_path, host_arguments.TARGETS[0], "gfx90a")
+    assert wheel.stem.split("-")[2:4] == ["py3", "none"]
+    assert not wheel.stem.endswith("-any")
+    with zipfile.ZipFile(wheel) as archive:
+        assert f"tallow/kernels/code/{host_arguments.TARGETS[0]}/fill.co" in archive.namelist()

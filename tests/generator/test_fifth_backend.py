@@ -13,6 +13,8 @@ import pytest
 
 from .project import REPOSITORY, Project, copy_project
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 doc: Any GPU through Vulkan.
 class_prefix: Vulkan

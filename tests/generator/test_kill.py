@@ -10,6 +10,7 @@ import pytest
 
 from .project import OPGEN, Project, copy_project
 
+pytestmark = pytest.mark.slow
 Wait = Callable[[subprocess.Popen[bytes]], None]
 
 
@@ -53,7 +54,14 @@ def assert_whole(project: Project, found: dict[str, bytes], old: dict[str, bytes
     assert project.files() == new
 
 
-@pytest.mark.parametrize("position", [0.0, 0.1, 0.3, 0.5, 0.7, 0.9])
+def sweep(few: int, values: list[float]) -> list[object]:
+    """All of the values; those after the first few with --full only, because each kill takes two runs of opgen."""
+    return [
+        pytest.param(value, marks=[] if position < few else pytest.mark.full) for position, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("position", sweep(3, [0.0, 0.5, 0.9, 0.1, 0.3, 0.7]))
 def test_killed_while_writing(
     versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], position: float
 ) -> None:
@@ -71,8 +79,8 @@ def test_killed_while_writing(
     assert_whole(project, kill(project, wait), old, new)
 
 
-@pytest.mark.parametrize("seed", range(9))
-def test_killed_at_any_time(versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], seed: int) -> None:
+@pytest.mark.parametrize("seed", sweep(4, [*range(9)]))
+def test_killed_at_any_time(versions: tuple[Project, dict[str, bytes], dict[str, bytes], float], seed: float) -> None:
     project, old, new, seconds = versions
     restore(project, old)
     delay = random.Random(seed).uniform(0.3, 1.1) * seconds

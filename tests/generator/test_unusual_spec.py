@@ -7,7 +7,11 @@ import subprocess
 import sys
 import tomllib
 
+import pytest
+
 from .project import REPOSITORY, Project
+
+pytestmark = pytest.mark.slow
 
 LISTS = {
     "spec/device.yaml": {

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from opgen.cli import read_spec
-from opgen.compile import CodeObject, choose_compilers, code_objects
+from opgen.code_objects import CodeObject, code_objects
+from opgen.compile import choose_compilers
 from opgen.compilers import Compiler
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -103,11 +104,11 @@ def machine() -> Machine:
 @pytest.fixture
 def reduced(tmp_path: Path) -> Callable[[str, Iterable[str]], Path]:
     """Makes the source of a family with only some of its kernels."""
+    for header in KERNELS.glob("*.hpp"):
+        (tmp_path / header.name).symlink_to(header)
 
     def make(family: str, kept: Iterable[str]) -> Path:
         wanted = set(kept)
-        for header in KERNELS.glob("*.hpp"):
-            (tmp_path / header.name).symlink_to(header)
         text = (KERNELS / f"{family}.hip").read_text(encoding="utf-8")
         source = tmp_path / f"{family}.hip"
         source.write_text(KERNEL.sub(lambda match: match[0] if match[1] in wanted else "", text), encoding="utf-8")

@@ -204,6 +204,14 @@ EXPORT int cuCtxSetCurrent(void* context) {
     current = context;
     return OK;
 }
+// The newest allocations, whose memory is a device's.
+enum { MOST_RANGES = 64 };
+static struct {
+    uint64_t begin, end;
+    int device;
+} ranges[MOST_RANGES];
+static unsigned next_range;
+
 EXPORT int cuMemAlloc_v2(uint64_t* address, size_t size) {
     BEGIN("%zu", size);
     NEED_CONTEXT();
@@ -214,6 +222,27 @@ EXPORT int cuMemAlloc_v2(uint64_t* address, size_t size) {
     *address = (uint64_t)aligned_alloc(256, (size + 255) / 256 * 256);
     memset((void*)*address, 0xa5, size);
     count(MEMORY, 1);
+    pthread_mutex_lock(&lock);
+    unsigned place = next_range++ % MOST_RANGES;
+    ranges[place].begin = *address;
+    ranges[place].end = *address + size;
+    ranges[place].device = current->device;
+    pthread_mutex_unlock(&lock);
+    return OK;
+}
+EXPORT int cuPointerGetAttribute(void* value, int attribute, uint64_t address) {
+    BEGIN("%d", attribute);
+    NEED_CONTEXT();
+    int device = -1;
+    pthread_mutex_lock(&lock);
+    for (int place = 0; place < MOST_RANGES; place++)
+        if (address >= ranges[place].begin && address < ranges[place].end)
+            device = ranges[place].device;
+    pthread_mutex_unlock(&lock);
+    if (device < 0)
+        return INVALID_VALUE;
+    // Of MEMORY_TYPE, 2 is a device's; the other attribute that is asked for is DEVICE_ORDINAL.
+    *(int*)value = attribute == 2 ? 2 : device;
     return OK;
 }
 EXPORT int cuMemFree_v2(uint64_t address) {

@@ -369,6 +369,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipBuffer.wrap": opened(lambda kit: hip.HipBuffer.wrap(kit.device, kit.buffer.address, 4, lambda: None)),
     "HipDevice": lambda kit: hip.HipDevice(kit.device.ordinal).label,
     "HipDevice.activated": activate,
+    "HipDevice.holds": lambda kit: [kit.device.holds(kit.buffer.address), kit.device.holds(NUMBERS.ctypes.data)],
     "HipDevice.memory": lambda kit: kit.device.memory().total,
     "HipDevice.properties": in_turn(lambda kit: _properties.cache_clear(), lambda kit: kit.device.properties),
     "HipDevice.set_current": lambda kit: hip.HipDevice(0).set_current(),

@@ -112,35 +112,166 @@ def q8_1_of_candle(x: np.ndarray) -> bytes:
     return struct.pack("<ee32b", d, np.float16(sum(quants)) * d, *quants)
 
 
-def q8k_of_candle(x: np.ndarray) -> bytes:
-    """BlockQ8K::from_float there.
+def q8k_of_ggml(x: np.ndarray) -> bytes:
+    """quantize_row_q8_K_ref of ggml-quants.c.
 
-    With -128 / the first number of the largest magnitude as the factor, quants are x times it, at most 127, d is 1 /
+    With -127 / the first number of the largest magnitude as the factor, quants are x times it, halves to even, d is 1 /
     it in f32, and behind the quants stand the sums of 16 each. Zeros give zeros.
     """
     largest = x[np.abs(x).argmax()]
     if largest == 0:
         return bytes(292)
-    factor = np.float32(-128) / largest
-    quants = [nearest(factor * number) for number in x]
+    factor = np.float32(-127) / largest
+    quants = np.rint(factor * x).astype(int)
     return struct.pack("<f256b16h", np.float32(1) / factor, *quants, *np.reshape(quants, (16, 16)).sum(1))
 
 
 # A sum of zeros times a scale that f16 does not hold would be no number.
 @pytest.mark.parametrize(
-    ("name", "length", "of_candle", "most"),
-    [("Q8_1", 32, q8_1_of_candle, 1.0), ("Q8K", 256, q8k_of_candle, 2.0**100)],
+    ("name", "length", "definition", "most"),
+    [("Q8_1", 32, q8_1_of_candle, 1.0), ("Q8K", 256, q8k_of_ggml, 2.0**100)],
     ids=["Q8_1", "Q8K"],
 )
-def test_blocks_of_bytes_have_the_bits_of_candle(
-    name: str, length: int, of_candle: Callable[[np.ndarray], bytes], most: float
+def test_blocks_of_bytes_have_the_bits_of_their_definition(
+    name: str, length: int, definition: Callable[[np.ndarray], bytes], most: float
 ) -> None:
     x = weights(1400).reshape(-1, length)
     halves = np.resize(np.arange(-127, 128) / 2, (8, length))
     x = np.concatenate([x, x * 2.0**-90, x * most, np.full((1, length), -3), halves]).astype(np.float32)
     with np.errstate(over="ignore"):
-        expected = b"".join(map(of_candle, x))
+        expected = b"".join(map(definition, x))
     assert tl.QTensor.quantize(tl.Tensor(x), name).data.tobytes() == expected
+
+
+def total(numbers: np.ndarray) -> np.float32:
+    """A sum in f32, from the first number on."""
+    return sum(numbers, np.float32(0))
+
+
+def line_of_ggml(
+    x: np.ndarray, weight: np.ndarray, most: int, first: float, steps: int, use_mad: bool
+) -> tuple[np.float32, np.float32]:
+    """make_qkx2_quants of ggml-quants.c: a scale, and the negative of a minimum."""
+    least, highest = min(x.min(), np.float32(0)), x.max()
+    if least == highest:
+        return np.float32(0), -least
+
+    def error(scale: np.float32, least: np.float32, quants: np.ndarray) -> np.float32:
+        off = scale * quants + least - x
+        return total(weight * (abs(off) if use_mad else off * off))
+
+    inverse = np.float32(most) / (highest - least)
+    scale = 1 / inverse
+    best = error(scale, least, np.rint(inverse * (x - least)).clip(0, most))
+    weights, sum_x = total(weight), total(weight * x)
+    for step in range(steps + 1):
+        inverse = (np.float32(first) + np.float32(0.1) * np.float32(step) + np.float32(most)) / (highest - least)
+        quants = np.rint(inverse * (x - least)).clip(0, most)
+        sum_l, sum_l2, sum_xl = (total(weight * quants * factor) for factor in (np.float32(1), quants, x))
+        determinant = weights * sum_l2 - sum_l * sum_l
+        if determinant <= 0:
+            continue
+        new_scale = (weights * sum_xl - sum_x * sum_l) / determinant
+        new_least = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
+        if new_least > 0:
+            new_scale, new_least = sum_xl / sum_l2, np.float32(0)
+        new = error(new_scale, new_least, quants)
+        if new < best:
+            best, scale, least = new, new_scale, new_least
+    return scale, -least
+
+
+def k_quants_with_minima(name: str, x: np.ndarray) -> np.ndarray:
+    """The weights of a block of quantize_row_q2_K_ref, quantize_row_q4_K_ref or quantize_row_q5_K_ref."""
+    most, group, most_scale, first, steps = {
+        "Q2K": (3, 16, 15, -0.5, 15), "Q4K": (15, 32, 63, -1.0, 20), "Q5K": (31, 32, 63, -0.5, 15)
+    }[name]  # fmt: skip
+    groups = x.reshape(-1, group)
+    lines = []
+    for each in groups:
+        mean = np.float32(0) if name == "Q2K" else np.sqrt(total(each * each) / np.float32(group))
+        lines.append(line_of_ggml(each, mean + abs(each), most, first, steps, name == "Q2K"))
+    factors = np.array(lines, np.float32).T
+    shared = []
+    for each in factors:
+        highest = max(each.max(), np.float32(0))
+        inverse = np.float32(most_scale) / highest if highest > 0 else np.float32(0)
+        chosen = np.rint(inverse * each).clip(0, most_scale)
+        shared.append(np.float32(np.float16(highest / np.float32(most_scale))) * chosen)
+    step, least = (each[:, None] for each in shared)
+    quants = np.where(step == 0, 0, np.rint((groups + least) / step).clip(0, most)).astype(np.float32)
+    return (step * quants - least).reshape(-1)
+
+
+def slope_of_ggml(x: np.ndarray, half: int, is_searched: bool) -> np.float32:
+    """make_qx_quants, weighted by squares, or else make_q3_quants."""
+    largest = x[abs(x).argmax()]
+    if largest == 0:
+        return np.float32(0)
+
+    def fit(steps: np.float32) -> tuple[np.ndarray, np.float32, np.float32]:
+        quants = np.rint(-steps / largest * x).clip(-half, half - 1)
+        return quants, total(x * x * x * quants), total(x * x * quants * quants)
+
+    quants, products, squares = fit(np.float32(half))
+    if is_searched:
+        scale = products / squares
+        best = scale * products
+        for step in (*range(-9, 0), *range(1, 10)):
+            _, products, squares = fit(np.float32(half) + np.float32(0.1) * np.float32(step))
+            if squares > 0 and products * products > best * squares:
+                scale = products / squares
+                best = scale * products
+        return scale
+    for _ in range(5):
+        for place, (value, quant) in enumerate(zip(x, quants, strict=True)):
+            less, fewer = products - value * value * value * quant, squares - value * value * quant * quant
+            if less <= 0:
+                continue
+            found = np.rint(value * fewer / less).clip(-half, half - 1)
+            more, bigger = less + value * value * value * found, fewer + value * value * found * found
+            if found != quant and bigger > 0 and more * more * squares > products * products * bigger:
+                quants[place], products, squares = found, more, bigger
+    return products / squares
+
+
+def k_quants_around_zero(name: str, x: np.ndarray) -> np.ndarray:
+    """The weights of a block of quantize_row_q3_K_ref or quantize_row_q6_K_ref."""
+    half, most_scale = (4, 32) if name == "Q3K" else (32, 128)
+    groups = x.reshape(-1, 16)
+    scales = np.array([slope_of_ggml(group, half, name == "Q6K") for group in groups], np.float32)
+    largest = scales[abs(scales).argmax()]
+    if largest == 0:
+        return np.zeros_like(x)
+    inverse = np.float32(-most_scale) / largest
+    chosen = np.rint(inverse * scales).clip(-most_scale, most_scale - 1)
+    step = (np.float32(np.float16(1 / inverse)) * chosen)[:, None]
+    return (step * np.where(step == 0, 0, np.rint(groups / step).clip(-half, half - 1)).astype(np.float32)).reshape(-1)
+
+
+@pytest.mark.parametrize("name", ["Q2K", "Q3K", "Q4K", "Q5K", "Q6K"])
+def test_blocks_of_256_have_the_weights_of_ggml(name: str) -> None:
+    generator = np.random.default_rng(9)
+    few = np.where(generator.random((2, 256)) < 0.3, generator.standard_normal((2, 256)), 0)
+    x = np.concatenate([
+        generator.standard_normal((3, 256)), generator.uniform(0, 1, (2, 256)), generator.standard_t(3, (2, 256)), few,
+        np.repeat(generator.standard_normal((2, 16)), 16, 1), np.full((1, 256), 0.7), np.full((1, 256), -0.3),
+        generator.choice([0.25, 0.75], (1, 256)), np.zeros((1, 256)), generator.integers(-8, 9, (1, 256)) / 8,
+    ]).astype(np.float32)  # fmt: skip
+    definition = k_quants_around_zero if name in ("Q3K", "Q6K") else k_quants_with_minima
+    with np.errstate(all="ignore"):
+        expected = np.stack([definition(name, row) for row in x])
+    found = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("value", [0.7, -0.3, 2.0, 100.0])
+@pytest.mark.parametrize("name", ["Q2K", "Q3K", "Q4K", "Q5K", "Q6K", "Q8K"])
+def test_constant_groups_keep_their_value(name: str, value: float) -> None:
+    x = np.full((1, 512), value, np.float32)
+    found = tl.QTensor.quantize(tl.Tensor(x), name).dequantize().numpy()
+    # Of a scale and of a minimum in f16.
+    np.testing.assert_allclose(found, x, rtol=2e-3)
 
 
 # ggml_quantization_error_test and the others of candle-core/tests/quantized_tests.rs.

@@ -99,6 +99,20 @@ for nothing in (device.storage(numbers[:0]), device.empty(DType.I64, 0)):
 """)
 
 
+def test_whose_memory_it_is(on_cuda):
+    on_cuda("""
+first, second = CudaDevice(0), CudaDevice(1)
+storage = first.storage(np.arange(100))
+array, begin = np.arange(9), storage.memory.address
+for address, is_first in ((begin, True), (begin + 99, True), (array.ctypes.data, False)):
+    assert first.driver.holds(address) is is_first
+    assert second.driver.holds(address) is False
+fail("cuPointerGetAttribute", 201)
+with pytest.raises(CudaError, match="cuPointerGetAttribute"):
+    first.driver.holds(storage.memory.address)
+""")
+
+
 def test_a_kernel_is_compiled_and_launched(on_cuda):
     on_cuda("""
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -126,7 +140,7 @@ thread.start()
 thread.join()
 assert not wrong
 
-code = device.kernels._compiled("fill", "fill_b32_contiguous")
+code = device.kernels._compiled("fill", "fill_b32_contiguous", bytes)
 module = device.driver.load(code, "fill.co")
 with pytest.raises(InvalidKernel, match="kernel gone: fill.co does not have it; build that again"):
     device.driver.function(module, "gone", 256, 24)

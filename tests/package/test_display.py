@@ -92,14 +92,14 @@ def test_options(device: Device) -> None:
     [
         (3.5, DType.F32, "3.5; f32"),
         (1e20, DType.F64, "1e+20; f64"),
-        ([1e15, 1.5e-7, 1e-4], DType.F64, "1000000000000000, 1.5e-7, 0.0001; f64"),
+        ([1e15, 1.5e-7, 1e-4], DType.F64, "1000000000000000., 1.5e-7, 0.0001; f64"),
         (0.1, DType.F32, "0.1; f32"),
         (float("nan"), DType.F32, "NaN; f32"),
         ([1, 2, 255], DType.U8, "1, 2, 255; u8"),
-        ([1.0, -0.5], DType.BF16, "1, -0.5; bf16"),
+        ([1.0, -0.5], DType.BF16, "1., -0.5; bf16"),
         ([0] * 9, DType.I64, "0, 0, 0, 0, 0, 0, 0, 0, 0; i64"),
         (range(40), DType.I64, "{}, 18, 19, 20,\n       {}, 37, 38,\n       39; i64"),
-        ([[1.0, -2.5, 3.0]] * 2, DType.F16, "[   1, -2.5,    3],\n       [   1, -2.5,    3]; f16"),
+        ([[1.0, -2.5, 3.0]] * 2, DType.F16, "[  1., -2.5,   3.],\n       [  1., -2.5,   3.]; f16"),
         ([[[1], [20]], [[3], [4]]], DType.U8, "[[ 1],\n        [20]],\n       [[ 3],\n        [ 4]]; u8"),
         ([], DType.F32, "dims 0; f32"),
         ([[], []], DType.F32, "dims 2, 0; f32"),
@@ -123,6 +123,11 @@ def test_debug_shows_large_tensors_by_their_edges_and_dims(device: Device) -> No
     )
     tallow.set_print_options(threshold=3, edge_items=1)
     assert repr(vector[:4]) == f"Tensor[0, ..., 3; dims 4; {facts}"
+
+
+def test_a_notebook_shows_what_str_does(device: Device) -> None:
+    tensor = Tensor([[1.0, 2.5]], device=device)
+    assert tensor._repr_html_() == f"<pre>{tensor}</pre>"
 
 
 def test_a_format_is_one_of_the_only_element(device: Device) -> None:

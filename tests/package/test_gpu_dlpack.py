@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from tallow import Device, DType, Layout, Shape, Tensor
 from tallow.error import InvalidArgument, UnsupportedDType
+from tallow.gpu_backend import dlpack
 
 NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 VIEWS = {
@@ -199,6 +201,38 @@ def test_strange_tensors_are_refused(tensor: Tensor) -> None:
     for wrong, told in ((5, "5"), (None, "None"), (other, '<capsule object "datetime.datetime_CAPI" at ')):
         with pytest.raises(InvalidArgument, match=f"__dlpack__ gave {told}.*, which is no capsule called dltensor"):
             Tensor.from_dlpack(Given(wrong))
+
+
+class Lying:
+    """Memory of the host, which says that it is the device's; `place` is what its capsule says."""
+
+    def __init__(self, array: np.ndarray, device: Device, place: tuple[int, int]) -> None:
+        self.array = array
+        self.device = device
+        self.place = place
+
+    def __dlpack__(self, stream: int) -> Any:
+        capsule = self.array.__dlpack__()
+        tensor = dlpack._Tensor.from_address(dlpack._content(capsule, b"dltensor"))
+        tensor.device = dlpack._Device(*self.place)
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.inner.dlpack, self.device.ordinal
+
+
+def test_memory_of_the_host_is_refused_whatever_is_said_of_it(device: Device) -> None:
+    own = device.inner.dlpack, device.ordinal
+    array = NUMBERS.copy()
+    with pytest.raises(InvalidArgument, match=f"the capsule's memory, at 0x.*, is not that of {device.label}, whose"):
+        Tensor.from_dlpack(Lying(array, device, own))
+    for place in ((1, 0), (own[0], own[1] + 1)):
+        with pytest.raises(InvalidArgument, match=r"the capsule is of device \(.*\) of DLPack, and its source of"):
+            Tensor.from_dlpack(Lying(array, device, place))
+    # The capsules were not taken, so they gave the array back themselves.
+    assert sys.getrefcount(array) == 2
+    # Nothing is read where there are no elements.
+    assert Tensor.from_dlpack(Lying(array[:0], device, own)).shape == (0, 3, 4)
 
 
 def test_a_dtype_without_a_code_is_refused(tensor: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tallow.gpu_backend.ops.operand import Operand
 from tallow.kernels.arguments import GATHER
 from tallow.layout import Layout
 
-from .filling import fill
+from .filling import fill, plant
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +77,16 @@ def test_a_cache_file_that_was_cut(gpu, fresh, tmp_path):
     assert entry.read_bytes() == whole
 
 
+@pytest.mark.parametrize("code", [b"garbage", b"\x7fELF"])
+def test_a_cache_file_whose_code_the_driver_refuses(gpu, fresh, tmp_path, code):
+    assert fill(gpu, fresh) == [9] * 5
+    (entry,) = tmp_path.glob("*/*.co")
+    whole = entry.read_bytes()
+    plant(tmp_path, code)
+    assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
+    assert entry.read_bytes() == whole
+
+
 @pytest.fixture
 def shipped(gpu, tmp_path, monkeypatch):
     """Puts a code object among the kernels that the package ships, with a record that describes it."""
@@ -102,25 +112,25 @@ def checksum(content: bytes) -> str:
 
 
 def test_a_shipped_code_object_is_used(gpu, shipped, monkeypatch):
-    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous"))
+    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous", bytes))
     monkeypatch.setattr(Kernels, "_compiled", None)
     assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
 
 
 def test_a_shipped_code_object_that_was_cut(gpu, shipped):
-    code = shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous"))
+    code = shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous", bytes))
     code.write_bytes(code.read_bytes()[:-1000])
     assert fill(gpu, Kernels(gpu.driver)) == [9] * 5
 
 
 def test_a_shipped_code_object_that_was_built_short(gpu, shipped):
-    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous")[:-1000])
+    shipped(gpu.kernels._compiled("fill", "fill_b32_contiguous", bytes)[:-1000])
     with pytest.raises((InvalidArgument, DriverError), match=r"fill\.co"):
         fill(gpu, Kernels(gpu.driver))
 
 
 def test_a_shipped_code_object_without_the_kernel(gpu, shipped):
-    shipped(gpu.kernels._compiled("fill", "fill_b64_contiguous"))
+    shipped(gpu.kernels._compiled("fill", "fill_b64_contiguous", bytes))
     with pytest.raises(InvalidKernel, match=r"kernel fill_b32_contiguous: .*fill\.co does not have it"):
         fill(gpu, Kernels(gpu.driver))
 

@@ -268,6 +268,22 @@ def test_long_sums_are_split_and_joined(device):
     assert arguments.REDUCE_FINISH.unpack(finish)[1:5] == (arguments.REDUCE_ROWS.unpack(packed)[0], count, 1, splits)
 
 
+# By the op and dtype of a reduction, the bytes of what the kernels keep of a part.
+@pytest.mark.parametrize(
+    ("op", "dtype", "itemsize"),
+    [("sum", "u8", 1), ("sum", "bf16", 4), ("any", "u8", 1), ("any", "f32", 4), ("sum_i64", "u8", 8)],
+)
+def test_partial_results_have_the_room_that_kernels_take(device, op, dtype, itemsize):
+    sizes = []
+    allocate = device.allocate
+    device.allocate = lambda nbytes: sizes.append(nbytes) or allocate(nbytes)
+    x = device.empty(DType(dtype), 1 << 22)
+    reduce.reduce(ReduceOp(op), at(x, (1 << 22,)), (0,))
+    splits = arguments.REDUCE_ROWS.unpack(device.launches[0][3])[5]
+    assert splits > 1
+    assert sizes[-1] == splits * itemsize
+
+
 def test_more_elements_than_32_bits_number_become_splits_of_several_launches(device):
     reduce.reduce(ReduceOp.SUM, at(device.empty(DType.F16, 16), (3, LIMIT, 2), (1, 0, 3)), (1,))
     assert device.names == ["sum_f16_rows"] * 2 + ["sum_f16_finish"]

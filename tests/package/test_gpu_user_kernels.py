@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from tallow import (
     Shape,
     Tensor,
 )
+from tallow.gpu_backend.error import DriverError
 from tallow.gpu_backend.user_kernels import UserKernels
 
 from . import backend
+from .filling import plant
 
 backend.require_package()
 
@@ -392,6 +395,87 @@ def test_what_was_compiled_is_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyP
         load()
     load()
     assert len(compiled) == 5
+
+
+INCLUDING = """
+#ifndef OFF
+#include "outer.h"
+#endif
+extern "C" __global__ void one(int* p) { *p = NUMBER; }
+"""
+
+
+@pytest.fixture
+def compiled(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The names of the sources that were compiled, with a cache of its own."""
+    monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
+    names: list[str] = []
+    compile_source = gpu.driver.compiler.compile
+
+    def compile_and_note(source: str, name: str, *arguments: Any) -> bytes:
+        names.append(name)
+        return compile_source(source, name, *arguments)
+
+    monkeypatch.setattr(gpu.driver.compiler, "compile", compile_and_note)
+    return names
+
+
+def test_a_change_of_a_header_that_a_source_includes_gives_new_code(
+    gpu: Any, compiled: list[str], tmp_path: Path
+) -> None:
+    """In this process and in others, by way of another header too; the code of before is still in the cache."""
+    result = Tensor.zeros(1, dtype="i32", device=Device(gpu))
+    (tmp_path / "outer.h").write_text('#include "inner.h"\n')
+    kernels = UserKernels(gpu.driver)
+
+    def number(kernels: UserKernels) -> Any:
+        kernel = kernels.get(gpu, "one", "including", INCLUDING, [f"-I{tmp_path}"], "int*")
+        assert kernels.get(gpu, "one", "including", INCLUDING, [f"-I{tmp_path}"], "int*") is kernel
+        kernel.launch(1, 1, result)
+        return result.item()
+
+    for written, count in ((3, 1), (4, 2), (3, 2)):
+        (tmp_path / "inner.h").write_text(f"#define NUMBER {written}\n")
+        assert (number(kernels), len(compiled)) == (written, count)
+        assert (number(UserKernels(gpu.driver)), len(compiled)) == (written, count)
+
+
+def test_a_source_whose_files_nobody_knows_is_compiled_at_each_call(
+    gpu: Any, compiled: list[str], tmp_path: Path
+) -> None:
+    result = Tensor.zeros(1, dtype="i32", device=Device(gpu))
+    source = INCLUDING.replace('"outer.h"', "HEADER")
+    for written in (3, 4, 3):
+        (tmp_path / "inner.h").write_text(f"#define NUMBER {written}\n")
+        kernel = gpu.compile("one", source, [f"-I{tmp_path}", "-DHEADER=<inner.h>"], signature="int*")
+        kernel.launch(1, 1, result)
+        assert result.item() == written
+    assert compiled == ["one"] * 3
+
+
+def test_code_of_the_cache_that_the_driver_refuses_is_compiled_again(
+    gpu: Any, compiled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once: what is compiled then is kept in its place, or raises its own error."""
+    result = Tensor.zeros(1, dtype="i32", device=Device(gpu))
+
+    def load() -> None:
+        result.zero_()
+        UserKernels(gpu.driver).get(gpu, "one", "planted", TWO, (), "int*").launch(1, 1, result)
+        assert result.item() == 1
+
+    load()
+    for count, code in ((2, b"garbage"), (3, b"\x7fELF")):
+        plant(tmp_path / "cache", code)
+        load()
+        load()
+        assert len(compiled) == count
+    plant(tmp_path / "cache", b"garbage")
+    compile_source = gpu.driver.compiler.compile
+    monkeypatch.setattr(gpu.driver.compiler, "compile", lambda *arguments: compile_source(*arguments) and b"no better")
+    with pytest.raises(DriverError):
+        load()
+    assert len(compiled) == 4
 
 
 def test_threads_do_not_share_what_they_pack(device: Device, saxpy: Kernel) -> None:

@@ -113,7 +113,7 @@ def test_what_cannot_be_closed_stays_open_and_is_closed_later(rocm, host, call, 
 
 
 def code_of(rocm) -> bytes:
-    return rocm.kernels._compiled("fill", "fill_b32_contiguous")
+    return rocm.kernels._compiled("fill", "fill_b32_contiguous", bytes)
 
 
 def test_a_backend_that_cannot_be_closed_is_closed_later(rocm, host):

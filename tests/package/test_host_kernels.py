@@ -449,7 +449,7 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
     some += "|attend_f32|product_(bf16|f16|f64)|product_of_columns_(bf16|f16|f64)|block_product_(F16|Q5_0|Q4K)"
     some += "|sum_f16_rows|max_f32_columns|var_f32_columns|softmax_f16|log_softmax_f32|layer_norm_f16"
     some += "|uniform_f16|normal_f32|cross_entropy_f32|rope_f16|cumsum_f16|cumsum_u8"
-    flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fsanitize=address,undefined"
+    flags = "-DTALLOW_VECTOR -std=c++17 -O0 -w -shared -fPIC -pthread -fno-exceptions -fsanitize=address,undefined"
     families = "span", "fold", "host_index", "host_product", "host_few_rows", "host_random", "host_rows", "host_window"
     families += "host_attention", "host_sort"
     for family in families:

@@ -136,7 +136,7 @@ def test_scalars() -> None:
     assert Tensor([[2.5]], DType.BF16).item() == 2.5
     assert (float(Tensor(2.5)), int(Tensor(2.5)), bool(Tensor(2.5)), bool(Tensor([0]))) == (2.5, 2, True, False)
     for tensor in (Tensor([1, 2]), Tensor([])):
-        with pytest.raises(InvalidArgument, match="does not have one element"):
+        with pytest.raises(InvalidArgument, match=r"is neither true nor false; use any\(\) or all\(\)"):
             bool(tensor)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -309,6 +310,8 @@ def test_generation_ends_where_it_shall(device: Device) -> None:
     assert [*runtime.generate(TOKENS, 6, ends={new[3]})] == new[: new.index(new[3])]
     runtime.reset_state()
     assert [*runtime.generate(TOKENS, 0)] == []
+    with pytest.raises(InvalidArgument, match="max_tokens is -1, and must be 0 or more"):
+        next(runtime.generate(TOKENS, -1))
     runtime.reset_state()
     assert len([*runtime.generate(TOKENS, 99)]) == CONTEXT - len(TOKENS) + 1, "there is no more room"
 
@@ -402,6 +405,37 @@ def test_the_command_tells_a_terminal_what_it_loads(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     parts = [f"\rloading {done} of 3 parts" for done in (1, 2, 3)]
     assert told().startswith("".join(parts) + "\n4 tokens read")
+
+
+@pytest.mark.parametrize("count", ["-3", "few"])
+def test_the_command_refuses_a_number_of_tokens_before_it_loads(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from tallow.run import main
+
+    with pytest.raises(SystemExit, match="2"):
+        main(["no model", "--prompt", "ab", f"--max-tokens={count}"])
+    reason = f"argument --max-tokens: must be an integer of 0 or more, not '{count}'\n"
+    assert capsys.readouterr().err.endswith(reason)
+
+
+def test_the_command_ends_with_the_bytes_of_a_character_that_is_not_whole(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallow.run import main
+
+    monkeypatch.setattr(ModelRuntime, "generate", lambda *_: iter([TEXTS.index("a")]))
+    monkeypatch.setattr("tallow.tokenizer.model.bytes_of", lambda _: [b"\xe2\x82"] * len(TEXTS))
+    assert main([str(model), "--prompt", "ab"]) == 0
+    assert capsys.readouterr().out == "\ufffd\n"
+
+
+def test_a_pipe_is_refused_as_a_model_and_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tallow.run import main
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main([str(pipe), "--prompt", "ab"]) == 1
+    reason = "is a pipe, which cannot be read from any place; give the path of a file\n"
+    assert capsys.readouterr().err == f"error: open_gguf: path '{pipe}' {reason}"
 
 
 def test_the_program_of_the_page_writes_text(

@@ -20,6 +20,7 @@ from tallow import (
     Tensor,
     UnsupportedDType,
 )
+from tallow.op import BinaryOp, ReduceOp
 
 from .arrays import FLOATS, INTEGERS, numbers, same
 
@@ -74,9 +75,73 @@ def test_the_largest_integers_stay_exact(device: Device) -> None:
 
 
 def test_division(device: Device) -> None:
-    same(Tensor([7, -7, 5], device=device) / 2, np.array([3, -3, 2]))
     same(7 / Tensor([2.0, 4.0], device=device), np.array([3.5, 1.75], np.float32))
     same(Tensor([1.0, 2.0], device=device) / Tensor([4.0, 0.0], device=device), np.array([0.25, np.inf], np.float32))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_division_of_integers_is_true_division(device: Device, dtype: DType) -> None:
+    x, y = Tensor([7, 0, 5], dtype, device), Tensor([2, 3, 0], dtype, device)
+    same(x / y, np.array([3.5, 0, np.inf], np.float32))
+    same(x.div(y), np.array([3.5, 0, np.inf], np.float32))
+    same(x / 2, np.array([3.5, 0, 2.5], np.float32))
+    same(x / 0.5, np.array([14, 0, 10], np.float32))
+    same(1 / y, np.array([1 / 2, 1 / 3, np.inf], np.float32))
+    with pytest.raises(DTypeMismatch):
+        x / y.to_dtype(DType.F32)
+
+
+def test_the_storage_divides_integers_as_candle_does(device: Device) -> None:
+    x, y = Tensor([7, -7, 5], device=device), Tensor([2, 2, 0], device=device)
+    quotients = x.storage.binary_impl(BinaryOp.DIV, y.storage, x.layout, y.layout)
+    np.testing.assert_array_equal(quotients.to_numpy(), [3, -3, 0])
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_floor_division_and_its_remainder_round_as_pythons_do(device: Device, dtype: DType) -> None:
+    numbers = [7, -7, 6, -6, 1, 0] if dtype.kind != "unsigned" else [7, 6, 1, 0]
+    divisors = [3, -3] if dtype.kind != "unsigned" else [3, 4]
+    x = Tensor(numbers, dtype, device)
+    for divisor in divisors:
+        quotients = np.array([number // divisor for number in numbers], dtype.numpy)
+        rests = np.array([number % divisor for number in numbers], dtype.numpy)
+        same(x // divisor, quotients)
+        same(x.floor_divide(x * 0 + divisor), quotients)
+        same(x % divisor, rests)
+        same(x.remainder(x * 0 + divisor), rests)
+    y = Tensor([2, 3, 5], dtype, device)
+    same(7 // y, np.array([3, 2, 1], dtype.numpy))
+    same(7 % y, np.array([1, 1, 2], dtype.numpy))
+    written = x.copy()
+    written //= 2
+    same(written, np.array([number // 2 for number in numbers], dtype.numpy))
+    written = x.copy()
+    written %= 4
+    same(written, np.array([number % 4 for number in numbers], dtype.numpy))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_over_0_are_0_and_the_lowest_one_over_minus_1_is_itself(device: Device, dtype: DType) -> None:
+    lowest = int(np.iinfo(dtype.numpy).min)
+    x = Tensor([lowest, 5], dtype, device)
+    same(x // 0, np.array([0, 0], dtype.numpy))
+    same(x % 0, np.array([0, 0], dtype.numpy))
+    if lowest < 0:
+        same(x // -1, np.array([lowest, -5], dtype.numpy))
+        same(x % -1, np.array([0, 0], dtype.numpy))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_floor_division_of_floats_is_numpys(device: Device, dtype: DType) -> None:
+    ends = np.array([0.0, -0.0, 1.0, -1.0, 0.1, -0.3, 5.5, 1e30, np.inf, -np.inf, np.nan], dtype.numpy)
+    x, y = np.repeat(ends, len(ends)), np.tile(ends, len(ends))
+    with np.errstate(all="ignore"):
+        expected = np.floor_divide(x, y), np.remainder(x, y)
+    left, right = Tensor(x, device=device), Tensor(y, device=device)
+    for found, array in zip((left // right, left % right), expected, strict=True):
+        same(found, array)
+        zeros = array == 0
+        np.testing.assert_array_equal(np.signbit(found.numpy())[zeros], np.signbit(array)[zeros])
 
 
 def test_powers_and_signs(device: Device) -> None:
@@ -209,10 +274,43 @@ def test_means(device: Device) -> None:
     # The sum would not fit into f16.
     same(Tensor.full(100, 60000.0, dtype=DType.F16, device=device).mean(), np.array(60000, np.float16))
     assert np.isnan(Tensor.zeros(0, device=device).mean().item())
-    with pytest.raises(UnsupportedDType, match="convert with to_dtype"):
-        Tensor([1, 2], device=device).mean()
     with pytest.raises(InvalidArgument, match=r"^mean: .*twice"):
         tensor.mean((0, -2))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_sums_products_and_means_of_integers_do_not_wrap(device: Device, dtype: DType) -> None:
+    highest = int(np.iinfo(dtype.numpy).max)
+    array = np.full((300, 4), min(highest, 2**50), dtype.numpy)
+    tensor = Tensor(array, device=device)
+    for dim in (None, 0, 1, (0, 1)):
+        same(tensor.sum(dim), array.sum(dim, dtype=np.int64))
+        mean = tensor.mean(dim).numpy()
+        assert mean.dtype == np.float32
+        np.testing.assert_allclose(mean, array.mean(dim), rtol=2**-23)
+    same(tensor.sum(1, keepdim=True), array.sum(1, keepdims=True, dtype=np.int64))
+    same(tensor.cumsum(0), array.cumsum(0, dtype=np.int64))
+    same(tensor[:2, 0].prod(), array[:2, 0].prod(dtype=np.int64))
+    # A sum of these wraps, their mean does not.
+    same(Tensor([highest] * 4, dtype, device).mean(), np.array(highest, np.float32))
+    empty = Tensor.zeros((0, 3), dtype=dtype, device=device)
+    same(empty.sum(0), np.zeros(3, np.int64))
+    same(empty.prod(0), np.ones(3, np.int64))
+    assert np.isnan(empty.mean(0).numpy()).all()
+    for name in ("sum", "prod", "mean"):
+        with pytest.raises(InvalidArgument, match=f"^{name}: dim 2 does not exist"):
+            getattr(tensor, name)(2)
+
+
+def test_a_mask_is_counted(device: Device) -> None:
+    mask = Tensor.arange(1000, device=device) >= 100
+    same(mask.sum(), np.array(900))
+    same(mask.mean(), np.array(0.9, np.float32))
+
+
+def test_the_storage_sums_integers_as_candle_does(device: Device) -> None:
+    x = Tensor([200, 100], DType.U8, device)
+    assert x.storage.reduce_op(ReduceOp.SUM, x.layout, (0,)).to_numpy() == [44]
 
 
 def test_where(device: Device) -> None:

@@ -29,6 +29,8 @@ OPERATORS = {
     "sub_": operator.isub,
     "mul_": operator.imul,
     "div_": operator.itruediv,
+    "floor_divide_": operator.ifloordiv,
+    "remainder_": operator.imod,
 }
 
 
@@ -53,7 +55,15 @@ def test_arithmetic_in_place(device: Device, name: str) -> None:
 @pytest.mark.parametrize("dtype", DType)
 def test_arithmetic_in_place_rounds_as_the_op_does(device: Device, dtype: DType) -> None:
     x, y = on(device, numbers((33,), dtype)), on(device, numbers((33,), dtype, seed=1))
-    for name, op in {"add_": operator.add, "mul_": operator.mul, "div_": operator.truediv}.items():
+    operators = {"add_": operator.add, "mul_": operator.mul, "div_": operator.truediv}
+    operators |= {"floor_divide_": operator.floordiv, "remainder_": operator.mod}
+    if dtype.is_integer:
+        # The quotients are f32.
+        del operators["div_"]
+        for divide in (operator.itruediv, Tensor.div_):
+            with pytest.raises(InvalidArgument, match=f"^div_: {dtype.value} has no room .* x / y, .* x //= y"):
+                divide(x.copy(), y)
+    for name, op in operators.items():
         for other in (y, 3):
             expected = op(x, other).numpy()
             same(getattr(x.copy(), name)(other), expected)

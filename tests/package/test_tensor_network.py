@@ -243,6 +243,21 @@ def test_cross_entropy_ignores_an_index_and_takes_the_mean_of_the_others(
         np.testing.assert_allclose(tensor.cross_entropy(indexes, ignored).item(), mean, rtol=1e-12)
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("f16", 11), ("bf16", 8)])
+def test_cross_entropy_of_halves_is_rounded_once(device: Device, dtype: str, bits: int) -> None:
+    for seed in range(40):
+        generator = np.random.default_rng(seed)
+        x = Tensor(generator.normal(0, 3, (5, 9)), dtype, device)
+        targets = generator.integers(0, 9, 5)
+        losses, _ = losses_of(x.to_dtype("f64").numpy(), targets, -100)
+        for reduction, expected in (("mean", losses.mean()), ("sum", losses.sum()), ("none", losses)):
+            found = x.cross_entropy(Tensor(targets, device=device), reduction=reduction)
+            assert found.dtype.value == dtype
+            off = (found.to_dtype("f64").numpy() - expected) / 2.0 ** (np.frexp(expected)[1] - bits)
+            # Half a unit, and what sums of floats are off.
+            assert np.abs(off).max() < 0.51, reduction
+
+
 def test_cross_entropy_refuses_what_does_not_fit(device: Device) -> None:
     x, targets = Tensor(numbers((4, 3), seed=1), device=device), Tensor([0, 1, 2, 0], device=device)
     with pytest.raises(InvalidArgument, match="reduction is one of mean, sum, none, not 'median'"):
@@ -253,3 +268,24 @@ def test_cross_entropy_refuses_what_does_not_fit(device: Device) -> None:
         x.cross_entropy(targets.to_dtype("f32"))
     with pytest.raises(InvalidIndex):
         x.cross_entropy(targets + 1).item()
+
+
+@pytest.mark.parametrize("groups", [3, 1000, 2**32])
+def test_groups_without_channels_cost_nothing(device: Device, groups: int) -> None:
+    line, image = (Tensor.ones((2, 0, *sizes), device=device) for sizes in ((4,), (4, 5)))
+    assert line.conv1d(Tensor.ones((0, 0, 3), device=device), groups=groups).shape == (2, 0, 2)
+    assert image.conv2d(Tensor.ones((0, 0, 3, 3), device=device), groups=groups).shape == (2, 0, 2, 3)
+    assert line.conv_transpose1d(Tensor.ones((0, 0, 3), device=device), groups=groups).shape == (2, 0, 6)
+    assert image.conv_transpose2d(Tensor.ones((0, 0, 3, 3), device=device), groups=groups).shape == (2, 0, 6, 7)
+
+
+def test_groups_without_anything_to_add_up_give_zeros(device: Device) -> None:
+    line, image = (Tensor.ones((2, 0, *sizes), device=device) for sizes in ((4,), (4, 5)))
+    for found, shape in (
+        (line.conv1d(Tensor.ones((6, 0, 3), device=device), groups=3), (2, 6, 2)),
+        (image.conv2d(Tensor.ones((6, 0, 3, 3), device=device), groups=3), (2, 6, 2, 3)),
+        (line.conv_transpose1d(Tensor.ones((0, 2, 3), device=device), groups=3), (2, 6, 6)),
+        (image.conv_transpose2d(Tensor.ones((0, 2, 3, 3), device=device), groups=3), (2, 6, 6, 7)),
+    ):
+        same(found, np.zeros(shape, np.float32))
+        same(found.add_(1), np.ones(shape, np.float32))

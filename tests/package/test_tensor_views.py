@@ -123,11 +123,11 @@ def test_contiguous_and_copy(device: Device) -> None:
     tensor = Tensor(ARRAY, device=device)
     assert tensor.contiguous() is tensor
     assert tensor[1].contiguous().storage is tensor.storage
-    assert tensor.is_contiguous
-    assert not tensor.T.is_contiguous
+    assert tensor.is_contiguous()
+    assert not tensor.T.is_contiguous()
     made = tensor.T.contiguous()
     same(made, ARRAY.T)
-    assert made.is_contiguous
+    assert made.is_contiguous()
     copy = tensor.copy()
     copy.fill_(1)
     same(tensor, ARRAY)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tallow import InvalidArgument, MissingPackage
 from tallow.gguf import open_gguf, save_gguf
 
@@ -139,6 +141,72 @@ def test_a_stream_gives_a_character_with_its_last_byte() -> None:
     tokens = tokenizer.encode("a ü<|im_end|>", parse_special=True)
     stream = tokenizer.stream()
     assert [stream.push(token) for token in tokens] == ["a", " ", "", "ü", ""]
+    assert stream.flush() == ""
+
+
+def test_bytes_that_become_no_character_are_given_as_replacement_characters() -> None:
+    tokenizer = Tokenizer(sentence_piece())
+    stream = tokenizer.stream()
+    # The space that the tokenizer put in front is not given, whenever it comes.
+    assert [stream.push(3 + byte) for byte in b" \xf0\x9f\x98A"] == ["", "", "", "", "\ufffdA"]
+    assert [stream.push(3 + byte) for byte in b"\x80 \xe2\x82"] == ["\ufffd", " ", "", ""]
+    assert stream.flush() == "\ufffd"
+    assert stream.flush() == ""
+
+
+def all_bytes() -> dict[str, Any]:
+    """The metadata of a vocabulary of byte-level BPE with every byte, control tokens and what the user defined."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    tokens = [*sorted(ByteLevel.alphabet()), "ðŁ", "ĺĢa", "<|im_end|>", "[üser]", "no symbol"]
+    kinds = np.array([NORMAL] * 258 + [CONTROL, USER_DEFINED, NORMAL], np.int32)
+    return byte_level(tokens=tokens, token_type=kinds)
+
+
+def libraries_decoder(metadata: dict[str, Any]) -> Callable[[list[str]], str]:
+    """What the tokenizers library makes of tokens whose bytes are UTF-8."""
+    from tokenizers import decoders
+
+    if metadata["tokenizer.ggml.model"] == "gpt2":
+        return decoders.ByteLevel().decode
+    parts = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return decoders.Sequence(parts).decode
+
+
+STREAMED = {"byte-level": all_bytes(), "sentence-piece": sentence_piece()}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@given(data=st.data())
+def test_a_stream_gives_what_decode_gives_and_holds_three_bytes_at_most(name: str, data: st.DataObject) -> None:
+    tokenizer = Tokenizer(STREAMED[name])
+    tokens = data.draw(st.lists(st.integers(0, len(tokenizer) - 1), max_size=40))
+    stream, text = tokenizer.stream(), ""
+    for count, token in enumerate(tokens, 1):
+        text += stream.push(token)
+        assert tokenizer.decode(tokens[:count]).startswith(text)
+        # So what a push does depends on nothing but its token, however many came before.
+        assert len(stream._decoder.getstate()[0]) <= 3
+    assert text + stream.flush() == tokenizer.decode(tokens)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_tokens_of_a_text_are_decoded_as_the_tokenizers_library_does(name: str, text: str) -> None:
+    metadata = STREAMED[name]
+    tokenizer = Tokenizer(metadata)
+    tokens = tokenizer.encode(text, add_special=False)
+    assert tokenizer.decode(tokens) == text
+    assert libraries_decoder(metadata)([metadata["tokenizer.ggml.tokens"][token] for token in tokens]) == text
+
+
+def test_what_the_user_of_a_model_defined_is_decoded_as_it_is() -> None:
+    tokenizer = Tokenizer(all_bytes())
+    assert tokenizer.decode(tokenizer.encode("[üser]")) == "[üser]"
+
+
+def test_tokens_of_the_same_text_are_both_decoded() -> None:
+    assert Tokenizer(byte_level(tokens=["a", "a"], token_type=None)).decode([0, 1]) == "aa"
 
 
 @pytest.mark.parametrize(
@@ -213,11 +281,112 @@ def test_a_conversation_is_written_by_the_template_of_the_file(tmp_path: Path) -
         ("{% if %}", "template: TemplateSyntaxError"),
         ("{{ 1 // 0 }}", "template: ZeroDivisionError"),
         ("{% for _ in range(999999999) %}{% endfor %}", "template: OverflowError"),
+        ("{{ 'a\t'.expandtabs(10**9) }}", "template: SecurityError"),
+        ("{{ (1).to_bytes(10**9) }}", "template: SecurityError"),
+        ("{{ 'a'.translate({97: 'aa'}) }}", "template: SecurityError"),
+        ("{{ " + "(" * 1000 + ")" * 1000 + " }}", "template: RecursionError"),
+        ("{% if 1 %}" * 200 + "{% endif %}" * 200, "template: IndentationError"),
+        ("{% for a in b %}" * 30 + "{% endfor %}" * 30, "template: SyntaxError"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(0) }}", "template: RecursionError"),
     ],
 )
 def test_a_template_that_fails_or_reaches_too_far_is_refused(template: str, reason: str) -> None:
     with pytest.raises(InvalidArgument, match=f"^render_chat: {reason}"):
         render_chat(template, [])
+
+
+def repeated(body: str, start: str = "'a'", times: int = 60) -> str:
+    """A template that computes `ns.x` again and again from what it was."""
+    step = f"{{% for _ in range({times}) %}}{{% set ns.x = {body} %}}{{% endfor %}}"
+    return f"{{% set ns = namespace(x={start}) %}}{step}{{{{ ns.x == 1 }}}}"
+
+
+LONG = "{% set long = 'a' * 400000 %}"
+"""What a template may well make; a tenth of what it may do here, and less than a thousandth of it elsewhere."""
+TOO_MUCH = {
+    "indent of JSON": "{{ messages | tojson(indent=10**9) }}",
+    "depth of JSON": "{% set ns = namespace(x=[1] * 999) %}"
+    + repeated("[ns.x]", "[1] * 999")[37:-15]
+    + "{{ ns.x | tojson(4000) }}",
+    "times": "{% set n = 10**10 %}{{ 'a' * n }}",
+    "times, swapped": "{% set n = 10**10 %}{{ n * [1] }}",
+    "power": "{{ 9 ** (9 ** 9) }}",
+    "large integers": repeated("ns.x * ns.x", "9"),
+    "digits": "{{ 1.5 | round(10**9, 'ceil') }}",
+    "padding by a filter": "{{ 'a' | center(10**10) }}",
+    "padding by a method": "{{ 'a'.ljust(10**10) }}",
+    "indented text": "{{ 'a\n' | indent(10**9) }}",
+    "indented lines": "{{ ('a\n' * 99999) | indent(4000) }}",
+    "a batch": "{{ [1] | batch(10**9, 'x') | list }}",
+    "slices": "{{ [1] | slice(10**9) | list }}",
+    "width": "{{ '%999999999d' % 1 }}",
+    "width as an argument": "{{ '%*d' % (10**9, 1) }}",
+    "width of a filter": "{{ '%999999999d' | format(1) }}",
+    "width in braces": "{{ '{:>1000000000}'.format(1) }}",
+    "width in braces as an argument": "{{ '{:{}}'.format(1, 10**9) }}",
+    "width of a date": "{{ strftime_now('%999999999d') }}",
+    "joined text": repeated("ns.x ~ ns.x"),
+    "added text": repeated("ns.x + ns.x"),
+    "captured text": repeated("ns.x").replace(
+        "{% set ns.x = ns.x %}", "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"
+    ),
+    "nested lists": repeated("[ns.x, ns.x]"),
+    "nested dicts": repeated("dict(a=ns.x, b=ns.x)"),
+    "nested sums": repeated("[ns.x] + [ns.x]"),
+    "nested namespaces": repeated("namespace(a=ns.x, b=ns.x)").replace("ns.x == 1", "ns.x"),
+    "loops": "{% for _ in range(99999) %}{% for _ in range(99999) %}{% endfor %}{% endfor %}",
+    "loops that skip": "{% for _ in range(99999) %}{% for _ in range(99999) if false %}{% endfor %}{% endfor %}",
+    "text in a loop": "{% for _ in range(9999) %}" + "x" * 9999 + "{% endfor %}",
+    "calls": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+    "a method that replaces": LONG + "{{ long.replace('a', long) }}",
+    "a filter that replaces": LONG + "{{ long | replace('a', long) }}",
+    "a method that joins": LONG + "{{ long.join(range(9999) | map('string')) }}",
+    "a filter that joins": LONG + "{{ range(9999) | map('string') | join(long) }}",
+    "sums of lists": "{{ ([[1]] * 1000) | sum(start=[]) }}",
+    "comparisons": LONG + "{% set b = long ~ 'b' %}{% for _ in range(999) %}{{ b == long ~ 'b' }}{% endfor %}",
+    "parts of a text": LONG + "{% for _ in range(999) %}{{ long[1:] | length }}{% endfor %}",
+    "tests of lists": "{% set a = [1] * 9999 %}{% for _ in range(999) %}{{ a is upper }}{% endfor %}",
+    "a long template": "a" * 300000,
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_template_that_computes_too_much_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    # So that it is refused at once.
+    monkeypatch.setattr("tallow.tokenizer.sandbox.MOST_WORK", 1 << 18)
+    with pytest.raises(InvalidArgument, match="render_chat: template: it computes too much"):
+        render_chat(TOO_MUCH[name], [{"role": "user", "content": "hello"}])
+
+
+CONVERSATION = """
+{%- macro text(content) %}{% if content is string %}{{ content | trim }}{% else %}{{ content | tojson(2) }}{% endif %}
+{%- endmacro %}
+{%- if messages[0].role == 'system' %}{% set system, rest = messages[0].content, messages[1:] %}
+{%- else %}{% set system, rest = '', messages %}{% endif %}
+{%- set ns = namespace(turns=[], last=-1) %}
+{%- for m in rest if m.role in ['user', 'assistant'] %}
+    {%- set ns.turns = ns.turns + [m] %}{% set ns.last = loop.index0 %}
+{%- endfor %}
+{%- for m in ns.turns %}
+    {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles alternate') }}{% endif %}
+    {{- '<' ~ m['role'] ~ '>' + text(m.content) + ('' if loop.last else '\\n') }}
+    {%- if loop.index0 > ns.last - 2 and '</think>' in m.content %}{{ m.content.split('</think>')[-1] }}{% endif %}
+    {%- if loop.first and system %}{{ "{}: {:5}|%d%%|".format(system, 1) % 7 }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ ['<', 'assistant', '>'] | join }}{% endif %}"""
+
+
+def test_a_long_conversation_is_a_small_part_of_what_a_template_may_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    turns = [{"role": ("user", "assistant")[i % 2], "content": f" {i}</think>{'ü ' * 500}"} for i in range(300)]
+    messages = [{"role": "system", "content": "be brief"}, *turns, {"role": "user", "content": [{"a": "<b>"}]}]
+    plain = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    plain.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
+    expected = plain.from_string(CONVERSATION).render(messages=messages, add_generation_prompt=True)
+    monkeypatch.setattr("tallow.tokenizer.sandbox.MOST_WORK", 1 << 19)
+    assert len(expected) > 300000
+    assert render_chat(CONVERSATION, messages) == expected.replace(r"\u003c", "<").replace(r"\u003e", ">")
 
 
 @pytest.mark.full
@@ -237,4 +406,4 @@ def test_vocabularies_of_models_give_the_tokens_that_llama_cpp_expects(name: str
         assert tokens == [int(token) for token in line.split()]
         assert tokenizer.decode(tokens) == text
         stream = tokenizer.stream()
-        assert "".join(map(stream.push, tokens)) == text
+        assert "".join(map(stream.push, tokens)) + stream.flush() == text

@@ -24,6 +24,7 @@ from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package
 from opgen.views.support import support
+from opgen.views.toolchains import host_toolchains
 
 PLACEHOLDER = re.compile(r"{(.*?)}")
 # The families that a `{placeholder}` in a template's path stands for.
@@ -58,6 +59,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "docs/flow.svg.j2": flow,
     "docs/formats.md.j2": formats,
     "pyproject.toml.j2": package,
+    "setup.py.j2": host_toolchains,
     "tallow/__init__.py.j2": package,
     "tallow/array_backend/functors.py.j2": functors,
     "tallow/array_backend/library.py.j2": vocabulary,
@@ -89,6 +91,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernels/dtypes.hpp.j2": dtypes,
     "tallow/kernels/functors.py.j2": functor_names,
     "tallow/kernels/host_arguments.py.j2": host_arguments,
+    "tallow/kernels/toolchains.py.j2": host_toolchains,
     "tallow/kernels/{family}.hip.j2": kernel_family,
     "tallow/kernels/{host}.cpp.j2": kernel_family,
     "tallow/kernel_op.py.j2": kernel_op,
@@ -101,5 +104,6 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,
     "tallow/support_table.py.j2": support,
+    "tallow/tensor/moves.py.j2": device,
     "tallow/tensor/ops.py.j2": tensor_ops,
 }

@@ -57,13 +57,16 @@ class DummyView(NamedTuple):
     name: str
     prefix: str
     reason: str
+    modules: tuple[str, ...]  # without which it takes the place of the runtime, if there is one
+    extra: str | None
 
 
 def dummy_backend(spec: Spec, member: str | None) -> DummyView:
     """The dummy of the backend named `member`."""
     backend = next(backend for backend in spec.backends if backend.name == member)
     reason = backend.missing or f"its packages are not installed; pip install '{spec.package.name}[{backend.extra}]'"
-    return DummyView(backend.name, backend.class_prefix, reason)
+    modules = () if backend.package is None else backend.modules
+    return DummyView(backend.name, backend.class_prefix, reason, modules, backend.extra)
 
 
 class OpsView(NamedTuple):

@@ -639,6 +639,9 @@ class OpenerView(NamedTuple):
     prefix: str
     parameters: str
     ordinal: str
+    own_parameters: str  # of the tensor method that moves there
+    own_arguments: str
+    lacking: str  # the dtypes that its library has not
     label: str
     display: str
     dlpack: int
@@ -665,6 +668,9 @@ def device(spec: Spec, _: str | None) -> DeviceView:
             prefix=backend.class_prefix,
             parameters="cls, ordinal: int = 0" if backend.is_numbered else "cls",
             ordinal='argument.integer("device", "ordinal", ordinal)' if backend.is_numbered else "0",
+            own_parameters="self, ordinal: int = 0" if backend.is_numbered else "self",
+            own_arguments="ordinal" if backend.is_numbered else "",
+            lacking="".join(f"DType.{name.upper()}, " for name in backend.lacking),
             label=backend.label,
             display=backend.display,
             dlpack=backend.dlpack,

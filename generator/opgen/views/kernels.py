@@ -1,9 +1,10 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
+from opgen.cpp import with_others
 from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec
@@ -99,8 +100,14 @@ def _functor(functor: Functor) -> FunctorRow:
         as_brief=_cpp_bool(functor.brief),
         as_bounded=_cpp_bool(functor.bounded),
         integer=functor.hip.integer if functor.hip.is_split else None,
-        expression=functor.hip.float,
+        expression=_with_literals(functor.hip.float, "T", names),
     )
+
+
+def _with_literals(expression: str, kind: str, own: Iterable[str] = ()) -> str:
+    """An expression of HIP with its literals in the type `kind`, where no operand or parameter has their names."""
+    literals = {"inf": f"infinity<{kind}>()", "nan": f"not_a_number<{kind}>()"}
+    return with_others(expression, {name: text for name, text in literals.items() if name not in own})
 
 
 def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
@@ -113,7 +120,8 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         return MonoidRow(name, functor.doc, base, base, is_joining=True)
     assert reduction is not None
     parameters = tuple(enumerate(functor.parameters))
-    finish = reduction.finish[1] if reduction.finish else None
+    number = "typename Base::Number"
+    finish = _with_literals(reduction.finish.hip, number, functor.parameters) if reduction.finish else None
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
         parent = f"{_camel(other.name)}<T>"
@@ -133,9 +141,10 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         parameters=parameters,
         finish=finish,
         is_joining=True,
-        identity=begin or ("State{}" if reduction.state else f"static_cast<State>({reduction.identity})"),
-        element=reduction.element[1] if reduction.element else None,
-        combine=reduction.combine[1],
+        identity=begin
+        or ("State{}" if reduction.state else f"static_cast<State>({_with_literals(reduction.identity, 'State')})"),
+        element=_with_literals(reduction.element.hip, "compute_type<T>") if reduction.element else None,
+        combine=_with_literals(reduction.combine.hip, number),
     )
 
 
@@ -236,6 +245,7 @@ class PackerRow(NamedTuple):
     comment: str
     format: str
     places: Mapping[str, int]  # where each field begins, in bytes
+    lengths: Mapping[str, int]  # of the arrays
 
 
 class ArgumentsView(NamedTuple):
@@ -267,7 +277,7 @@ def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
         ),
-        tuple(family.name for family in spec.kernels if family.host == host),
+        tuple(family.name for family in spec.kernels if family.host == host and family.kernels),
     )
 
 
@@ -307,6 +317,7 @@ class ConstantsView(NamedTuple):
     """kernels/constants.hpp and kernels/constants.py."""
 
     max_rank: int
+    most_operands: int
     constants: tuple[ConstantRow, ...]
 
 
@@ -317,7 +328,8 @@ def constants(spec: Spec, _: str | None) -> ConstantsView:
         name, doc, value = constant.name, constant.doc, constant.value
         by_bytes = () if isinstance(value, int) else tuple(value.items())
         rows.append(ConstantRow(name, name.upper(), doc, comment(doc, mark="//"), value, by_bytes))
-    return ConstantsView(spec.package.max_rank, tuple(rows))
+    most = max((kind.most_operands for kind in spec.functors.values()), default=1)
+    return ConstantsView(spec.package.max_rank, most + 1, tuple(rows))
 
 
 class TraitsRow(NamedTuple):
@@ -362,4 +374,5 @@ def _packer(struct: Struct) -> PackerRow:
     constant = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in struct.name).lstrip("_")
     names = [field.name for field in struct.fields]
     places = dict(zip(names, offsets, strict=False))
-    return PackerRow(constant.upper(), comment(", ".join(names)), text, places)
+    lengths = {field.name: field.length for field in struct.fields if field.length is not None}
+    return PackerRow(constant.upper(), comment(", ".join(names)), text, places, lengths)

@@ -107,7 +107,7 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     def function(reduction: Monoid | Position) -> str:
         if isinstance(reduction, Position):
             return f"ReduceOp.{reduction.of.upper()}, {reduction.numpy}"
-        return joining[reduction.combine[0]]
+        return joining[reduction.combine.numpy]
 
     return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
 
@@ -142,9 +142,9 @@ def _rows(kind: FunctorKind, functor: Functor, function: Callable[[Monoid | Posi
         return f"Position({function(reduction)})"
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     given = next((_rows(kind, other, function) for other in kind.functors if other.name == reduction.given), None)
-    element = f"lambda {'x, y' if given else 'x'}: {reduction.element[0]}" if reduction.element else "None"
+    element = f"lambda {'x, y' if given else 'x'}: {reduction.element.numpy}" if reduction.element else "None"
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
-    finish = reduction.finish[0] if reduction.finish else None
+    finish = reduction.finish.numpy if reduction.finish else None
     if finish is not None:
         count = "count" if re.search(r"\bcount\b", finish) else "_"
         finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {finish}"
@@ -209,6 +209,8 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     for kind in spec.functors.values():
         for functor in kind.chosen:
             members[functor.name.upper()] = _member(kind, functor)
+            if not functor.has_front:
+                continue
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
             doc = sentence(functor.summary)
             methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ..backend import BackendDevice, Part, Planners
 from ..dtype import Array, DType
-from ..error import BackendUnavailable, InvalidArgument, InvalidIndex
+from ..doctor.finding import Finding, modules, reason
+from ..error import BackendUnavailable, InvalidArgument, InvalidIndex, TallowError
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
@@ -37,6 +38,10 @@ class ArrayDevice(BackendDevice):
     """A device of an array library."""
 
     backend: ClassVar[str]
+    modules: ClassVar[tuple[str, ...]]
+    """The modules of Python without which there is no library."""
+    extra: ClassVar[str | None] = None
+    """What installs them."""
     library: ClassVar[Library]
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
@@ -58,8 +63,28 @@ class ArrayDevice(BackendDevice):
 
     @classmethod
     @tells_errors
-    def is_available(cls) -> bool:
-        return bool(cls.library.device_count() > 0)
+    def device_count(cls) -> int:
+        """How many devices the library finds."""
+        return int(cls.library.device_count())
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        yield from modules(cls.modules, cls.extra)
+        try:
+            names = cls._names()
+        except TallowError as error:
+            yield Finding("library", False, reason(error))
+            return
+        if names:
+            yield Finding("devices", True, ", ".join(names))
+        else:
+            yield Finding("devices", False, "the library finds none on this machine")
+
+    @classmethod
+    @tells_errors
+    def _names(cls) -> list[str]:
+        library = cls.library
+        return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
 
     def __init__(self, ordinal: int = 0) -> None:
         super().__init__(ordinal)

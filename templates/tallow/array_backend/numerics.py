@@ -142,6 +142,38 @@ class Numerics:
         quotient = library.where(is_below, quotient + one, quotient)
         return library.where(is_zero, zero, library.where(is_unit, zero - x, quotient))
 
+    def floor_divide_integers(self, x: Any, y: Any) -> Any:
+        """x / y rounded down; x // 0 is 0, and the lowest integer // -1 is itself."""
+        library = self._library
+        zero, one = self.number(x, 0), self.number(x, 1)
+        is_zero, is_unit = y == zero, (y == zero - one) & (zero - one < zero)
+        quotient = library.floor_divide(x, library.where(is_zero | is_unit, one, y))
+        return library.where(is_zero, zero, library.where(is_unit, zero - x, quotient))
+
+    def remainder_integers(self, x: Any, y: Any) -> Any:
+        """What `floor_divide_integers` leaves; x % 0 is 0."""
+        rest = x - self.floor_divide_integers(x, y) * y
+        zero = self.number(x, 0)
+        return self._library.where(y == zero, zero, rest)
+
+    def floor_divide(self, x: Any, y: Any) -> Any:
+        """x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above."""
+        library = self._library
+        zero, one = self.number(x, 0), self.number(x, 1)
+        ratio, rest = x / y, library.fmod(x, y)
+        quotient = (x - rest) / y
+        quotient = library.where((rest != zero) & ((rest < zero) != (y < zero)), quotient - one, quotient)
+        below = library.floor(quotient)
+        nearest = library.where(quotient - below > self.number(x, 0.5), below + one, below)
+        return library.where(y == zero, ratio, library.where(nearest == zero, ratio * zero, nearest))
+
+    def remainder(self, x: Any, y: Any) -> Any:
+        """What `floor_divide` leaves: it has the sign of y."""
+        library, zero = self._library, self.number(x, 0)
+        rest = library.fmod(x, y)
+        signed = library.where((rest < zero) != (y < zero), rest + y, rest)
+        return library.where(rest == zero, library.where(y < zero, -zero, zero), signed)
+
     def affine(self, x: Any, mul: Any, add: Any) -> Any:
         """x * mul + add; of floats as if rounded once, also where the product and `add` cancel; integers wrap."""
         library = self._library

@@ -32,7 +32,7 @@ def is_widened(library: Any, dtype: DType) -> bool:
 
 def to_numpy(library: Any, data: Any, dtype: DType) -> Array:
     """A copy of the elements of a flat array."""
-    if dtype in (DType.BF16, DType.F8E4M3):
+    if not dtype.is_of_numpy:
         bits = _BITS[dtype.itemsize]
         pattern = data if data.dtype == library.DTYPES[bits] else library.bitcast(data, library.DTYPES[bits])
         return np.array(library.to_numpy(pattern)).view(dtype.numpy)
@@ -43,7 +43,7 @@ def from_numpy(library: Any, array: Array, dtype: DType, device: Any) -> Any:
     """A flat array of the elements of one of NumPy's, which has the dtype's type."""
     own = native(library, dtype)
     array = np.ascontiguousarray(array).reshape(-1)
-    if dtype not in (DType.BF16, DType.F8E4M3):
+    if dtype.is_of_numpy:
         return library.from_numpy(array.astype(np.int64) if is_widened(library, dtype) else array, device)
     bits = _BITS[dtype.itemsize]
     pattern = library.from_numpy(array.view(bits.numpy), device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, final
 
@@ -12,10 +12,12 @@ import numpy as np
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
 from ..backend import Part, Planners, Result
+from ..doctor.finding import Finding
 from ..dtype import Array
 from ..error import InvalidIndex
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
+from . import host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
 from .ops import compiled, compiled_reduce, elementwise, memory
@@ -31,12 +33,19 @@ class CpuDevice(ArrayDevice):
     """The CPU: there is one, and it does its work at once."""
 
     backend: ClassVar = "cpu"
+    modules: ClassVar = ("numpy", "ml_dtypes", "scipy")
     library: ClassVar = Imported("cpu", __package__)
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
     planners: ClassVar[Planners] = ChainMap(
         {elementwise.elementwise: elementwise.plan, compiled_reduce.reduce: compiled_reduce.plan}, compiled.planners
     )
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        yield from super().examine()
+        yield from host_libraries.examine()
+        yield from Onednn.examine()
 
     @property
     def kernels(self) -> HostKernels | None:

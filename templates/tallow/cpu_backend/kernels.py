@@ -1,28 +1,29 @@
-"""The kernels for the host, where `opgen compile` made them for a target that this machine is."""
+"""The kernels for the host, and calls of them."""
 
 from __future__ import annotations
 
 import ctypes
 import math
+import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple, Never, TypeAlias
 
-from .. import code_object
 from ..backend import kind_of
 from ..dtype import Array, DType
 from ..error import OutOfMemory
 from ..host import cast
-from ..kernels.host_arguments import FAMILIES, TARGETS, Packer
+from ..host_memory import require_room
+from ..kernels.host_arguments import Packer
 from ..threads import get_threads
-from . import room
+from . import host_libraries, room
 from .storage import CpuStorage
 
 Kernel: TypeAlias = Callable[[bytes], None]
 """What calls a kernel with the packed bytes of its struct."""
 
-# The family whose library has the threads too.
-_ELEMENTWISE: Final = "span"
+_ELEMENTWISE: Final = host_libraries.POOL
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
 # Which take as long as so many times as many products.
@@ -85,22 +86,16 @@ class HostKernels:
     @classmethod
     @cache
     def open(cls) -> HostKernels | None:
-        """Those for the best target that this machine is; None where there are none, or NumPy is to do everything."""
-        if get_threads() == 0:
-            return None
-        for target in TARGETS:
-            paths = {family: code_object.path_of(target, family) for family in FAMILIES}
-            if any(code_object.current(path) is None for path in paths.values()):
-                continue
-            try:
-                libraries = {family: ctypes.CDLL(str(path)) for family, path in paths.items()}
-            except OSError:
-                continue
-            is_supported = libraries[_ELEMENTWISE].is_supported
-            is_supported.restype = ctypes.c_bool
-            if is_supported():
-                return cls(libraries)
-        return None
+        """Those for this machine, which may have to be compiled; None where NumPy does everything."""
+        # Threads that come at once wait for the first one.
+        with _opening:
+            return cls._open_once()
+
+    @classmethod
+    @cache
+    def _open_once(cls) -> HostKernels | None:
+        libraries = host_libraries.find()
+        return None if libraries is None else cls(libraries)
 
     def elementwise(self, name: str) -> int | None:
         """The address of an elementwise kernel; None where there is none of this name."""
@@ -166,6 +161,19 @@ class HostKernels:
         return function
 
 
+_opening = threading.Lock()
+
+
+def _forget() -> None:
+    # A thread of the parent may have had it when the process was forked.
+    global _opening
+    _opening = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
 def _address_of(function: Any) -> int:
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
@@ -174,6 +182,7 @@ def _address_of(function: Any) -> int:
 
 def _described(result: Result) -> tuple[object, ...]:
     place, length, dtype = result
+    require_room((length,), dtype)
     nbytes = length * dtype.itemsize
     return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= room.LARGE
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from ..doctor.finding import Finding
 from ..dtype import Array, DType
 from ..libraries import load
 from ..libraries.onednn import FUNCTIONS
@@ -111,6 +112,17 @@ class Onednn:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=cls._lose)
         return cls(library)
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        """Whether the library is here; kernels and NumPy do its work where it is not."""
+        if get_threads() == 0:
+            return
+        if cls.open() is not None:
+            yield Finding("oneDNN", True, "libdnnl.so.3, for products and convolutions of bf16, f16 and f32")
+        else:
+            mend = "pip install 'tallow[cpu]' for quicker products and convolutions on x86-64"
+            yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", mend)
 
     @classmethod
     def _lose(cls) -> None:

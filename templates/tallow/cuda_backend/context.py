@@ -79,6 +79,18 @@ class Context(Resource):
             free, total = check("cuMemGetInfo", cuda.cuMemGetInfo(), self.label)
         return int(free), int(total)
 
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device."""
+        facts = []
+        with self.activated():
+            for name in ("MEMORY_TYPE", "DEVICE_ORDINAL"):
+                attribute = getattr(cuda.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+                found = cuda.cuPointerGetAttribute(attribute, address)
+                if found[0].name == "CUDA_ERROR_INVALID_VALUE":
+                    return False
+                facts.append(int(check("cuPointerGetAttribute", found, self.label)))
+        return facts == [int(cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE), self.ordinal]
+
     def synchronize(self) -> None:
         """Wait until everything enqueued on the device is done; errors of kernels come up here."""
         with self.activated():

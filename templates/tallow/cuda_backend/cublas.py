@@ -29,6 +29,8 @@ _ALGORITHM: Final = -1
 class CuBlas(GemmLibrary):
     """A handle of cuBLAS."""
 
+    needs = "libcublas and the module nvmath: pip install 'tallow[cuda]'"
+
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuBLAS on the stream of a driver; None where nvmath-python or the library is missing."""

@@ -71,6 +71,8 @@ class _Modules:
 class CuBlasLt(Library):
     """A handle of cuBLASLt, of one device and stream: see `libraries.BiasedBlas`. Raises LibraryError."""
 
+    needs = "libcublasLt and the module nvmath: pip install 'tallow[cuda]'"
+
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuBLASLt on the stream of a driver; None where nvmath-python or the library is missing."""

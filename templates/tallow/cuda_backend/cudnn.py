@@ -37,6 +37,8 @@ _MOST_PLANS: Final = 256
 class CuDnn(Library):
     """A handle of cuDNN, of one device and stream: see `libraries.Convolution` and `Attention`. Raises LibraryError."""
 
+    needs = "libcudnn 9 and the module cudnn: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
+
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """CuDNN on the stream of a driver; None where its frontend or the library is missing."""

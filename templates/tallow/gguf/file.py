@@ -26,7 +26,7 @@ PLAIN: Final = {GgmlDType.F32: DType.F32, GgmlDType.F16: DType.F16, GgmlDType.BF
 def open_gguf(path: Source, device: Device | str | None = None) -> GgufFile:
     """Read the metadata of a GGUF file, and where its tensors are, which then are read one by one to a device.
 
-    `path` may also be the bytes of a file. Versions 2 and 3 are read.
+    `path` may also be the bytes of a file; a pipe is refused. Versions 2 and 3 are read.
 
     `FileError` where the file cannot be read, `MissingFile` where there is none; `InvalidArgument`, which names the key
     or the tensor, if it is no such file, was cut short, or says what cannot be: a type that tallow lacks, a dim of 0 or
@@ -110,7 +110,7 @@ class GgufFile(TensorFile[GgufTensor]):
         super().__init__(operation)
         self.device = device_of(device)
         """Where tensors are read to."""
-        content = opened(operation, path)
+        content = opened(operation, path, takes_pipe=False)
         self._contents.append(content)
         try:
             header = read_header(content)

@@ -19,6 +19,7 @@ from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
 
 if TYPE_CHECKING:
+    from ..doctor.finding import Finding
     from ..traced import Program
     from ..user_kernel import Kernel
     from .allocator import CachingAllocator
@@ -40,6 +41,11 @@ class GpuDevice(BackendDevice):
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
+    composes = True
+    modules: ClassVar[tuple[str, ...]]
+    """The modules of Python without which there is no runtime."""
+    extra: ClassVar[str]
+    """What installs them."""
     dlpack: ClassVar[int]
     """The DLDeviceType of DLPack."""
     storage_class: ClassVar[type[GpuStorage]]
@@ -52,6 +58,22 @@ class GpuDevice(BackendDevice):
     def open(cls, ordinal: int) -> Self:
         fork.require_own()
         return super().open(ordinal)
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        from .examination import examine
+
+        return examine(cls)
+
+    @staticmethod
+    @abstractmethod
+    def runtime_version() -> str:
+        """The version of the vendor's runtime; BackendUnavailable where there is none."""
+
+    @staticmethod
+    @abstractmethod
+    def library_classes() -> dict[str, type[Library]]:
+        """The class of each library, by the name of the attribute that has it where it is there."""
 
     @staticmethod
     @abstractmethod
@@ -166,7 +188,8 @@ class GpuDevice(BackendDevice):
     ) -> Kernel:
         """Kernel `name` of a module, whose source is compiled and loaded at the first call: see `Kernel.compile`.
 
-        Later calls with the same arguments take no longer than a look-up. Messages call the source `module`.hip.
+        Later calls with the same arguments take no longer than a look-up, unless the source includes files other than
+        tallow's headers: each call looks whether they have changed. Messages call the source `module`.hip.
         """
         return self._runtime.user_kernels.get(self, name, module, source, options, signature)
 

@@ -127,8 +127,8 @@ class Borrowed:
 def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     """The elements of another library's tensor, without a copy. Booleans become u8.
 
-    Raises InvalidArgument for what is no capsule of a tensor or was taken before, a dtype that no tensor has, or
-    strides below 0.
+    Raises InvalidArgument for what is no capsule of a tensor or was taken before, memory that is not the device's, a
+    dtype that no tensor has, or strides below 0.
     """
     if attention.needed:
         device.driver.refuse_sharing()
@@ -146,6 +146,10 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     if tensor.strides:
         layout = Layout(shape, tuple(tensor.strides[: tensor.rank]))
     dtype = _dtype_of(tensor.dtype)
+    reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, layout.strides, strict=True))
+    count = reach if math.prod(shape) else 0
+    begin = (tensor.data or 0) + tensor.byte_offset
+    _require_memory(device, tensor.device, begin, count)
     # From here on the capsule does nothing at its end, and what it held is ours to give back.
     _rename(capsule, _TAKEN)
 
@@ -157,10 +161,18 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
             if managed.deleter:
                 managed.deleter(address)
 
-    reach = 1 + sum((size - 1) * stride for size, stride in zip(shape, layout.strides, strict=True))
-    count = reach if math.prod(shape) else 0
-    memory = Borrowed((tensor.data or 0) + tensor.byte_offset, count * dtype.itemsize, give_back)
+    memory = Borrowed(begin, count * dtype.itemsize, give_back)
     return device.storage_class(device, dtype, count, memory), layout
+
+
+def _require_memory(device: GpuDevice, told: _Device, address: int, count: int) -> None:
+    """Refuse what the capsule says is elsewhere, and what is elsewhere whatever it says: kernels would fault."""
+    place, own = (told.type, told.ordinal), (device.dlpack, device.ordinal)
+    if place != own:
+        raise InvalidArgument("from_dlpack", f"the capsule is of device {place} of DLPack, and its source of {own}")
+    if count and not device.driver.holds(address):
+        reason = f"the capsule's memory, at {address:#x}, is not that of {device.driver.label}, whose it says it is"
+        raise InvalidArgument("from_dlpack", f"{reason}; copy the tensor to the device first")
 
 
 def _dtype_of(given: _DataType) -> DType:

@@ -95,6 +95,11 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         free, total = self.device.memory()
         return free, total
 
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device, whoever allocated that; the driver knows."""
+        found: bool = self.device.holds(address)
+        return found
+
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
         if attention.needed:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..dtype import DType
 from ..error import InvalidIndex
 from . import attention, capture
 
@@ -21,14 +22,18 @@ _NAMES: Final = (
     *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
     *("rope", "scaled_dot_product_attention", "cross_entropy", "embedding"),
 )
-INDEX_OPS: Final = {name: number for number, name in enumerate(_NAMES)}
-"""The number by which kernels know an op."""
+_CODES: Final = {name: 2 * number for number, name in enumerate(_NAMES)}
 
 # IndexError of kernels/index.hpp: state, op, index, size, refused. The state is 0 while there is none.
 _RECORD: Final = struct.Struct("=IIqqQ")
 _STATE_BYTES: Final = 4
 # So many records are allocated at once.
 _PAGE: Final = 128
+
+
+def code_of(op: str, indexes: DType) -> int:
+    """The number by which a record knows an op, and whether its indexes have no sign."""
+    return _CODES[op] + (indexes.kind == "unsigned")
 
 
 class _Record:
@@ -141,7 +146,7 @@ class IndexErrors:
             record.expected = True
             raise
         if state:
-            raise InvalidIndex(_NAMES[op], index, size)
+            raise InvalidIndex(_NAMES[op // 2], index % 2**64 if op % 2 else index, size)
 
     def _new_page(self) -> list[_Record]:
         first = self._driver.allocate(_PAGE * _RECORD.size)

@@ -2,19 +2,23 @@
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import code_object
+from ..code_cache import CodeCache, Loaded, cache_folder
+from ..error import InvalidArgument
 from ..kernels.constants import BLOCK_SIZE
 from . import fork
-from .code_cache import CodeCache, cache_folder
-from .error import InvalidKernel
+from .error import DriverError, InvalidKernel
 from .gpu_driver import Function, GpuDriver
 from .progress import progress
 from .utils import MOST_BLOCKS
+
+if TYPE_CHECKING:
+    from .includes import Files
 
 # A kernel in an emitted source, and its name.
 _KERNEL: Final = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
@@ -25,7 +29,7 @@ class Kernels:
 
     def __init__(self, driver: GpuDriver[Any]) -> None:
         self._driver = driver
-        self._cache = CodeCache(cache_folder())
+        self._cache = open_cache()
         self._functions: dict[str, Function] = {}
         self._prebuilt: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -54,7 +58,7 @@ class Kernels:
             if function is None:
                 module = self._prebuilt_module(family)
                 if module is None:
-                    module = self._driver.load(self._compiled(family, name), name)
+                    module = self._compiled(family, name, lambda code: self._driver.load(code, name))
                 function = self._functions[name] = self._driver.function(module, name, BLOCK_SIZE, argument_size)
         return function
 
@@ -65,21 +69,44 @@ class Kernels:
             self._prebuilt[family] = None if code is None else self._driver.load(code, str(path))
         return self._prebuilt[family]
 
-    def _compiled(self, family: str, name: str) -> bytes:
-        return compiled(self._cache, self._driver, one_kernel(family, name), name)
+    def _compiled(self, family: str, name: str, load: Callable[[bytes], Loaded]) -> Loaded:
+        return compiled(self._cache, self._driver, one_kernel(family, name), name, load)
 
 
 def compiled(
-    code_cache: CodeCache, driver: GpuDriver[Any], source: str, name: str, options: Sequence[str] = ()
-) -> bytes:
-    """The code object of a source, which may include the kernels' headers: from the cache where that has it."""
-    made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version)
+    code_cache: CodeCache,
+    driver: GpuDriver[Any],
+    source: str,
+    name: str,
+    load: Callable[[bytes], Loaded],
+    options: Sequence[str] = (),
+    files: "Files | None" = (),
+) -> Loaded:
+    """What `load` makes of the code object of a source, which may include the kernels' headers, and `files`.
+
+    It comes from the cache where that has it, and always from the compiler where nobody knows the files.
+    """
 
     def compile_code() -> bytes:
         with progress.compiling(name, driver.target):
             return driver.compile(source, name, headers(), options)
 
-    return code_cache.get(made_of, compile_code)
+    if files is None:
+        return load(compile_code())
+    made_of = (source, *headers().values(), *driver.compile_options(options), driver.compiler_version, *files)
+    return code_cache.get(made_of, compile_code, load)
+
+
+def open_cache() -> CodeCache:
+    """The cache of kernels that were compiled here."""
+    return CodeCache(cache_folder(), is_refusal)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the driver refused code, where it may take other code."""
+    if isinstance(error, DriverError):
+        return not (error.permanent or error.out_of_memory)
+    return isinstance(error, InvalidArgument)
 
 
 def one_kernel(family: str, name: str) -> str:

@@ -1,7 +1,7 @@
 """What the vendors' libraries do for a GPU backend, each where it is there."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from ..conv import ParamsConv2D
 from ..dtype import DType
@@ -12,6 +12,9 @@ Dims = tuple[int, ...]
 
 class Library:
     """A library at work on a device. While a plan is recorded, something that notes the calls stands for it."""
+
+    needs: ClassVar[str]
+    """What has to be installed for it."""
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """What a call comes down to: a function, and arguments that were worked out as far as they can be."""

@@ -22,9 +22,9 @@ from ..tensor import Tensor
 from ..tensor.base import TensorBase
 from ..user_kernel import Kernel, Size
 from . import attention, fork
-from .code_cache import CodeCache, cache_folder
 from .error import InvalidKernel
-from .kernels import compiled
+from .includes import Files, files_of
+from .kernels import compiled, headers, open_cache
 from .launch import Dim3, Launcher
 
 if TYPE_CHECKING:
@@ -68,24 +68,31 @@ class UserKernels:
 
     def __init__(self, driver: GpuDriver[Any]) -> None:
         self._driver = driver
-        self._cache = CodeCache(cache_folder())
-        self._modules: dict[tuple[str, str, tuple[str, ...]], Any] = {}
-        self._kernels: dict[_Key, GpuKernel] = {}
+        self._cache = open_cache()
+        self._modules: dict[object, Any] = {}
+        # By their keys, and by the files that their sources include, where they do.
+        self._kernels: dict[object, GpuKernel] = {}
         self._lock = threading.Lock()
 
     def get(
         self, device: GpuDevice, name: str, module: str, source: str, options: Sequence[str], signature: str | None
     ) -> GpuKernel:
-        """The kernel `name` of a module's source; it is compiled and loaded at the first call only."""
+        """The kernel `name` of a module's source; it is compiled and loaded at the first call only.
+
+        What includes files is so again when one of them has changed.
+        """
         try:
             return self._kernels[name, module, source, tuple(options), signature]
         except (KeyError, TypeError):
             key = self._checked(name, module, source, options, signature)
         fork.require_own()
         with self._lock:
-            kernel = self._kernels.get(key)
+            files = files_of(source, key[3], headers())
+            # Without files it is found by its key alone from now on; with some that nobody knows, never again.
+            kept: object = key if files == () else (key, files) if files else object()
+            kernel = self._kernels.get(kept)
             if kernel is None:
-                kernel = self._kernels[key] = self._found(device, *key)
+                kernel = self._kernels[kept] = self._found(device, files, *key)
         return kernel
 
     def _checked(self, name: str, module: str, source: str, options: Sequence[str], signature: str | None) -> _Key:
@@ -100,13 +107,20 @@ class UserKernels:
         )
 
     def _found(
-        self, device: GpuDevice, name: str, module: str, source: str, options: tuple[str, ...], signature: str | None
+        self,
+        device: GpuDevice,
+        files: Files | None,
+        name: str,
+        module: str,
+        source: str,
+        options: tuple[str, ...],
+        signature: str | None,
     ) -> GpuKernel:
         declared = None if signature is None else parameters("compile", signature)
-        loaded = self._modules.get((module, source, options))
+        kept: object = object() if files is None else (module, source, options, files)
+        loaded = self._modules.get(kept)
         if loaded is None:
-            loaded = self._driver.load(self._compiled(module, source, options), module)
-            self._modules[module, source, options] = loaded
+            loaded = self._modules[kept] = self._loaded(module, source, options, files)
         try:
             launcher = self._driver.launcher(loaded, name)
         except InvalidKernel:
@@ -114,9 +128,12 @@ class UserKernels:
             raise InvalidArgument("compile", f"name: the source has no kernel {name}; {written}") from None
         return GpuKernel(device, name, signature, declared, launcher)
 
-    def _compiled(self, module: str, source: str, options: tuple[str, ...]) -> bytes:
+    def _loaded(self, module: str, source: str, options: tuple[str, ...], files: Files | None) -> Any:
+        def load(code: bytes) -> Any:
+            return self._driver.load(code, module)
+
         try:
-            return compiled(self._cache, self._driver, source, module, options)
+            return compiled(self._cache, self._driver, source, module, load, options, files)
         except CompilationFailed as error:
             raise CompilationFailed(error.kernel, error.target, error.compiler, error.log, _MEND) from None
 

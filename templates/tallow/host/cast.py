@@ -23,7 +23,7 @@ def convert(array: Array, source: DType, target: DType) -> Array:
     if source.is_float:
         wide = widen(array, source)
         return narrow(wide, target) if target.is_float else _saturate(wide, target.numpy)
-    if target in (DType.BF16, DType.F8E4M3):
+    if not target.is_of_numpy:
         return narrow(_integer_to_float(array), target)
     with np.errstate(over="ignore"):
         return array.astype(target.numpy)
@@ -58,16 +58,15 @@ def _float(number: int, dtype: DType) -> float:
 
 def widen(array: Array, dtype: DType) -> Array:
     """The elements, of `dtype`, in its compute dtype: the array itself where these are the same."""
-    if dtype is DType.BF16:
-        return array.astype(np.float32)
-    if dtype in (DType.F16, DType.F8E4M3):
-        return values_of(dtype).take(bits(array))
-    return array
+    if dtype.compute is dtype:
+        return array
+    # NumPy's conversion of the others is slower than a look-up.
+    return array.astype(np.float32) if dtype is DType.BF16 else values_of(dtype).take(bits(array))
 
 
 def narrow(array: Array, dtype: DType) -> Array:
     """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
-    if array.dtype == np.float64 and dtype in (DType.BF16, DType.F8E4M3):
+    if array.dtype == np.float64 and not dtype.is_of_numpy:
         array = _round_to_odd(array)
     if dtype is DType.F8E4M3:
         pattern = bits(array)

@@ -1,4 +1,4 @@
-"""How weights are rounded to blocks: as llama.cpp's quantize_row_*_ref does, and for 256 as Candle's k_quants.rs.
+"""How weights are rounded to blocks: as quantize_row_*_ref of llama.cpp's ggml-quants.c does, in Q8_1 as Candle does.
 
 What is chosen for a block are its floats, its quants, and for groups of them integers that scale the floats. Where
 their bits go is found by decoding blocks of one bit each, so that only the decoder knows how a block is laid out.
@@ -104,7 +104,7 @@ def _bits(format: GgmlDType, part: str) -> _Bits:
 
 
 def nearest(x: Array) -> Array:
-    """The nearest integers, halves away from zero."""
+    """The nearest integers, halves away from zero: C's roundf. That of blocks of 256 is np.rint, halves to even."""
     magnitude = abs(x)
     floor = np.floor(magnitude)
     rounded: Array = np.copysign(floor + (magnitude - floor >= np.float32(0.5)), x)
@@ -113,12 +113,17 @@ def nearest(x: Array) -> Array:
 
 def _inverse(x: Array) -> Array:
     """1 / x, and 0 of 0."""
-    return np.where(x == 0, np.float32(0), np.float32(1) / x)
+    return _quotient(1, x)
 
 
-def _largest(x: Array) -> Array:
-    """Of each row the first number of the greatest magnitude."""
-    return np.take_along_axis(x, abs(x).argmax(-1, keepdims=True), -1)
+def _quotient(x: Array | float | np.float32, y: Array) -> Array:
+    """x / y, and 0 where y is 0."""
+    return np.where(y == 0, np.float32(0), x / y)
+
+
+def _largest(x: Array, axis: int = -1) -> Array:
+    """Along an axis, which is kept, the first number of the greatest magnitude."""
+    return np.take_along_axis(x, abs(x).argmax(axis, keepdims=True), axis)
 
 
 def _symmetric(half: int) -> Callable[[Array], _Choice]:
@@ -157,24 +162,39 @@ def _bytes_and_sum(x: Array) -> _Choice:
 
 
 def _bytes_of_256(x: Array) -> _Choice:
-    # A quotient: where 1 / x is subnormal, a product with it is less exact.
-    largest = _largest(x)
-    inverse = np.where(largest == 0, np.float32(0), np.float32(-128) / largest)
-    return _Choice(nearest(inverse * x).clip(-128, 127), {"d": _inverse(inverse)[:, 0]})
+    inverse = _quotient(-127, _largest(x))
+    return _Choice(np.rint(inverse * x), {"d": _inverse(inverse)[:, 0]})
 
 
-def _from_minima(most: int, group: int, most_scale: int) -> Callable[[Array], _Choice]:
-    """Quants from 0 to `most`; groups have a scale and a minimum of up to `most_scale` times d and dmin."""
+def _in_groups(x: Array, group: int) -> Array:
+    """Blocks as groups: an element of all groups of all blocks after another, so that sums are in their order."""
+    return np.ascontiguousarray(np.moveaxis(x.reshape(len(x), -1, group), -1, 0))
+
+
+def _in_blocks(groups: Array) -> Array:
+    blocks: Array = np.moveaxis(groups, 0, -1).reshape(groups.shape[1], -1)
+    return blocks
+
+
+def _from_minima(
+    most: int, group: int, most_scale: int, first: float, *, is_rough: bool = False
+) -> Callable[[Array], _Choice]:
+    """Quants from 0 to `most`; groups have a scale and a minimum of up to `most_scale` times d and dmin.
+
+    quantize_row_q2_K_ref, which is rough: it adds up magnitudes of errors, weighted by those of numbers;
+    quantize_row_q4_K_ref and quantize_row_q5_K_ref, which add up squares, and to the weights the root of their mean.
+    """
 
     def rounded(x: Array) -> _Choice:
-        groups = x.reshape(len(x), -1, group)
-        scales, minima = _line(groups, most)
+        groups = _in_groups(x, group)
+        weight = abs(groups) if is_rough else abs(groups) + _root_mean_square(groups)
+        scales, minima = _line(groups, weight, most, first, is_rough)
         d, chosen = _shared(scales, most_scale)
         dmin, chosen_minima = _shared(minima, most_scale)
         step, least = d.astype(np.float32)[:, None] * chosen, dmin.astype(np.float32)[:, None] * chosen_minima
-        quants = nearest((groups + least[..., None]) / step[..., None]).clip(0, most)
-        quants[step == 0] = 0
-        return _Choice(quants.reshape(x.shape), {"d": d, "dmin": dmin}, chosen, chosen_minima)
+        quants = np.rint((groups + least) / step).clip(0, most)
+        quants[:, step == 0] = 0
+        return _Choice(_in_blocks(quants), {"d": d, "dmin": dmin}, chosen, chosen_minima)
 
     return rounded
 
@@ -182,77 +202,126 @@ def _from_minima(most: int, group: int, most_scale: int) -> Callable[[Array], _C
 def _shared(factors: Array, most: int) -> tuple[Array, Array]:
     """A float of 16 bits for each row, and the integers up to `most` by which it makes the row's factors."""
     highest = factors.max(-1).clip(0)
-    inverse = np.float32(most) * _inverse(highest)
-    return (highest / np.float32(most)).astype(np.float16), nearest(inverse[:, None] * factors).clip(0, most)
+    inverse = _quotient(most, highest)
+    return (highest / np.float32(most)).astype(np.float16), np.rint(inverse[:, None] * factors).clip(0, most)
 
 
-def _line(x: Array, most: int) -> tuple[Array, Array]:
-    """Scales and minima, both from 0 on, of rows: make_qkx1_quants of llama.cpp, with 5 steps."""
-    least, highest = x.min(-1), x.max(-1)
+def _root_mean_square(x: Array) -> Array:
+    root: Array = np.sqrt((x * x).sum(0) / np.float32(len(x)))
+    return root
+
+
+def _line(x: Array, weight: Array, most: int, first: float, is_rough: bool) -> tuple[Array, Array]:
+    """Scales and minima, both from 0 on, of groups along dim 0, by which quants from 0 to `most` come near them.
+
+    make_qkx2_quants of ggml-quants.c. Quants are made from the least number on, in steps of (highest - least) / (most +
+    number), for numbers from `first` to 1, 0.1 apart. The line that least squares, weighted, give for those quants is
+    the next `least` and scale if its weighted sum of errors, or of their squares, is less than that of the last one.
+    """
+    least, highest = np.minimum(x.min(0), 0), x.max(0)
     is_flat = least == highest
-    least = np.minimum(least, 0)
+    weights, sum_x = weight.sum(0), (weight * x).sum(0)
+
+    def quants_of(inverse: Array) -> Array:
+        quants: Array = np.rint(inverse * (x - least)).clip(0, most)
+        return quants
+
+    def error(scale: Array, least: Array, quants: Array) -> Array:
+        off = scale * quants + least - x
+        total: Array = (weight * (abs(off) if is_rough else off * off)).sum(0)
+        return total
+
     inverse = np.float32(most) / (highest - least)
-    scale = _inverse(inverse)
-    quants = np.zeros(x.shape, np.float32)
-    goes_on = ~is_flat
-    for _ in range(5):
-        from_0 = x - least[..., None]
-        found = nearest(inverse[..., None] * from_0).clip(0, most)
-        new_scale = (from_0 * found).sum(-1) / (found * found).sum(-1)
-        new_least = np.minimum((x - new_scale[..., None] * found).sum(-1) / np.float32(x.shape[-1]), 0)
-        scale, least = np.where(goes_on, new_scale, scale), np.where(goes_on, new_least, least)
-        goes_on &= (found != quants).any(-1)
-        quants, inverse = found, _inverse(scale)
-    return np.where(is_flat, np.float32(0), scale), np.where(is_flat, np.float32(0), -least)
+    scale = np.float32(1) / inverse
+    lowest = error(scale, least, quants_of(inverse))
+    for step in range(round((1 - first) * 10) + 1):
+        steps = np.float32(first) + np.float32(0.1) * np.float32(step) + np.float32(most)
+        quants = quants_of(steps / (highest - least))
+        heavy = weight * quants
+        sum_quants, squares, products = heavy.sum(0), (heavy * quants).sum(0), (heavy * x).sum(0)
+        determinant = weights * squares - sum_quants * sum_quants
+        new_scale = (weights * products - sum_x * sum_quants) / determinant
+        new_least = (squares * sum_x - sum_quants * products) / determinant
+        new_scale = np.where(new_least > 0, products / squares, new_scale)
+        new_least = np.minimum(new_least, 0)
+        new_error = error(new_scale, new_least, quants)
+        is_better = (determinant > 0) & (new_error < lowest)
+        scale, least = np.where(is_better, new_scale, scale), np.where(is_better, new_least, least)
+        lowest = np.where(is_better, new_error, lowest)
+    return np.where(is_flat, np.float32(0), scale), -least
 
 
-def _around_zero(half: int, most_scale: int, tries: int) -> Callable[[Array], _Choice]:
-    """Quants from -half to half - 1; 16 each have a scale from -most_scale to most_scale - 1 times d."""
+def _around_zero(half: int, most_scale: int, slope: Callable[[Array, int], Array]) -> Callable[[Array], _Choice]:
+    """Quants from -half to half - 1; 16 each have a scale from -most_scale to most_scale - 1 times d.
+
+    quantize_row_q3_K_ref and quantize_row_q6_K_ref.
+    """
 
     def rounded(x: Array) -> _Choice:
-        groups = x.reshape(len(x), -1, 16)
-        scales = _slope(groups, half, tries)
-        inverse = np.float32(-most_scale) * _inverse(_largest(scales))
+        groups = _in_groups(x, 16)
+        scales = slope(groups, half)
+        inverse = _quotient(-most_scale, _largest(scales))
         d = _inverse(inverse).astype(np.float16)
-        chosen = nearest(inverse * scales).clip(-most_scale, most_scale - 1)
+        chosen = np.rint(inverse * scales).clip(-most_scale, most_scale - 1)
         step = d.astype(np.float32) * chosen
-        quants = nearest(groups / step[..., None]).clip(-half, half - 1)
-        quants[step == 0] = 0
-        return _Choice(quants.reshape(x.shape), {"d": d[:, 0]}, chosen)
+        quants = np.rint(groups / step).clip(-half, half - 1)
+        quants[:, step == 0] = 0
+        return _Choice(_in_blocks(quants), {"d": d[:, 0]}, chosen)
 
     return rounded
 
 
-def _slope(x: Array, half: int, tries: int) -> Array:
-    """Scales of rows, by which quants from -half to half - 1 come near them in the mean of squares, weighed by squares.
+class _Fit(NamedTuple):
+    """Quants of groups along dim 0, and sums of weighted products with x and of weighted squares.
 
-    make_q3_quants of llama.cpp and, with `tries` of other scales first, its make_qx_quants.
+    The scale that fits best is products / squares. The larger products ** 2 / squares is, the less is the sum of the
+    squared errors, weighted by squares.
     """
-    weight = x * x
-    largest = _largest(x)[..., 0]
 
-    def fit(inverse: Array) -> tuple[Array, Array, Array]:
-        found = nearest(inverse[..., None] * x).clip(-half, half - 1)
-        return found, (weight * x * found).sum(-1), (weight * found * found).sum(-1)
+    quants: Array
+    products: Array
+    squares: Array
 
-    quants, products, squares = fit(np.float32(-half) * _inverse(largest))
-    for _ in range(tries):
-        found, new_products, new_squares = fit(squares * _inverse(products))
-        # The best so far is products ** 2 / squares.
-        better = (new_squares > 0) & (new_products * new_products * squares > products * products * new_squares)
-        quants = np.where(better[..., None], found, quants)
-        products, squares = np.where(better, new_products, products), np.where(better, new_squares, squares)
+    @classmethod
+    def of(cls, x: Array, inverse: Array, half: int) -> _Fit:
+        quants = np.rint(inverse * x).clip(-half, half - 1)
+        weighted = x * x
+        return cls(quants, (weighted * x * quants).sum(0), (weighted * quants * quants).sum(0))
+
+
+def _refined_slope(x: Array, half: int) -> Array:
+    """Scales of groups, by which quants from -half to half - 1 come near them: make_q3_quants of ggml-quants.c.
+
+    Each quant in turn becomes that which is best for the scale of the others, five times.
+    """
+    largest = _largest(x, 0)[0]
+    quants, products, squares = _Fit.of(x, _quotient(-half, largest), half)
     for _ in range(5):
-        for place in range(x.shape[-1]):
-            value, heavy, quant = x[..., place], weight[..., place], quants[..., place]
+        for value, quant in zip(x, quants, strict=True):
+            heavy = value * value
             less, fewer = products - heavy * value * quant, squares - heavy * quant * quant
-            found = nearest(value * fewer * _inverse(less)).clip(-half, half - 1)
+            found = np.rint(value * fewer / less).clip(-half, half - 1)
             new_products, new_squares = less + heavy * value * found, fewer + heavy * found * found
-            better = (less > 0) & (found != quant) & (new_squares > 0)
-            better &= new_products * new_products * squares > products * products * new_squares
-            quants[..., place] = np.where(better, found, quant)
-            products, squares = np.where(better, new_products, products), np.where(better, new_squares, squares)
-    return products * _inverse(squares)
+            is_better = (less > 0) & (found != quant) & (new_squares > 0)
+            is_better &= new_products * new_products * squares > products * products * new_squares
+            quant[:] = np.where(is_better, found, quant)
+            products, squares = np.where(is_better, new_products, products), np.where(is_better, new_squares, squares)
+    return _quotient(products, squares)
+
+
+def _searched_slope(x: Array, half: int) -> Array:
+    """Scales as those of `_refined_slope`, the best of 19: make_qx_quants of ggml-quants.c, with squares as weights."""
+    largest = _largest(x, 0)[0]
+    _, products, squares = _Fit.of(x, _quotient(-half, largest), half)
+    scale = _quotient(products, squares)
+    best = scale * products
+    for step in (*range(-9, 0), *range(1, 10)):
+        steps = np.float32(half) + np.float32(0.1) * np.float32(step)
+        _, products, squares = _Fit.of(x, -_quotient(steps, largest), half)
+        is_better = (squares > 0) & (products * products > best * squares)
+        scale = np.where(is_better, _quotient(products, squares), scale)
+        best = np.where(is_better, scale * products, best)
+    return scale
 
 
 _ROUNDED: Final[Mapping[GgmlDType, Callable[[Array], _Choice]]] = {
@@ -262,10 +331,10 @@ _ROUNDED: Final[Mapping[GgmlDType, Callable[[Array], _Choice]]] = {
     GgmlDType.Q5_1: _from_minimum(31),
     GgmlDType.Q8_0: _bytes,
     GgmlDType.Q8_1: _bytes_and_sum,
-    GgmlDType.Q2K: _from_minima(3, 16, 15),
-    GgmlDType.Q3K: _around_zero(4, 32, 0),
-    GgmlDType.Q4K: _from_minima(15, 32, 63),
-    GgmlDType.Q5K: _from_minima(31, 32, 63),
-    GgmlDType.Q6K: _around_zero(32, 128, 3),
+    GgmlDType.Q2K: _from_minima(3, 16, 15, -0.5, is_rough=True),
+    GgmlDType.Q3K: _around_zero(4, 32, _refined_slope),
+    GgmlDType.Q4K: _from_minima(15, 32, 63, -1.0),
+    GgmlDType.Q5K: _from_minima(31, 32, 63, -0.5),
+    GgmlDType.Q6K: _around_zero(32, 128, _searched_slope),
     GgmlDType.Q8K: _bytes_of_256,
 }

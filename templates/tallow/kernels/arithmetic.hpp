@@ -6,13 +6,13 @@
 namespace tallow {
 
 // Signed overflow is undefined in C++, and even two uint16_t multiply as int: both are done in 32 or 64 unsigned bits.
-template <typename T> struct WideUnsigned {
+template <uint32_t Bytes> struct WideUnsigned {
     using type = uint32_t;
 };
-template <> struct WideUnsigned<int64_t> {
+template <> struct WideUnsigned<8> {
     using type = uint64_t;
 };
-template <typename T> using wide_unsigned = typename WideUnsigned<T>::type;
+template <typename T> using wide_unsigned = typename WideUnsigned<sizeof(T)>::type;
 
 template <typename T> TALLOW_INLINE T wrapping_add(T x, T y) {
     return static_cast<T>(static_cast<wide_unsigned<T>>(x) + static_cast<wide_unsigned<T>>(y));
@@ -43,6 +43,19 @@ template <typename T> TALLOW_INLINE T divide_integers(T x, T y) {
     return static_cast<T>(x / y);
 }
 
+// Rounds down; x // 0 is 0 and MIN // -1 is MIN.
+template <typename T> TALLOW_INLINE T floor_divide_integers(T x, T y) {
+    const T quotient = divide_integers(x, y);
+    if constexpr (is_unsigned<T>)
+        return quotient;
+    else
+        return y != 0 && (x < 0) != (y < 0) && wrapping_mul(quotient, y) != x ? static_cast<T>(quotient - 1) : quotient;
+}
+// What that leaves, with the sign of y; x % 0 is 0.
+template <typename T> TALLOW_INLINE T remainder_integers(T x, T y) {
+    return y == 0 ? T{0} : wrapping_sub(x, wrapping_mul(floor_divide_integers(x, y), y));
+}
+
 TALLOW_INLINE float infinity(float) {
     return bit_cast<float>(0x7f800000u);
 }
@@ -52,6 +65,14 @@ TALLOW_INLINE double infinity(double) {
 
 TALLOW_INLINE float not_a_number() {
     return bit_cast<float>(0x7fc00000u);
+}
+
+// The literals inf and nan of expressions, in the type in which these are computed.
+template <typename T> TALLOW_INLINE T infinity() {
+    return static_cast<T>(infinity(float{}));
+}
+template <typename T> TALLOW_INLINE T not_a_number() {
+    return static_cast<T>(not_a_number());
 }
 
 // NaN wins: of two operands the first NaN. Of 0.0 and -0.0 the second operand.

@@ -3,7 +3,15 @@
 // steps takes in Python.
 //
 // Of Python they use its stable ABI alone, declared here, so that neither its headers nor its version matter.
+//
+// While Python ends, a thread that asks for the GIL ends inside the call that asks, and its frames are unwound. No
+// destructor may run then, because it would give back references without the GIL. Without exceptions none does: what
+// such a thread holds stays as it is until the process ends.
 #pragma once
+
+#if defined(__cpp_exceptions)
+#error "compile with -fno-exceptions: destructors must not run when Python ends a thread"
+#endif
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -40,7 +40,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
         if (!is_first)
             return;
         const Value loss = counts ? Value{0} - known.result(to_compute(target), true) : Value{0};
-        pointer_to<T>(arguments.result)[number] = convert<T>(loss);
+        pointer_to<Value>(arguments.result)[number] = loss;
         pointer_to<Value>(arguments.counted)[number] = counts ? Value{1} : Value{0};
     });
 }

@@ -5,8 +5,6 @@
 
 namespace tallow {
 
-constexpr uint32_t most_operands = 4;
-
 // Dims merged where all operands allow it, the innermost first: that in which elements of operand 0, which is written,
 // are nearest to each other. Those of other dims follow in its order.
 class Dims {

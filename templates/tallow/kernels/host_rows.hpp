@@ -198,15 +198,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(
     run_rows(arguments, [&](uint64_t row) {
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
         const int64_t target = index_at(arguments, row);
-        T& result = pointer_to<T>(arguments.result)[row];
+        float& result = pointer_to<float>(arguments.result)[row];
         float& counted = pointer_to<float>(arguments.counted)[row];
-        result = round_from<T>(0.0f);
+        result = 0.0f;
         counted = counts(target) ? 1.0f : 0.0f;
         if (!counts(target))
             return;
         const RowTotal total = row_total(source, arguments.length);
         const auto below = static_cast<double>(to_compute(source[target])) - static_cast<double>(total.most);
-        result = convert<T>(total.logarithm - below);
+        result = static_cast<float>(total.logarithm - below);
     });
 }
 

@@ -196,6 +196,25 @@ template <typename T> TALLOW_INLINE T hardswish(T x) {
     return above > 3 ? above : above * (gate / 6);
 }
 
+// x / y rounded down, by way of the remainder, which is exact: x / y itself may round to the integer above.
+template <typename T> TALLOW_INLINE T floor_divide(T x, T y) {
+    const T ratio = x / y;
+    const T rest = fmod(x, y);
+    const T share = (x - rest) / y;
+    const T quotient = rest != 0 && (rest < 0) != (y < 0) ? share - 1 : share;
+    const T below = floor(quotient);
+    const T nearest = quotient - below > T{0.5} ? below + 1 : below;
+    return y == 0 ? ratio : nearest == 0 ? ratio * 0 : nearest;
+}
+
+// What that leaves: it has the sign of y.
+template <typename T> TALLOW_INLINE T remainder(T x, T y) {
+    const T rest = fmod(x, y);
+    if (rest == 0)
+        return y < 0 ? -T{0} : T{0};
+    return (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
 template <typename T> TALLOW_INLINE T softplus(T x) {
     const T tail = log1p(exp(-abs(x)));
     return x > 0 ? x + tail : tail;

@@ -7,10 +7,16 @@
 
 namespace tallow {
 
-// A result of its own type, such as a truth value, is joined in a whole register: parts of one take more of them. Other
-// states are of the compute type; on the host, those of float may be of a wider one.
+// A result of its own type is joined in that type, such as a truth value in a whole register: parts of one take more of
+// them. Other states are of the compute type; on the host, those of float may be of a wider one.
+template <typename R, bool Narrow> struct OwnState {
+    using type = compute_type<R>;
+};
+template <typename R> struct OwnState<R, true> {
+    using type = uint32_t;
+};
 template <typename T, typename R, typename Wide> struct StateOf {
-    using type = wide_unsigned<R>;
+    using type = typename OwnState<R, sizeof(R) < sizeof(uint32_t)>::type;
 };
 template <typename T, typename Wide> struct StateOf<T, T, Wide> {
     using type = compute_type<T>;
@@ -42,7 +48,7 @@ struct ValueReduction {
     using State = Of<Number>;
     using Result = R;
     static TALLOW_INLINE State element(T value, uint32_t) {
-        return to_compute(value);
+        return static_cast<State>(to_compute(value));
     }
     template <typename Arguments> static TALLOW_INLINE Number parameter(const Arguments& arguments, uint32_t number) {
         return static_cast<Number>(from_bits<compute_type<T>>(arguments.parameters[number]));

@@ -1,4 +1,5 @@
-// A pool of threads for work in parts.
+// A pool of threads for work in parts. They end with the process, which waits for none of them: one may still work then
+// for a thread that Python has left behind.
 #pragma once
 
 #include <pthread.h>
@@ -45,19 +46,6 @@ class Pool {
         pthread_mutex_unlock(&callers_);
     }
 
-    // Ends the threads; another call starts new ones.
-    void stop() {
-        is_stopping_ = true;
-        for (uint32_t i = 0; i < started_; ++i)
-            if (!helpers_[i].change(Helper::waits, Helper::is_wanted) &&
-                helpers_[i].change(Helper::sleeps, Helper::is_wanted))
-                sem_post(&helpers_[i].waking);
-        for (uint32_t i = 0; i < started_; ++i)
-            pthread_join(helpers_[i].thread, nullptr);
-        started_ = 0;
-        is_stopping_ = false;
-    }
-
     // In a new process the threads of the old one are not there.
     void forget() {
         pthread_mutex_init(&callers_, nullptr);
@@ -84,7 +72,6 @@ class Pool {
         enum State : uint32_t { waits, sleeps, is_wanted, works };
 
         Pool* pool;
-        pthread_t thread;
         sem_t waking;
         uint32_t number;
         uint32_t state;
@@ -125,7 +112,8 @@ class Pool {
             helper.number = started_ + 1;
             helper.state = Helper::waits;
             sem_init(&helper.waking, 0, 0);
-            if (pthread_create(&helper.thread, nullptr, &Pool::serve, &helper) != 0)
+            pthread_t thread;
+            if (pthread_create(&thread, nullptr, &Pool::serve, &helper) != 0)
                 break;
         }
         return count < started_ ? count : started_;
@@ -161,8 +149,6 @@ class Pool {
             }
             if (!helper.change(Helper::is_wanted, Helper::works))
                 continue;
-            if (pool.is_stopping_)
-                return nullptr;
             pool.work(helper.number);
             __atomic_store_n(&helper.state, Helper::waits, __ATOMIC_RELEASE);
         }
@@ -173,7 +159,6 @@ class Pool {
     const void* context_ = nullptr;
     uint32_t workers_ = 0;
     uint32_t started_ = 0;
-    bool is_stopping_ = false;
     bool has_semaphores_ = false;
     Range ranges_[most_helpers + 1] = {};
     Helper helpers_[most_helpers] = {};
@@ -184,9 +169,6 @@ inline Pool pool;
 __attribute__((constructor, used)) inline void prepare_pool() {
     pool.forget();
     pthread_atfork(nullptr, nullptr, [] { pool.forget(); });
-}
-__attribute__((destructor, used)) inline void stop_pool() {
-    pool.stop();
 }
 
 // What kernels of other libraries are given to have their parts done.

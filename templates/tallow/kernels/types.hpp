@@ -135,11 +135,12 @@ TALLOW_INLINE float round_to_odd(double value) {
 }
 
 // Exact but for a last bit that says that lower ones were lost, which is enough for the types of 11 bits and less.
-TALLOW_INLINE double sticky_double(int64_t value) {
-    const uint64_t magnitude = value < 0 ? 0u - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+template <typename T> TALLOW_INLINE double sticky_double(T value) {
+    const bool is_negative = !is_unsigned<T> && value < T{0};
+    const uint64_t magnitude = is_negative ? 0u - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
     const uint64_t upper = magnitude >> 16 | ((magnitude & 0xffffu) != 0 ? 1u : 0u);
     const double kept = magnitude >> 48 ? static_cast<double>(upper) * 65536.0 : static_cast<double>(magnitude);
-    return value < 0 ? -kept : kept;
+    return is_negative ? -kept : kept;
 }
 
 template <typename To, typename From> TALLOW_INLINE To truncate_saturated(From value) {

@@ -58,7 +58,9 @@ TALLOW_INLINE float expm1(float x) {
     const float above = x < -20.0f ? -20.0f : x;
     const FloatExponential power = float_exponential<127 - 1>(above > 89.0f ? 89.0f : above);
     const float half = float_of_exponent(power.exponent);
-    return __builtin_copysignf(2.0f * fma(power.excess, half, half - 0.5f), x);
+    const float result = 2.0f * fma(power.excess, half, half - 0.5f);
+    // Nearer to 0 it is x: half of it may be too small for a float.
+    return fabs(x) < 0x1p-25f ? x : result;
 }
 
 // With t = e**(-2 |x|) - 1 it is -t / (2 + t).

@@ -68,6 +68,8 @@ def _load() -> ctypes.CDLL | None:
 class Miopen(Library, HipResource):
     """A handle of MIOpen, of one device and stream: see `libraries.Convolution` and `Pooling`. Raises LibraryError."""
 
+    needs = "libMIOpen.so of ROCm, in its package miopen-hip"
+
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
         """MIOpen on the stream of a driver; None where the library or a function of it is missing."""

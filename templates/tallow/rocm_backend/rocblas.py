@@ -21,6 +21,8 @@ _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatche
 class RocBlas(GemmLibrary, HipResource):
     """A handle of hipBLAS."""
 
+    needs = "libhipblas.so of ROCm 7 or later, and the module hip.hipblas of hip-python[libraries]"
+
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
         """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""

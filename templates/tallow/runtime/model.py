@@ -123,13 +123,19 @@ class ModelRuntime:
         sampler: Sampler | None = None,
         ends: Collection[int] = (),
     ) -> Iterator[int]:
-        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room."""
+        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room.
+
+        `InvalidArgument` at the first token for a `max_tokens` below 0, and where `prefill` refuses the prompt.
+        """
+        most = argument.integer("ModelRuntime.generate", "max_tokens", max_tokens)
+        if most < 0:
+            raise InvalidArgument("ModelRuntime.generate", f"max_tokens is {most}, and must be 0 or more")
         sampler = Sampler() if sampler is None else sampler
         before = list(self._checked("ModelRuntime.generate", tokens))
         logits = self.prefill(before)
         # The last token that is given is not read.
         room = self.cache.max_seq_len - self.cache.length + 1
-        most = min(argument.integer("ModelRuntime.generate", "max_tokens", max_tokens), room)
+        most = min(most, room)
         for number in range(most):
             token = sampler.sample(logits.numpy(), before)
             if token in ends:

@@ -1,9 +1,9 @@
 """Arithmetic: operators, choices between elements, and filling in place.
 
 Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
-comparisons take integers of different dtypes: they compare by value, exactly, none wraps. Integers stay integers, also
-under `/`, which truncates toward zero. A Python number takes the dtype of the tensor; `InvalidArgument` if that is an
-integer dtype that does not have the number.
+comparisons take integers of different dtypes: they compare by value, exactly, none wraps. `/` is true division, which
+makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. A Python number
+takes the dtype of the tensor; `InvalidArgument` if that is an integer dtype that does not have the number.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from typing import Final, Self
 import numpy as np
 
 from .. import argument
+from ..dtype import DType
 from ..error import InvalidArgument, TallowError
 from .base import TensorBase, broadcast
 from .number import CONVERT, NumberLike, as_number
-from .ops import ADD, DIV, EQ, GE, GT, LE, LT, MUL, NE, POW, SUB, OpMethods
+from .ops import ADD, DIV, EQ, FLOOR_DIVIDE, GE, GT, LE, LT, MUL, NE, POW, REMAINDER, SUB
+from .reductions import ReductionMethods
 from .views import ViewMethods
 
 # What an operator takes. An array is let through for its error message, which says to make it a tensor.
 OPERANDS: Final = (TensorBase, int, float, NumberLike, np.generic, np.ndarray)
 
 
-class ArithmeticMethods(OpMethods, ViewMethods):
+class ArithmeticMethods(ReductionMethods, ViewMethods):
     """Operators and what is made of several ops."""
 
     __slots__ = ()
@@ -50,10 +52,24 @@ class ArithmeticMethods(OpMethods, ViewMethods):
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self._binary(DIV, other) if isinstance(other, OPERANDS) else NotImplemented
+        return self.div(other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __rtruediv__(self, other: float) -> Self:
-        return self._binary(DIV, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return (self.to_dtype(DType.F32) if self.dtype.is_integer else self)._binary(DIV, other, reflected=True)
+
+    def __floordiv__(self, other: Self | float) -> Self:
+        return self._binary(FLOOR_DIVIDE, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rfloordiv__(self, other: float) -> Self:
+        return self._binary(FLOOR_DIVIDE, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __mod__(self, other: Self | float) -> Self:
+        return self._binary(REMAINDER, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rmod__(self, other: float) -> Self:
+        return self._binary(REMAINDER, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
 
     def __pow__(self, exponent: Self | float) -> Self:
         if isinstance(exponent, TensorBase):
@@ -92,6 +108,19 @@ class ArithmeticMethods(OpMethods, ViewMethods):
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
         return self._cmp(NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+
+    def div(self, other: Self | float) -> Self:
+        """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
+
+        `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
+        """
+        if self._storage.inner.dtype.is_integer:
+            if not isinstance(other, TensorBase):
+                return self.to_dtype(DType.F32)._binary(DIV, other)
+            # What differs is told by the op.
+            if other.dtype is self.dtype:
+                return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
+        return self._binary(DIV, other)
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Self
 
 from ..check import require_alike_but
-from ..error import ShapeMismatch, TallowError
+from ..error import InvalidArgument, ShapeMismatch, TallowError
 from ..op import BinaryOp
 from ..storage import Storage
 from .arithmetic import OPERANDS
@@ -37,6 +37,12 @@ class AssignmentMethods(ComposedMethods):
     def __itruediv__(self, other: Self | float) -> Self:
         return self.div_(other) if isinstance(other, OPERANDS) else NotImplemented
 
+    def __ifloordiv__(self, other: Self | float) -> Self:
+        return self.floor_divide_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __imod__(self, other: Self | float) -> Self:
+        return self.remainder_(other) if isinstance(other, OPERANDS) else NotImplemented
+
     def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
         """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""
         view = self._new(self._storage, indexed(self._layout, index))
@@ -58,8 +64,19 @@ class AssignmentMethods(ComposedMethods):
         return self._changed("mul_", BinaryOp.MUL, other)
 
     def div_(self, other: Self | float) -> Self:
-        """Divide by a tensor or a number; integers truncate toward zero."""
+        """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients."""
+        if self.dtype.is_integer:
+            reason = f"{self.dtype.value} has no room for quotients, which are f32"
+            raise InvalidArgument("div_", f"{reason}; make a new tensor with x / y, or round down with x //= y")
         return self._changed("div_", BinaryOp.DIV, other)
+
+    def floor_divide_(self, other: Self | float) -> Self:
+        """Divide by a tensor or a number and round down."""
+        return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
+
+    def remainder_(self, other: Self | float) -> Self:
+        """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign."""
+        return self._changed("remainder_", BinaryOp.REMAINDER, other)
 
     def copy_(self, source: Self) -> Self:
         """Set the elements to those of a tensor, which may be on any device."""

@@ -103,9 +103,8 @@ class TensorBase:
         """The device that holds the elements."""
         return self._storage.device
 
-    @property
     def is_contiguous(self) -> bool:
-        """Whether the elements follow each other in row-major order in the storage."""
+        """Tell whether the elements follow each other in row-major order in the storage."""
         return self._layout.is_contiguous
 
     def _unary(self, op: UnaryOp) -> Self:
@@ -236,7 +235,7 @@ def _cpu() -> Device:
     return Device.cpu()
 
 
-def device_of(device: Device | str | None) -> Device:
+def device_of(device: object) -> Device:
     """Return the device that an argument means: a `Device`, its label as in `Device.parse`, or None for the CPU."""
     if device is None:
         return _cpu()
@@ -258,7 +257,9 @@ def require_tensors(op: str, **operands: object) -> None:
     """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
     for name, operand in operands.items():
         if not isinstance(operand, TensorBase):
-            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}")
+            # As PyTorch has it, a dim comes before tensors.
+            mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if isinstance(operand, int) else ""
+            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}{mend}")
 
 
 @cache

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Never, Self
+from typing import Self
 
 from .. import argument
 from ..argument import DTypeLike
@@ -14,7 +14,6 @@ from ..device import Device
 from ..dtype import DType
 from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..layout import Layout
-from ..op import MethodOp
 from ..shape import Shape
 from .base import device_of, named
 from .create import _shape
@@ -22,42 +21,9 @@ from .indexing import IndexMethods
 from .joining import cat
 
 class ComposedMethods(IndexMethods):
-    """Statistics, parts of matrices, repetition and padding."""
+    """Parts of matrices, repetition, padding and order."""
 
     __slots__ = ()
-
-    def cumsum(self, dim: int) -> Self:
-        """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
-
-        bf16, f16 and f8e4m3 are summed in f32, and each sum is rounded once; integers wrap.
-        """
-        return self._like(self._storage.cumsum(self._layout, self.shape.dim("cumsum", dim)))
-
-    @named
-    def var(
-        self,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool = False,
-        correction: float = 1,
-        **unknown: Never,
-    ) -> Self:
-        """Variance along some dims, by default all: the mean square of the distances from the mean.
-
-        The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
-        elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
-        """
-        return self._reduce(MethodOp.VAR, dim, keepdim, unknown, correction)
-
-    @named
-    def std(
-        self,
-        dim: int | Sequence[int] | None = None,
-        keepdim: bool = False,
-        correction: float = 1,
-        **unknown: Never,
-    ) -> Self:
-        """Standard deviation along some dims: the square root of `var`."""
-        return self._reduce(MethodOp.STD, dim, keepdim, unknown, correction)
 
     @named
     def tril(self, diagonal: int = 0) -> Self:

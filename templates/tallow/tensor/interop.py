@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .. import argument
 from ..argument import DTypeLike
 from ..device import Device
-from ..dtype import Array
+from ..dtype import Array, DType
 from ..error import InvalidArgument, TallowError
 from ..host_memory import require_room, tells_lack_of_memory
 from ..layout import Layout
@@ -127,21 +127,42 @@ class InteropMethods(ArithmeticMethods):
         return number
 
     def __bool__(self) -> bool:
-        return self.item() != 0
+        try:
+            return self.item() != 0
+        except InvalidArgument:
+            reason = f"a tensor of shape {self.shape} is neither true nor false; use any() or all()"
+            raise InvalidArgument("bool", reason) from None
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._number_for("int"))
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._number_for("float"))
 
-    def to(self, device: Device | str) -> Self:
-        """Copy the tensor to another device; the tensor itself if it is there already.
+    def _number_for(self, op: str) -> int | float:
+        try:
+            return self.item()
+        except TallowError as error:
+            error.rename(op)
+            raise
 
-        From one GPU to another of the same backend the elements go by the driver's shortest way, and neither the host
-        nor either device waits for more than it needs; between other devices they go through the host.
+    def to(self, device: Device | DTypeLike | None = None, dtype: DTypeLike | None = None) -> Self:
+        """Copy the tensor to another device, or another dtype, or both; the tensor itself if it has them already.
+
+        `x.to("cpu")`, `x.to("f16")`, `x.to("cpu", "f16")`: one argument may be a device, its label, or a dtype. The
+        narrower of the two dtypes is moved. From one GPU to another of the same backend the elements go by the driver's
+        shortest way, and neither the host nor either device waits for more than it needs; between other devices they go
+        through the host.
         """
-        target = device_of(device)
+        if dtype is None and not isinstance(device, Device) and argument.is_dtype(device):
+            return self.to_dtype(device)
+        if device is None and dtype is None:
+            raise InvalidArgument("to", "give a device, its label, or a dtype")
+        chosen = self.dtype if dtype is None else argument.dtype("to", "dtype", dtype)
+        source = self.to_dtype(chosen) if chosen.itemsize < self.dtype.itemsize else self
+        return (source if device is None else source._moved(device_of(device))).to_dtype(chosen)
+
+    def _moved(self, target: Device) -> Self:
         if target == self.device:
             return self
         moved = target.inner.copy_of(self._whole().inner) if target.backend == self.device.backend else None
@@ -179,6 +200,7 @@ class InteropMethods(ArithmeticMethods):
         """
         if dl_device is not None and argument.integers("dlpack", "dl_device", dl_device, 2) != self.device.dlpack:
             raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        self._layout.check("dlpack", self._storage.length)
         options: dict[str, Any] = {}
         if stream is not None:
             options["stream"] = argument.integer("dlpack", "stream", stream)

@@ -94,6 +94,11 @@ class NetworkMethods(ViewMethods):
             source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
             storage = method(source._storage, source._layout, weights._storage, weights._layout, params)
             parts.append(self._new(storage, layout))
+            if not kernel.elem_count or not layout.elem_count:
+                # Groups are alike where nothing is added up, or nothing results.
+                batch, channels, *sizes = layout.shape
+                every = batch, groups if channels else 1, channels, *sizes
+                return parts[0].unsqueeze(1).broadcast_as(every).flatten(1, 2).contiguous()
         return cat(parts, 1)
 
     def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:

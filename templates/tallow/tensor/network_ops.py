@@ -112,10 +112,9 @@ class NetworkOpMethods(IndexMethods):
         dim, layout = min(self.rank, 2) - 1, targets._layout.dense
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
         losses, counted = self._new(made[0], layout), self._new(made[1], layout)
-        if reduction == "none":
-            return losses
-        total = losses.to_dtype(counted.dtype).sum()
-        return (total / counted.sum() if reduction == "mean" else total).to_dtype(self.dtype)
+        if reduction != "none":
+            losses = losses.sum() / counted.sum() if reduction == "mean" else losses.sum()
+        return losses.to_dtype(self.dtype)
 
     def _position(self, cos: Self, position: int) -> Self:
         """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""

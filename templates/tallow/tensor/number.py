@@ -58,7 +58,9 @@ def from_lists(data: ArrayLike, dtype: DType | None) -> tuple[Array, DType | Non
     try:
         array = np.asarray(data)
     except ValueError as error:
-        raise InvalidArgument("tensor", f"{error}; make the nested lists of one length") from None
+        if "inhomogeneous" not in str(error):
+            raise InvalidArgument("tensor", f"{error}; give nested lists of numbers") from None
+        raise InvalidArgument("tensor", "nested lists have different lengths; make them of one length") from None
     kind = array.dtype.kind
     if kind in "cOSU" or array.dtype == np.uint64 or (kind == "f" and (np.abs(array) >= _INEXACT).any()):
         array = _known(np.asarray(data, object))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import html
+from typing import TYPE_CHECKING, NoReturn
+
+from .. import names
 from ..display import debug, pretty
 from ..error import InvalidArgument, TallowError
 from .assignment import AssignmentMethods
 from .attention import AttentionMethods
 from .custom import CustomMethods
-from .linear import LinearMethods
+from .familiar import FamiliarMethods
 from .network import NetworkMethods
 from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, NetworkOpMethods, LinearMethods, AttentionMethods, NetworkMethods, CustomMethods):
+class Tensor(AssignmentMethods, FamiliarMethods, NetworkOpMethods, AttentionMethods, NetworkMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
@@ -30,6 +34,15 @@ class Tensor(AssignmentMethods, NetworkOpMethods, LinearMethods, AttentionMethod
 
     def __str__(self) -> str:
         return pretty(self)
+
+    def _repr_html_(self) -> str:
+        """Show the elements in a notebook as `str` does."""
+        return f"<pre>{html.escape(pretty(self))}</pre>"
+
+    if not TYPE_CHECKING:
+        # Only called for what a tensor does not have.
+        def __getattr__(self, name: str) -> NoReturn:
+            names.refuse("a Tensor", name, self, names.OF_TENSORS.get(name))
 
     def __format__(self, spec: str) -> str:
         """Format the only element as a number; without a format, as `str` does."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Never
@@ -18,37 +17,37 @@ def render_chat(
 ) -> str:
     """The text of a conversation: messages are dicts with a `role` and a `content`.
 
-    A template is one of Jinja's, and runs in its sandbox: it comes from a file that somebody else wrote. With
+    A template is one of Jinja's, and runs in its sandbox: it comes from a file that somebody else wrote. What it may
+    compute is bounded: a template that loops or makes text for more than some seconds is refused. With
     `add_generation_prompt` the text ends where the model shall go on. `variables` are known to the template too.
 
-    `InvalidArgument` where the template fails or refuses the messages; `MissingPackage` where jinja2 is not installed.
+    `InvalidArgument` where the template fails, computes too much or refuses the messages; `MissingPackage` where jinja2
+    is not installed.
     """
     if not installed("jinja2"):
         raise MissingPackage(_OPERATION, "jinja2", "model")
-    from jinja2 import TemplateError
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from .sandbox import Sandbox, TooMuch
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.filters["tojson"] = _json
-    environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
     known = {"messages": [*messages], "add_generation_prompt": add_generation_prompt} | variables
     try:
-        return environment.from_string(template).render(known)
+        sandbox = Sandbox({"raise_exception": _refuse, "strftime_now": strftime_now})
+        return sandbox.from_string(template).render(known)
     except InvalidArgument:
         raise
-    except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise InvalidArgument(_OPERATION, f"template: {type(error).__name__}: {error}; write the prompt itself") from None
+    except TooMuch:
+        raise _failed("it computes too much") from None
+    except Exception as error:  # a stranger's program may raise any
+        raise _failed(f"{type(error).__name__}: {error}") from None
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    # Jinja's own escapes what HTML does not like.
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _failed(reason: str) -> InvalidArgument:
+    return InvalidArgument(_OPERATION, f"template: {reason}; write the prompt itself")
 
 
 def _refuse(reason: str) -> Never:
     raise InvalidArgument(_OPERATION, f"messages: the template refuses them: {reason}")
 
 
-def _now(form: str) -> str:
+def strftime_now(form: str) -> str:
+    """The time of this place, as templates ask for it."""
     return datetime.now().astimezone().strftime(form)

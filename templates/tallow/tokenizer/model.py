@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from .vocabulary import CONTROL, USER_DEFINED, Vocabulary
@@ -27,11 +28,44 @@ _WHOLE_WORDS: Final = {name for name, words in WORDS.items() if words is _LLAMA}
 """The pre-tokenisers of models that take a word that is a token as it is, whatever its merges say."""
 
 _SPACE: Final = "▁"
+_BYTE: Final = re.compile("<0x([0-9A-Fa-f]{2})>")
+"""A token of SentencePiece that stands for a byte."""
+_PLAIN: Final = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS: Final = [byte for byte in range(256) if byte not in _PLAIN]
+_SYMBOLS: Final = {chr(byte): byte for byte in _PLAIN} | {chr(256 + n): byte for n, byte in enumerate(_OTHERS)}
+"""The bytes by the characters that stand for them in tokens of byte-level BPE."""
 
 
 def begins_with_bos(vocabulary: Vocabulary) -> bool:
     """Whether a text begins with the token for that, where the file does not say."""
     return vocabulary.model == "llama" or vocabulary.optional("pre", str) in _WHOLE_WORDS
+
+
+def adds_space(vocabulary: Vocabulary) -> bool:
+    """Whether a space is put in front of each text."""
+    return vocabulary.model == "llama" and vocabulary.optional("add_space_prefix", bool) is not False
+
+
+def bytes_of(vocabulary: Vocabulary) -> list[bytes]:
+    """What each token stands for, in UTF-8."""
+    if vocabulary.model == "llama":
+        return [
+            bytes.fromhex(byte[1]) if (byte := _BYTE.fullmatch(token)) else token.replace(_SPACE, " ").encode()
+            for token in vocabulary.tokens
+        ]
+    # These stand in a text as they are.
+    whole = {number for kind in (CONTROL, USER_DEFINED) for number in vocabulary.numbers_of_kind(kind)}
+    return [
+        token.encode() if number in whole else _bytes_of_symbols(token)
+        for number, token in enumerate(vocabulary.tokens)
+    ]
+
+
+def _bytes_of_symbols(token: str) -> bytes:
+    try:
+        return bytes([_SYMBOLS[symbol] for symbol in token])
+    except KeyError:
+        return token.encode()
 
 
 def build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
@@ -54,7 +88,7 @@ def build(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
 
 def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Bytes that are merged in an order, within words."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
     name = vocabulary.optional("pre", str) or "default"
     words = WORDS.get(name)
@@ -73,13 +107,12 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     parts = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in words]
     as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*parts, as_bytes])
-    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
 def _sentence_piece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     """Characters that are merged by the scores of what they make; a character that is no token is its bytes."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
+    from tokenizers import Tokenizer, models, normalizers
 
     if not vocabulary.scores:
         raise vocabulary.refused("scores", "is missing")
@@ -90,13 +123,8 @@ def _sentence_piece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     )
     tokenizer = Tokenizer(model)
     spaces = [normalizers.Replace(" ", _SPACE)]
-    texts = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if vocabulary.optional("add_space_prefix", bool) is not False:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), *spaces])
-        texts.append(decoders.Strip(" ", 1, 0))
-    else:
-        tokenizer.normalizer = spaces[0]
-    tokenizer.decoder = decoders.Sequence(texts)
+    prefix = [normalizers.Prepend(_SPACE)] if adds_space(vocabulary) else []
+    tokenizer.normalizer = normalizers.Sequence([*prefix, *spaces])
     return tokenizer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,7 @@ class Tokenizer:
     def __init__(self, metadata: Mapping[str, Any]) -> None:
         if not installed("tokenizers"):
             raise MissingPackage(_OPERATION, "tokenizers", "model")
-        from .model import begins_with_bos, build
+        from .model import adds_space, begins_with_bos, build, bytes_of
 
         if not isinstance(metadata, Mapping):
             raise InvalidArgument(_OPERATION, f"metadata must be those of a GGUF file, not {shown(metadata)}")
@@ -53,7 +54,9 @@ class Tokenizer:
         template = metadata.get("tokenizer.chat_template")
         self.chat_template: str | None = template if isinstance(template, str) else None
         """How a model writes a conversation; None where its file does not say."""
-        self._controls = frozenset(vocabulary.of_kind(CONTROL))
+        self._bytes = bytes_of(vocabulary)
+        self._controls = frozenset(vocabulary.numbers_of_kind(CONTROL))
+        self._drops_space = adds_space(vocabulary)
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -80,10 +83,12 @@ class Tokenizer:
         return tokens
 
     def decode(self, tokens: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of tokens, without control tokens unless `skip_special` is False."""
+        """The text of tokens, without control tokens unless `skip_special` is False.
+
+        Bytes that are no UTF-8 become U+FFFD, one for each part that no character begins with.
+        """
         checked = self._checked("Tokenizer.decode", tokens)
-        text: str = self._tokenizer.decode(checked, skip_special_tokens=skip_special)
-        return text
+        return self._without_space(self._bytes_of(checked, skip_special).decode("utf-8", "replace"))
 
     def stream(self) -> TextStream:
         """What makes text of tokens as they come."""
@@ -101,6 +106,14 @@ class Tokenizer:
             eos_token=self._text(self.eos),
         )
 
+    def _bytes_of(self, tokens: Iterable[int], skip_special: bool) -> bytes:
+        dropped = self._controls if skip_special else ()
+        return b"".join([self._bytes[token] for token in tokens if token not in dropped])
+
+    def _without_space(self, text: str) -> str:
+        """A text without the space that the tokenizer put in front of it."""
+        return text[1:] if self._drops_space and text[:1] == " " else text
+
     def _text(self, token: int | None) -> str:
         return "" if token is None else self._tokens[token]
 
@@ -116,15 +129,30 @@ class Tokenizer:
 
 
 class TextStream:
-    """Text of tokens that come one by one: a character whose bytes are several tokens is given with the last one."""
+    """Text of tokens that come one by one: what `push` and at last `flush` give is what `decode` makes of all of them.
+
+    A character whose bytes are several tokens is given with the last one. At most three bytes wait for it.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        from tokenizers.decoders import DecodeStream
-
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._has_begun = False
 
     def push(self, token: int) -> str:
-        """The text that a token completes; empty where there is none."""
-        (checked,) = self._tokenizer._checked("TextStream.push", (token,))
-        return self._stream.step(self._tokenizer._tokenizer, checked) or ""
+        """The text that a token completes; empty where there is none. Bytes that are no UTF-8 become U+FFFD."""
+        checked = self._tokenizer._checked("TextStream.push", (token,))
+        return self._text(self._decoder.decode(self._tokenizer._bytes_of(checked, skip_special=True)))
+
+    def flush(self) -> str:
+        """What is left after the last token: U+FFFD where a character lacks bytes, otherwise nothing.
+
+        What is pushed afterwards continues the text.
+        """
+        return self._text(self._decoder.decode(b"", final=True))
+
+    def _text(self, text: str) -> str:
+        if self._has_begun or not text:
+            return text
+        self._has_begun = True
+        return self._tokenizer._without_space(text)

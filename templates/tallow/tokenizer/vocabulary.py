@@ -69,7 +69,12 @@ class Vocabulary:
 
     def of_kind(self, kind: int) -> list[str]:
         """The tokens of a kind."""
-        return [self.tokens[number] for number in np.flatnonzero(np.equal(self.kinds, kind))]
+        return [self.tokens[number] for number in self.numbers_of_kind(kind)]
+
+    def numbers_of_kind(self, kind: int) -> list[int]:
+        """The numbers of the tokens of a kind."""
+        numbers: list[int] = np.flatnonzero(np.equal(self.kinds, kind)).tolist()
+        return numbers
 
     def _numbers(self, key: str) -> list[float]:
         found = self.optional(key, np.ndarray)

@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from . import functions
-from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wrap
+from .formats import EXTENDED, INTEGERS, Array, compute_name, decode, from_number, round_values, wide, wrap
 
 _UNARY_FLOAT: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
@@ -56,7 +56,7 @@ _UNARY_INTEGER: dict[str, Callable[[Array], Array]] = {
 }
 UNARY_OPS = tuple(_UNARY_FLOAT)
 UNARY_INTEGER_OPS = tuple(_UNARY_INTEGER)
-BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "minimum", "maximum")
+BINARY_INTEGER_OPS = ("add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum")
 BINARY_OPS = (*BINARY_INTEGER_OPS, "pow", "fmod", "atan2", "silu_mul", "gelu_mul")
 # Functions of their own with parameters; the others are for floats only.
 INTEGER_METHODS = ("affine", "clamp", "to_dtype", "where_cond")
@@ -67,7 +67,7 @@ def unary(op: str, name: str, x: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`. Truth values are u8."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
-            result = np.asarray(_UNARY_INTEGER[op](x.astype(np.int64)))
+            result = np.asarray(_UNARY_INTEGER[op](wide(name, x)))
             return result.astype(np.uint8) if result.dtype == bool else wrap(name, result)
         result = np.asarray(_UNARY_FLOAT[op](decode(name, x)))
         return result.astype(np.uint8) if result.dtype == bool else result
@@ -77,7 +77,7 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
     """Float dtypes: extended. Integers: exact, in dtype `name`."""
     with np.errstate(all="ignore"):
         if name in INTEGERS:
-            return _binary_integer(op, name, x.astype(np.int64), y.astype(np.int64))
+            return _binary_integer(op, name, wide(name, x), wide(name, y))
         left, right = decode(name, x), decode(name, y)
         if op in ("minimum", "maximum"):
             chosen = np.where((left < right) == (op == "minimum"), left, right)
@@ -89,6 +89,8 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
             "div": np.divide,
             "pow": np.power,
             "fmod": np.fmod,
+            "floor_divide": np.floor_divide,
+            "remainder": np.remainder,
             "atan2": np.arctan2,
             # The function of x is a number of the compute dtype before it is multiplied.
             "silu_mul": lambda x, y: round_values(compute_name(name), functions.silu(x)) * y,
@@ -97,9 +99,22 @@ def binary(op: str, name: str, x: Array, y: Array) -> Array:
         return np.asarray(operations[op](left, right))
 
 
+def _truncated(left: int, right: int) -> int:
+    magnitude = abs(left) // abs(right) if right else 0
+    return magnitude if (left < 0) == (right < 0) else -magnitude
+
+
+_DIVISIONS: dict[str, Callable[[int, int], int]] = {
+    "div": _truncated,
+    "floor_divide": lambda left, right: left // right if right else 0,
+    "remainder": lambda left, right: left % right if right else 0,
+}
+
+
 def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
-    if op == "div":
-        return _divide_integers(name, x, y)
+    if op in _DIVISIONS:
+        results = [_DIVISIONS[op](int(left), int(right)) % 2**64 for left, right in zip(x.flat, y.flat, strict=True)]
+        return wrap(name, np.array(results, np.uint64).reshape(np.shape(x)))
     operations = {
         "add": np.add,
         "sub": np.subtract,
@@ -108,16 +123,6 @@ def _binary_integer(op: str, name: str, x: Array, y: Array) -> Array:
         "maximum": np.maximum,
     }
     return wrap(name, operations[op](x, y))
-
-
-def _divide_integers(name: str, x: Array, y: Array) -> Array:
-    quotients = np.empty(np.shape(x), object)
-    for index in np.ndindex(np.shape(x)):
-        left, right = int(x[index]), int(y[index])
-        magnitude = abs(left) // abs(right) if right else 0
-        quotients[index] = magnitude if (left < 0) == (right < 0) else -magnitude
-    wrapped = [quotient % 2**64 for quotient in quotients.ravel()]
-    return wrap(name, np.array(wrapped, np.uint64).reshape(np.shape(x)))
 
 
 def compare(op: str, name: str, x: Array, y: Array) -> Array:

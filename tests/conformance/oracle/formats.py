@@ -149,6 +149,11 @@ def encode(name: str, value: Array) -> Array:
     return bits.astype(number_format.raw).view(number_format.numpy).reshape(np.shape(value))
 
 
+def wide(name: str, array: Array) -> Array:
+    """An array of an integer dtype in the type of 64 bits that has its numbers."""
+    return array.astype(np.int64 if INTEGERS[name].signed else np.uint64)
+
+
 def wrap(name: str, value: Array) -> Array:
     """Integers of any 64-bit kind modulo 2**n, as an array of integer dtype `name`."""
     number_format = INTEGERS[name]

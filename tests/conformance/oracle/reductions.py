@@ -113,11 +113,15 @@ def extreme(op: str, name: str, values: Array, dims: Sequence[int]) -> Array:
 EXACT: dict[str, Callable[[str, Array, tuple[int, ...]], Array]] = {
     "any": lambda name, values, dims: np.any(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
     "all": lambda name, values, dims: np.all(decode(name, values) != 0, axis=dims, keepdims=True).astype(np.uint8),
+    "sum_i64": lambda _, values, dims: values.sum(axis=dims, keepdims=True, dtype=np.int64),
+    "prod_i64": lambda _, values, dims: values.prod(axis=dims, keepdims=True, dtype=np.int64),
     "min": lambda name, values, dims: extreme("min", name, values, dims),
     "max": lambda name, values, dims: extreme("max", name, values, dims),
     "argmin": lambda name, values, dims: extreme_position("argmin", name, values, dims),
     "argmax": lambda name, values, dims: extreme_position("argmax", name, values, dims),
 }
+# Those of floats alone.
+FLOAT_REDUCTIONS = ("mean", "norm")
 # Those of which nothing has no result.
 FINDS_ELEMENT = ("min", "max", "argmin", "argmax")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .formats import EXTENDED, INTEGERS, Array, decode, wrap
+from .formats import EXTENDED, INTEGERS, Array, decode, wide, wrap
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def convolve_transposed(name: str, image: Array, kernel: Array, window: Window) 
 
 
 def _working(name: str, array: Array) -> Array:
-    return array.astype(np.int64) if name in INTEGERS else decode(name, array)
+    return wide(name, array) if name in INTEGERS else decode(name, array)
 
 
 def _finished(name: str, total: Array, magnitude: Array) -> tuple[Array, Array]:

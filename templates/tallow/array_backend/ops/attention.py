@@ -30,7 +30,7 @@ def scaled_dot_product(
     if lengths is not None and lengths.layout.elem_count:
         counts = library.reshape(library.astype(lengths.array, i64), (-1,))
         is_wrong = (counts < 0) | (counts > keys)
-        query.device.note("scaled_dot_product_attention", counts, is_wrong, keys + 1)
+        query.device.note("scaled_dot_product_attention", library.reshape(lengths.array, (-1,)), is_wrong, keys + 1)
         counts = library.where(is_wrong, library.constant(0, counts), counts)
     if 0 in (batches, heads, queries, size, keys):
         return query.result(library.full(tuple(query.layout.shape), 0, library.DTYPES[dtype], handle))

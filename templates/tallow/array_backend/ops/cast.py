@@ -25,7 +25,7 @@ def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
         wide = widen(library, x, source)
         return narrow(library, wide, target) if target.is_float else _saturated(library, wide, target)
     if target.is_float:
-        return narrow(library, _integer_to_float(library, x, target), target)
+        return narrow(library, _integer_to_float(library, x, source, target), target)
     return wrap(library, library.astype(x, library.DTYPES[target]), target)
 
 
@@ -49,7 +49,7 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
     own = library.DTYPES[dtype]
     if x.dtype == own:
         return x
-    if dtype in (DType.BF16, DType.F8E4M3) and transfer.is_of(library, x, DType.F64):
+    if not dtype.is_of_numpy and transfer.is_of(library, x, DType.F64):
         x = _round_to_odd(library, x)
     if dtype is not DType.F8E4M3:
         return library.astype(x, own)
@@ -104,19 +104,25 @@ def _round_to_odd(library: Any, x: Any) -> Any:
     return library.bitcast(library.where(is_kept, bits, bits + step), f32)
 
 
-def _integer_to_float(library: Any, x: Any, target: DType) -> Any:
+def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any:
     """A float array from which rounding to `target` is as if from the integers."""
     if target is DType.F64:
         return library.astype(x, library.DTYPES[target])
     if target is DType.BF16:
         # Rounded to odd, to as many bits as f32 has or fewer: then the rounding to f32 loses nothing.
-        x = library.astype(x, library.DTYPES[DType.I64])
+        x = x if source.itemsize == DType.I64.itemsize else library.astype(x, library.DTYPES[DType.I64])
         exact, size = x, library.where(x < 0, ~x, x)
         for least, lost in ((24, 14), (38, 28), (52, 42)):
             rest = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
             x = library.where(size >= (1 << least), ((exact >> lost) | rest) << lost, x)
     # f16 and f8e4m3 end far below the numbers that f32 rounds.
     return library.astype(x, library.DTYPES[DType.F32])
+
+
+def _truncated(library: Any, x: Any, target: DType) -> Any:
+    """Floats of integers that `target` has, as a type that has them too and to which libraries convert."""
+    is_long = target.kind == "unsigned" and target.itemsize == DType.I64.itemsize
+    return x if is_long else library.astype(x, library.DTYPES[DType.I64])
 
 
 def _saturated(library: Any, x: Any, target: DType) -> Any:
@@ -129,7 +135,7 @@ def _saturated(library: Any, x: Any, target: DType) -> Any:
     inside = library.minimum(library.maximum(x, library.constant(float(lowest), x)), library.constant(float(top), x))
     inside = library.where(library.isnan(x), library.constant(0, x), library.trunc(inside))
     own = library.DTYPES[target]
-    result = library.astype(library.astype(inside, library.DTYPES[DType.I64]), own)
+    result = library.astype(_truncated(library, inside, target), own)
     if top == highest:
         return result
     return library.where(x >= library.constant(float(highest), x), library.constant(int(limits.max), result), result)

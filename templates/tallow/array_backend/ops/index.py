@@ -96,13 +96,12 @@ def _checked(op: str, indexes: Operand, size: int) -> _Rows:
     rows = library.astype(indexes.array, library.DTYPES[DType.I64])
     if strided.size(rows) == 0:
         return _Rows(rows, rows == rows, None)
-    mark = indexes.dtype.index_mark
     is_row = (rows >= 0) & (rows < size)
     is_wrong = ~is_row
-    if mark is not None:
-        is_mark = rows == library.constant(mark, rows)
+    if indexes.dtype.index_mark is not None:
+        is_mark = rows == library.constant(indexes.dtype.index_form[0], rows)
         is_row, is_wrong = is_row & ~is_mark, is_wrong & ~is_mark
-    indexes.device.note(op, rows, is_wrong, size)
+    indexes.device.note(op, indexes.array, is_wrong, size)
     flat = library.reshape(library.astype(is_wrong, library.DTYPES[DType.U8]), (-1,))
     return _Rows(library.where(is_row, rows, library.constant(0, rows)), is_row, library.max(flat, 0) == 0)
 

@@ -57,7 +57,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     count = cos.layout.shape[0] - tokens + 1
     if begins.shape[0]:
         is_wrong = (begins < 0) | (begins >= count)
-        x.device.note("rope", begins, is_wrong, count)
+        x.device.note("rope", library.reshape(positions.array, (-1,)), is_wrong, count)
         begins = library.where(is_wrong, library.constant(0, begins), begins)
     if strided.size(wide) == 0 or count <= 0:
         return x.result(x.array)
@@ -92,12 +92,13 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     rows = library.reshape(library.astype(targets.array, library.DTYPES[DType.I64]), shape)
     is_counted = rows != ignored
     if targets.dtype.index_mark is not None:
-        is_counted = is_counted & (rows != library.constant(targets.dtype.index_mark, rows))
+        is_counted = is_counted & (rows != library.constant(targets.dtype.index_form[0], rows))
     if strided.size(rows):
-        x.device.note("cross_entropy", rows, is_counted & ((rows < 0) | (rows >= size)), size)
+        is_wrong = is_counted & ((rows < 0) | (rows >= size))
+        x.device.note("cross_entropy", library.reshape(targets.array, shape), is_wrong, size)
     counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
     if x.layout.elem_count == 0:
-        return x.result(library.full(shape, 0, library.DTYPES[x.dtype], x.device.handle)), counts
+        return x.result(library.full(shape, 0, library.DTYPES[compute], x.device.handle), compute), counts
     below = _below_zero(x, dim)
     held = library.minimum(library.maximum(rows, library.constant(0, rows)), library.constant(size - 1, rows))
     chosen, layout = library.reshape(held, (*shape[:dim], 1, *shape[dim:])), Layout.contiguous(x.layout.shape)
@@ -105,7 +106,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     picked = strided.take(library, library.reshape(below, (-1,)), places)
     losses = library.reshape(library.log(_total(library, library.exp(below), dim)) - picked, shape)
     losses = library.where(is_counted, losses, library.constant(0, losses))
-    return x.result(cast.narrow(library, losses, x.dtype)), counts
+    return x.result(library.astype(losses, library.DTYPES[compute]), compute), counts
 
 
 def _wide(library: Any, array: Any, dtype: DType) -> Any:

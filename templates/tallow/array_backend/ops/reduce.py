@@ -83,15 +83,16 @@ def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: 
         axis = len(x.shape) - 1
         if element is not None:
             x = element(x) if given is None else element(x, given(x))
-        if result is not None:
-            x = library.astype(x, result)
+            if result is not None:
+                x = library.astype(x, result)
+        own = x.dtype if result is None else result
         if columns == 0:
             assert identity is not None
-            joined = library.full((*x.shape[:axis], 1), identity, x.dtype, device)
+            joined = library.full((*x.shape[:axis], 1), identity, own, device)
         elif is_accumulated and wide is None:
             joined = accumulated(library, combine, x, identity)
         else:
-            joined = combine(x, axis, x.dtype if wide is None else wide)
+            joined = combine(x, axis, own if wide is None else wide)
         return joined if finish is None else finish(joined, columns, *parameters)
 
     return run

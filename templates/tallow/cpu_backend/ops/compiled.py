@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# What MAP_OPERANDS has room for.
-_MOST_OPERANDS: Final = 4
-_PARAMETERS: Final = 2
+_PACKER: Final = host_arguments.MAP_OPERANDS
+_MOST_OPERANDS: Final = _PACKER.lengths["addresses"]
+_PARAMETERS: Final = _PACKER.lengths["parameters"]
 MOVE: Final = 0
 """In place of a kernel: the elements of the one operand are only moved."""
 
@@ -96,7 +96,7 @@ def plan_map(
     is given. `given` says which storages these are, that one's and the operands', in this order where it is None.
     Numbers are in the compute dtype of the last operand; without one they are elements.
     """
-    packer, compute = host_arguments.MAP_OPERANDS, operands[-1].dtype.compute if operands else dtype
+    packer, compute = _PACKER, operands[-1].dtype.compute if operands else dtype
     layouts = [layout, *(operand.layout for operand in operands)]
     sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
     strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK)]

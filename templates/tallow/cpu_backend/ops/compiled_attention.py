@@ -42,9 +42,9 @@ def scaled_dot_product(
     if kernel is None or any(operand.layout.strides[-1] != 1 for operand in operands.values()):
         return None
     strides = [stride for operand in operands.values() for stride in operand.layout.strides[:-1]]
-    index_fields = [0, 0, 0]
+    index_fields, index_dtype = [0, 0, 0], DType.I64
     if lengths is not None:
-        operands["indexes"] = lengths
+        operands["indexes"], index_dtype = lengths, lengths.dtype
         *index_fields, _ = few_indexes(lengths)
     packed = packer.pack(
         *(0,) * _ADDRESSES, kernels.run_parts, batches, key_heads, heads // key_heads, queries, keys, size, *strides,
@@ -57,6 +57,6 @@ def scaled_dot_product(
         key.storage,
         Result(packer.places["result"], count, dtype),
         sources_of(packer, operands),
-        wrong=wrong_index("scaled_dot_product_attention", packer.places["wrong"], keys + 1),
+        wrong=wrong_index("scaled_dot_product_attention", packer.places["wrong"], index_dtype, keys + 1),
         products=2 * count * keys,
     )

@@ -80,18 +80,10 @@ def _along(vector: Layout, shape: Sequence[int], dim: int) -> Layout:
     return Layout(sizes, strides, vector.start_offset)
 
 
-def index_fields(dtype: DType) -> tuple[int, int, int]:
-    """The bytes of an index, how far its sign is from the highest bit of 64, and its mark."""
-    bits = 8 * dtype.itemsize
-    is_signed = dtype in (DType.I16, DType.I32, DType.I64)
-    # No index of a dtype without a mark is negative.
-    return dtype.itemsize, 64 - bits if is_signed else 0, -1 if dtype.index_mark is None else dtype.index_mark
-
-
 def few_indexes(indexes: Operand) -> tuple[int, int, int, int]:
     """How far indexes of a vector are from each other, or 0 for a single one, and the fields of their dtype."""
-    layout = indexes.layout
-    return 0 if layout.elem_count == 1 else layout.strides[0], *index_fields(indexes.dtype)
+    layout, (mark, itemsize, shift) = indexes.layout, indexes.dtype.index_form
+    return 0 if layout.elem_count == 1 else layout.strides[0], itemsize, shift, mark
 
 
 def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
@@ -100,11 +92,11 @@ def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
     return (*filled(layouts[-1].shape[::-1], MAX_RANK), *strides)
 
 
-def wrong_index(op: str, place: int, size: int) -> tuple[int, Callable[[int], Never]]:
+def wrong_index(op: str, place: int, indexes: DType, size: int) -> tuple[int, Callable[[int], Never]]:
     """The place of the record of an index that is out of range of a dim of a size, and what raises that."""
 
-    def tell(index: int) -> Never:
-        raise InvalidIndex(op, index, size)
+    def tell(word: int) -> Never:
+        raise InvalidIndex(op, indexes.index_of(word), size)
 
     return place, tell
 
@@ -122,13 +114,13 @@ def _plan_gather(
         return None
     # In the chosen dim an index steps.
     others = Layout(shape, [0 if axis == dim else step for axis, step in enumerate(source.strides)])
-    *fields, mark = index_fields(indexes.dtype)
+    mark, *fields = indexes.dtype.index_form
     packed = packer.pack(
         *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *fields, len(shape), mark, size,
         source.strides[dim], count, *_packed((layout.dense, others, layout)),
     )  # fmt: skip
     sources = sources_of(packer, {"source": x, "indexes": indexes})
-    result, wrong = Result(places["result"], count, dtype), wrong_index(op, places["wrong"], size)
+    result, wrong = Result(places["result"], count, dtype), wrong_index(op, places["wrong"], indexes.dtype, size)
     return kernels.call(kernel, packer, packed, x.storage, result, sources, wrong=wrong)
 
 
@@ -145,7 +137,7 @@ def _plan_scatter(
     sizes = dtype.itemsize, dtype.itemsize, index_dtype.itemsize
     begins = [layout.start_offset * itemsize for layout, itemsize in zip(layouts, sizes, strict=True)]
     places = packer.places
-    *fields, mark = index_fields(index_dtype)
+    mark, *fields = index_dtype.index_form
     packed = packer.pack(
         *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *fields, len(shape), mark, size,
         *_packed(layouts),
@@ -166,5 +158,5 @@ def _plan_scatter(
             kept_apart(2, indexes, index_dtype, 0, target, dtype),
         ],
         scratch=Result(places["sums"], lines * size, DType.F32) if has_sums else None,
-        wrong=wrong_index(op, places["wrong"], size),
+        wrong=wrong_index(op, places["wrong"], index_dtype, size),
     )

@@ -154,7 +154,8 @@ def rope(
         stride, index_bytes, index_shift, interleaved, 1,
     )  # fmt: skip
     operands = {"source": x, "cosines": cos, "sines": sin, "indexes": positions}
-    result, wrong = Result(packer.places["result"], count, dtype), wrong_index("rope", packer.places["wrong"], most + 1)
+    result = Result(packer.places["result"], count, dtype)
+    wrong = wrong_index("rope", packer.places["wrong"], positions.dtype, most + 1)
     return _plan_rows(kernels, kernel, packer, packed, operands, result, wrong=wrong)
 
 
@@ -171,11 +172,8 @@ def cross_entropy(
     # Any other number is no index either.
     sizes = kernels.run_parts, count // size, size, min(max(ignored, _LEAST_I64), _MOST_I64)
     packed = packer.pack(*(0,) * _CROSS_ENTROPY_ADDRESSES, *sizes, *few_indexes(targets), 1)
-    results = [
-        Result(packer.places["result"], count // size, dtype),
-        Result(packer.places["counted"], count // size, dtype.compute),
-    ]
-    wrong = wrong_index("cross_entropy", packer.places["wrong"], size)
+    results = [Result(packer.places[place], count // size, dtype.compute) for place in ("result", "counted")]
+    wrong = wrong_index("cross_entropy", packer.places["wrong"], targets.dtype, size)
     return _plan_rows(kernels, kernel, packer, packed, {"source": x, "indexes": targets}, results, wrong=wrong)
 
 

@@ -118,14 +118,13 @@ def index_add(operand: Operand, indexes: Operand, terms: Operand, dim: int) -> A
 def _checked(op: str, indexes: Operand, size: int) -> tuple[Array, Array | None]:
     """The indexes as fresh i64, and where they are the mark, if any is; there they become 0."""
     rows = indexes.array.astype(np.int64, order="C")
-    mark = indexes.dtype.index_mark
-    limit = size if mark is None else min(size, mark)
-    if rows.size == 0 or (rows.min() >= 0 and rows.max() < limit):
+    mark = indexes.dtype.index_form[0]
+    if rows.size == 0 or (rows.min() >= 0 and rows.max() < (min(size, mark) if mark > 0 else size)):
         return rows, None
-    marked = np.zeros(rows.shape, np.bool_) if mark is None else rows == mark
+    marked = rows == mark
     wrong = ((rows < 0) | (rows >= size)) & ~marked
     if wrong.any():
-        raise InvalidIndex(op, int(rows[wrong][0]), size)
+        raise InvalidIndex(op, int(indexes.array[wrong][0]), size)
     rows[marked] = 0
     return rows, marked
 

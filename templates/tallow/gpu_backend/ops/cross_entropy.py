@@ -20,7 +20,7 @@ _KNOWN: Final = 2
 def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[GpuStorage, GpuStorage]:
     """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
     device, compute = x.device, x.dtype.compute
-    losses, counted = (device.empty(dtype, targets.layout.elem_count) for dtype in (x.dtype, compute))
+    losses, counted = (device.empty(compute, targets.layout.elem_count) for _ in range(2))
     if losses.length == 0:
         return losses, counted
     given = index.Rows.of("cross_entropy", targets, x.shape[dim])
@@ -32,7 +32,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
         team = min(power_of_two(ceil_divide(part.length * x.itemsize, ACCESS_BYTES * REDUCE_IN_FLIGHT)), BLOCK_SIZE)
         parts = device.allocate(part.rows * part.splits * _KNOWN * compute.itemsize) if part.splits > 1 else None
         packed = arguments.CROSS_ENTROPY.pack(
-            losses.memory.address + part.first * x.itemsize,
+            losses.memory.address + part.first * compute.itemsize,
             counted.memory.address + part.first * compute.itemsize,
             x.address + part.offsets[0] * x.itemsize,
             parts.address if parts else 0,

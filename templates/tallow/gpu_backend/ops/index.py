@@ -10,7 +10,7 @@ from ...kernels import arguments
 from ...kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 from ...layout import Layout
 from ...shape import Shape
-from ..index_errors import INDEX_OPS
+from ..index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
 from .operand import Operand
@@ -24,16 +24,6 @@ FEW: Final = 4 * BLOCK_SIZE
 # Of an entry in the table of winners, a u32.
 _WINNER_BYTES: Final = 4
 
-
-def _form(dtype: DType) -> tuple[int, int, int]:
-    """The arguments index_mark, index_bytes and index_shift of a dtype."""
-    bits = 8 * dtype.itemsize
-    # Where there is no mark, what no index of fewer bytes is.
-    mark = -(1 << 63) if dtype.index_mark is None else dtype.index_mark
-    return mark, dtype.itemsize, 64 - bits if dtype.kind == "signed" else 0
-
-
-_FORMS: Final = {dtype: _form(dtype) for dtype in INDEX}
 
 
 class Rows(NamedTuple):
@@ -56,8 +46,8 @@ class Rows(NamedTuple):
     def of(cls, op: str, indexes: Operand, size: int) -> Rows:
         """Those of a new call."""
         errors = indexes.device.index_errors
-        mark, itemsize, shift = _FORMS[indexes.dtype]
-        return cls(indexes, errors.address, size, errors.next_call(), mark, INDEX_OPS[op], itemsize, shift)
+        mark, itemsize, shift = indexes.dtype.index_form
+        return cls(indexes, errors.address, size, errors.next_call(), mark, code_of(op, indexes.dtype), itemsize, shift)
 
     @property
     def fields(self) -> tuple[int, ...]:

@@ -109,7 +109,13 @@ def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *par
 
 def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
     compute = dtype.compute.itemsize
-    state = max(2 * compute, 8) if op.gives_position else op.numbers * (op.result or dtype).compute.itemsize
+    if op.gives_position:
+        state = max(2 * compute, 8)
+    elif op.result in (None, dtype):
+        state = op.numbers * compute
+    else:
+        # A result of its own dtype is joined in a whole register.
+        state = max(op.result.itemsize, 4)
     most = _WAVE_ACCESSES if op.numbers == 1 else _WAVE_ACCESSES_OF_SEVERAL
     return _Elements(dtype.itemsize, state, op.gives_position, most)
 

@@ -146,6 +146,18 @@ class HipDevice:
             free, total = check("hipMemGetInfo", hip.hipMemGetInfo(), self.label)
         return HipMemory(free, total)
 
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device, or that it shares with the host."""
+        with self.activated():
+            status, found = hip.hipPointerGetAttributes(address)
+        if status.name == "hipErrorInvalidValue":
+            hip.hipGetLastError()
+            return False
+        if status:
+            raise failure("hipPointerGetAttributes", status, self.label)
+        kinds = hip.hipMemoryType
+        return found.device == self.ordinal and found.type in (kinds.hipMemoryTypeDevice, kinds.hipMemoryTypeManaged)
+
     def synchronize(self) -> None:
         """Wait until everything enqueued on the device is done; errors of kernels come up here."""
         with self.activated():

@@ -54,6 +54,7 @@ REQUIRED_FUNCTIONS: Final = (
     "hipModuleLaunchKernel",
     "hipModuleLoadData",
     "hipModuleUnload",
+    "hipPointerGetAttributes",
     "hipRuntimeGetVersion",
     "hipSetDevice",
     "hipStreamBeginCapture",

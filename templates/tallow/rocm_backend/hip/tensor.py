@@ -100,7 +100,7 @@ class DeviceTensor:
         from ...tensor import Tensor
 
         inner = tensor.storage.inner if isinstance(tensor, Tensor) else None
-        if not (isinstance(inner, RocmStorage) and inner.dtype is DType.F32 and tensor.is_contiguous):
+        if not (isinstance(inner, RocmStorage) and inner.dtype is DType.F32 and tensor.is_contiguous()):
             reason = (
                 "it shares the elements of a contiguous Tensor of f32 on rocm alone; use to(), to_dtype() or copy()"
             )

@@ -14,8 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tallow.gpu_backend import code_cache
-from tallow.gpu_backend.code_cache import CodeCache, cache_folder
+from tallow import code_cache
+from tallow.code_cache import CodeCache, cache_folder
+from tallow.error import InvalidArgument
+from tallow.gpu_backend.error import DriverError
+from tallow.gpu_backend.kernels import is_refusal
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")
 NOBODY = 54321
@@ -26,6 +29,11 @@ def no_warning_but_those_that_are_expected() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         yield
+
+
+class Refusal(DriverError):
+    unrecoverable = frozenset({"lost"})
+    memory_exhausted = "no memory"
 
 
 def fails() -> bytes:
@@ -39,35 +47,35 @@ def entry_of(folder: Path) -> Path:
 
 @pytest.fixture
 def filled(tmp_path):
-    cache = CodeCache(tmp_path)
-    assert cache.get(MADE_OF, lambda: b"code" * 1000) == b"code" * 1000
+    cache = CodeCache(tmp_path, is_refusal)
+    assert cache.get(MADE_OF, lambda: b"code" * 1000, bytes) == b"code" * 1000
     return cache
 
 
 def test_what_was_compiled_is_kept(filled, tmp_path):
-    assert filled.get(MADE_OF, fails) == b"code" * 1000
-    assert CodeCache(tmp_path).get(MADE_OF, fails) == b"code" * 1000
+    assert filled.get(MADE_OF, fails, bytes) == b"code" * 1000
+    assert CodeCache(tmp_path).get(MADE_OF, fails, bytes) == b"code" * 1000
 
 
 @pytest.mark.parametrize("place", range(len(MADE_OF)))
 def test_whatever_a_kernel_is_made_of_tells_it_from_others(filled, place):
     other = list(MADE_OF)
     other[place] += "x"
-    assert filled.get(other, lambda: b"other") == b"other"
+    assert filled.get(other, lambda: b"other", bytes) == b"other"
 
 
 def test_parts_do_not_run_into_each_other(filled):
     joined = ("source\n-O3", *MADE_OF[2:])
-    assert filled.get(joined, lambda: b"other") == b"other"
-    assert filled.get(("a", "bc"), lambda: b"1") != filled.get(("ab", "c"), lambda: b"2")
+    assert filled.get(joined, lambda: b"other", bytes) == b"other"
+    assert filled.get(("a", "bc"), lambda: b"1", bytes) != filled.get(("ab", "c"), lambda: b"2", bytes)
 
 
 @pytest.mark.parametrize("size", [0, 1, 13, 14, 20, 45, 46, 47, 78, 79, 2000, 4077])
 def test_an_entry_that_was_cut_is_compiled_again(filled, tmp_path, size):
     entry = entry_of(tmp_path)
     os.truncate(entry, size)
-    assert filled.get(MADE_OF, lambda: b"again") == b"again"
-    assert filled.get(MADE_OF, fails) == b"again"
+    assert filled.get(MADE_OF, lambda: b"again", bytes) == b"again"
+    assert filled.get(MADE_OF, fails, bytes) == b"again"
 
 
 @pytest.mark.parametrize("place", [0, 13, 14, 45, 46, 77, 78, 3000])
@@ -76,25 +84,51 @@ def test_an_entry_that_was_changed_is_compiled_again(filled, tmp_path, place):
     data = bytearray(entry.read_bytes())
     data[place] ^= 1
     entry.write_bytes(data)
-    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    assert filled.get(MADE_OF, lambda: b"again", bytes) == b"again"
 
 
 def test_an_entry_that_was_put_in_the_place_of_another_is_compiled_again(filled, tmp_path):
     entry = entry_of(tmp_path)
-    assert filled.get(("other",), lambda: b"other") == b"other"
+    assert filled.get(("other",), lambda: b"other", bytes) == b"other"
     (other,) = (path for path in tmp_path.glob("*/*.co") if path != entry)
     other.replace(entry)
-    assert filled.get(MADE_OF, lambda: b"again") == b"again"
-    assert filled.get(MADE_OF, fails) == b"again"
+    assert filled.get(MADE_OF, lambda: b"again", bytes) == b"again"
+    assert filled.get(MADE_OF, fails, bytes) == b"again"
+
+
+def test_code_that_cannot_be_loaded_is_compiled_again_once(filled, tmp_path):
+    """A failure that other code would meet too changes nothing."""
+    offered: list[bytes] = []
+
+    def refuse(code: bytes, error: Exception) -> bytes:
+        offered.append(code)
+        if code != b"again":
+            raise error
+        return code
+
+    refusal = InvalidArgument("load", "it is no code")
+    for error in (Refusal("load", "lost", 1), Refusal("load", "no memory", 2)):
+        with pytest.raises(Refusal):
+            filled.get(MADE_OF, fails, lambda code, error=error: refuse(code, error))
+    assert filled.get(MADE_OF, fails, bytes) == b"code" * 1000
+    offered.clear()
+    with pytest.raises(InvalidArgument, match="it is no code"):
+        filled.get(MADE_OF, lambda: b"no better", lambda code: refuse(code, refusal))
+    assert offered == [b"code" * 1000, b"no better"]
+    assert filled.get(MADE_OF, lambda: b"again", lambda code: refuse(code, refusal)) == b"again"
+    assert filled.get(MADE_OF, fails, bytes) == b"again"
+    with pytest.raises(AssertionError):
+        filled.get(MADE_OF, fails, lambda code: refuse(code * 2, Refusal("load", "refused", 3)))
+    assert not list(tmp_path.glob("*/*.co"))
 
 
 def assert_nothing_is_kept(folder: Path | None, reason: str) -> None:
     """A cache of this folder compiles every time; one warning, at the first time, gives this reason."""
     cache = CodeCache(folder)
     with pytest.warns(RuntimeWarning, match=reason) as told:
-        assert cache.get(MADE_OF, lambda: b"code") == b"code"
-    assert cache.get(MADE_OF, lambda: b"compiled again") == b"compiled again"
-    assert CodeCache(folder).get(("other",), lambda: b"other") == b"other"
+        assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
+    assert cache.get(MADE_OF, lambda: b"compiled again", bytes) == b"compiled again"
+    assert CodeCache(folder).get(("other",), lambda: b"other", bytes) == b"other"
     (warning,) = told
     assert str(warning.message).startswith(f"compiled kernels are not kept{f' in {folder}' if folder else ''}: ")
     assert str(warning.message).endswith("; mend that, or set TALLOW_CACHE to a folder of your own")
@@ -126,7 +160,7 @@ def test_a_disk_that_is_full_keeps_nothing(tmp_path, monkeypatch):
 def test_what_the_cache_makes_is_the_users_alone(tmp_path):
     before = os.umask(0o002)
     try:
-        CodeCache(tmp_path / "made" / "here").get(MADE_OF, lambda: b"code")
+        CodeCache(tmp_path / "made" / "here").get(MADE_OF, lambda: b"code", bytes)
     finally:
         os.umask(before)
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").rglob("*")}
@@ -146,23 +180,23 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("place", [".", "cache", "cache/{shelf}"])
 def test_a_folder_of_another_user_is_not_trusted(tmp_path, monkeypatch, place):
     cache = CodeCache(tmp_path / "cache")
-    cache.get(MADE_OF, lambda: b"planted")
+    cache.get(MADE_OF, lambda: b"planted", bytes)
     shelf = entry_of(tmp_path / "cache").parent.name
     give_away(tmp_path / place.format(shelf=shelf), monkeypatch)
     with pytest.warns(RuntimeWarning, match=r"it belongs to another user, number \d+; mend that, or set TALLOW_CACHE"):
-        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+        assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
 
 
 @pytest.mark.parametrize(("place", "mode"), [(".", 0o702), ("cache", 0o777), ("cache/{shelf}", 0o1777)])
 def test_a_folder_that_others_can_write_to_is_not_trusted(tmp_path, place, mode):
     cache = CodeCache(tmp_path / "cache")
-    cache.get(MADE_OF, lambda: b"planted")
+    cache.get(MADE_OF, lambda: b"planted", bytes)
     folder = tmp_path / place.format(shelf=entry_of(tmp_path / "cache").parent.name)
     folder.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"{folder}: others can write to it; run 'chmod go-w {folder}'; mend that"):
-        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+        assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
     folder.chmod(0o755)
-    assert cache.get(MADE_OF, fails) == b"planted"
+    assert cache.get(MADE_OF, fails, bytes) == b"planted"
 
 
 def test_a_folder_in_a_sticky_one_is_trusted(tmp_path):
@@ -171,8 +205,8 @@ def test_a_folder_in_a_sticky_one_is_trusted(tmp_path):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o1777)
     cache = CodeCache(tmp_path / "cache")
-    cache.get(MADE_OF, lambda: b"code")
-    assert cache.get(MADE_OF, fails) == b"code"
+    cache.get(MADE_OF, lambda: b"code", bytes)
+    assert cache.get(MADE_OF, fails, bytes) == b"code"
 
 
 @pytest.mark.parametrize(
@@ -186,8 +220,8 @@ def test_a_group_is_trusted_that_has_nobody_else(tmp_path, monkeypatch, name, me
     tmp_path.chmod(0o770)
     cache = CodeCache(tmp_path)
     if is_trusted:
-        cache.get(MADE_OF, lambda: b"code")
-        assert cache.get(MADE_OF, fails) == b"code"
+        cache.get(MADE_OF, lambda: b"code", bytes)
+        assert cache.get(MADE_OF, fails, bytes) == b"code"
     else:
         assert_nothing_is_kept(tmp_path, f"{tmp_path}: others can write to it")
 
@@ -195,11 +229,11 @@ def test_a_group_is_trusted_that_has_nobody_else(tmp_path, monkeypatch, name, me
 def test_an_entry_of_another_user_is_compiled_again(filled, tmp_path, monkeypatch):
     entry = entry_of(tmp_path)
     entry.chmod(0o666)
-    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    assert filled.get(MADE_OF, lambda: b"again", bytes) == b"again"
     assert stat.S_IMODE(entry.stat().st_mode) == 0o600
     if os.geteuid() == 0:
         os.chown(entry, NOBODY, -1)
-        assert filled.get(MADE_OF, lambda: b"once more") == b"once more"
+        assert filled.get(MADE_OF, lambda: b"once more", bytes) == b"once more"
         assert entry.stat().st_uid == 0
 
 
@@ -207,11 +241,11 @@ def test_an_entry_that_is_a_link_or_a_pipe_is_compiled_again(filled, tmp_path):
     entry, elsewhere = entry_of(tmp_path), tmp_path / "elsewhere"
     entry.rename(elsewhere)
     entry.symlink_to(elsewhere)
-    assert filled.get(MADE_OF, lambda: b"again") == b"again"
+    assert filled.get(MADE_OF, lambda: b"again", bytes) == b"again"
     entry.unlink()
     os.mkfifo(entry)
-    assert filled.get(MADE_OF, lambda: b"once more") == b"once more"
-    assert filled.get(MADE_OF, fails) == b"once more"
+    assert filled.get(MADE_OF, lambda: b"once more", bytes) == b"once more"
+    assert filled.get(MADE_OF, fails, bytes) == b"once more"
     assert b"code" * 1000 in elsewhere.read_bytes()
 
 
@@ -219,23 +253,23 @@ def test_an_entry_that_is_a_link_or_a_pipe_is_compiled_again(filled, tmp_path):
 def test_a_lock_that_is_no_plain_file_is_left_alone(tmp_path, kind):
     cache, victim = CodeCache(tmp_path / "cache"), tmp_path / "victim"
     victim.write_text("of value")
-    cache.get(MADE_OF, lambda: b"code")
+    cache.get(MADE_OF, lambda: b"code", bytes)
     entry = entry_of(tmp_path / "cache")
     entry.unlink()
     lock = entry.with_name("lock")
     lock.unlink()
     {"link": lambda: lock.symlink_to(victim), "pipe": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
     with pytest.warns(RuntimeWarning, match=f"compiled kernels are not kept in .*: {lock}: "):
-        assert cache.get(MADE_OF, lambda: b"code") == b"code"
+        assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
     assert victim.read_text() == "of value"
-    assert cache.get(MADE_OF, fails) == b"code"
+    assert cache.get(MADE_OF, fails, bytes) == b"code"
 
 
 def test_a_folder_behind_a_link_is_as_good_as_any(tmp_path):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to("real")
-    CodeCache(tmp_path / "link").get(MADE_OF, lambda: b"code")
-    assert CodeCache(tmp_path / "real").get(MADE_OF, fails) == b"code"
+    CodeCache(tmp_path / "link").get(MADE_OF, lambda: b"code", bytes)
+    assert CodeCache(tmp_path / "real").get(MADE_OF, fails, bytes) == b"code"
     (tmp_path / "real").chmod(0o777)
     assert_nothing_is_kept(tmp_path / "link", f"{tmp_path}/real: others can write to it")
 
@@ -243,8 +277,8 @@ def test_a_folder_behind_a_link_is_as_good_as_any(tmp_path):
 def test_a_compilation_that_fails_leaves_the_cache_usable(tmp_path):
     cache = CodeCache(tmp_path)
     with pytest.raises(AssertionError):
-        cache.get(MADE_OF, fails)
-    assert cache.get(MADE_OF, lambda: b"code") == b"code"
+        cache.get(MADE_OF, fails, bytes)
+    assert cache.get(MADE_OF, lambda: b"code", bytes) == b"code"
 
 
 def test_threads_compile_once(tmp_path):
@@ -255,7 +289,7 @@ def test_threads_compile_once(tmp_path):
         compiled.append(threading.get_ident())
         return b"code"
 
-    threads = [threading.Thread(target=cache.get, args=(MADE_OF, compile_code)) for _ in range(8)]
+    threads = [threading.Thread(target=cache.get, args=(MADE_OF, compile_code, bytes)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -267,7 +301,7 @@ def test_processes_compile_once_and_read_whole_entries(tmp_path):
     script = """
 import sys, time
 from pathlib import Path
-from tallow.gpu_backend.code_cache import CodeCache
+from tallow.code_cache import CodeCache
 folder = Path(sys.argv[1])
 def compile_code(name):
     with (folder / "compiled").open("a") as log:
@@ -275,7 +309,7 @@ def compile_code(name):
     time.sleep(0.05)
     return name.encode() * 100_000
 for name in "abcdef":
-    assert CodeCache(folder / "cache").get((name,), lambda: compile_code(name)) == name.encode() * 100_000
+    assert CodeCache(folder / "cache").get((name,), lambda: compile_code(name), bytes) == name.encode() * 100_000
 """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", script, str(tmp_path)]

@@ -1,0 +1,125 @@
+"""Code objects: which ones the spec asks for, what they are made of, and which of them are out of date."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from opgen.model import Spec
+from opgen.problem import Refusal
+
+_INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
+_CODE, _RECORD = ".co", ".json"
+
+
+class CompileError(Refusal):
+    """Nothing can be compiled; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """The kernels of one family, compiled for one target."""
+
+    target: str
+    family: str
+    is_host: bool
+    source: Path
+    sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
+    file: Path
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return f"{self.target}/{self.family}"
+
+    @property
+    def record(self) -> Path:
+        """What it was made of, its own checksum, and what its kernels take."""
+        return self.file.with_suffix(_RECORD)
+
+
+def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...]:
+    """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
+
+    CompileError where a source is missing.
+    """
+    # A family without kernels is what others are composed of at run time.
+    families = [family for family in spec.kernels if family.kernels]
+    sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
+    checksums = {family: _checksums(source) for family, source in sources.items()}
+    return tuple(
+        CodeObject(
+            target=target,
+            family=family.name,
+            is_host=family.host,
+            source=sources[family.name],
+            sources=checksums[family.name],
+            file=code / target / f"{family.name}{_CODE}",
+        )
+        for backend in spec.backends
+        if backend.code_objects is not None
+        for target in backend.code_objects.targets
+        for family in families
+        if family.host == backend.code_objects.host
+    )
+
+
+def _checksums(source: Path) -> dict[str, str]:
+    if not source.is_file():
+        raise CompileError(f"{source} is missing; run 'opgen generate'")
+    found: dict[str, str] = {}
+    waiting = [source]
+    while waiting:
+        file = waiting.pop()
+        # A header that is missing is the compiler's to complain about.
+        if file.name not in found and file.is_file():
+            content = file.read_bytes()
+            found[file.name] = checksum(content)
+            waiting.extend(source.parent / name.decode() for name in _INCLUDE.findall(content))
+    return dict(sorted(found.items()))
+
+
+def checksum(content: bytes) -> str:
+    """What tells one content from another."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def remove_orphans(every: Iterable[CodeObject], code: Path) -> None:
+    """Remove from `code` what the spec no longer has, and what a killed run left, but nothing of other programs."""
+    kept = {file for code_object in every for file in (code_object.file, code_object.record)}
+    for record in code.rglob(f"*{_RECORD}"):
+        if _is_foreign(record):
+            kept |= {record, record.with_suffix(_CODE)}
+    for file in sorted(code.rglob("*"), reverse=True):
+        if file.is_dir() and not any(file.iterdir()):
+            file.rmdir()
+        elif file.is_file() and file not in kept:
+            file.unlink()
+
+
+def _is_foreign(record: Path) -> bool:
+    """Whether another program wrote a record: all of opgen's name the target."""
+    try:
+        content = json.loads(record.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "target" not in content
+
+
+def out_of_date(every: Iterable[CodeObject]) -> list[CodeObject]:
+    """Those of the targets that were compiled for here, whose own source or headers have changed since."""
+    compiled = {code_object.target for code_object in every if code_object.record.is_file()}
+    return [
+        code_object
+        for code_object in every
+        if code_object.target in compiled and _recorded_sources(code_object) != code_object.sources
+    ]
+
+
+def _recorded_sources(code_object: CodeObject) -> object:
+    try:
+        return json.loads(code_object.record.read_bytes()).get("sources")
+    except (OSError, ValueError, AttributeError):
+        return None

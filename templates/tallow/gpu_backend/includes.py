@@ -1,0 +1,109 @@
+"""The files that a user's source includes, so that a change of one of them gives new code.
+
+hiprtc and NVRTC neither tell what they read nor preprocess alone. So this follows every `#include`, in what is included
+too, whatever the conditions around it are, and takes every file that the name may mean: beside the file that includes
+it, in the current folder, and in each folder that an option or the environment names. Which of them a compiler takes,
+and whether it does, is left open: whatever it reads is among them, or among its own headers, which change with its
+version. Where a macro names the file, nobody but the compiler knows it.
+"""
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+Files: TypeAlias = tuple[str, ...]
+"""Of each file its path and a checksum of its content."""
+
+# Spaces and comments, of which a line may have some anywhere between the words of a directive.
+_GAP: Final = r"(?:[^\S\n]|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+_NAME: Final = r'(?:"([^"\n]+)"|<([^>\n]+)>)'
+_INCLUDE: Final = re.compile(
+    rf"(?:\#|%:|\?\?=){_GAP}(?:include|include_next|import|embed)\b{_GAP}(?:{_NAME}|(?P<macro>[^\W\d]|[\\$]))"
+)
+# Whether a file is there may be asked without including it.
+_QUESTION: Final = re.compile(rf"__has_(?:include|include_next|embed){_GAP}\({_GAP}{_NAME}")
+# A directive has a line of its own, on which only the end of a comment may come before it; comments speak of some.
+_BEFORE: Final = re.compile(rf"(?:.*\*/)?{_GAP}")
+# What joins two lines for some compilers, besides what does for all.
+_LOOSE_JOINT: Final = re.compile(r"(?:\\[^\S\n]+|\?\?/[^\S\n]*)\n")
+_SEPARATORS: Final = re.compile(r"[\s,]+")
+# Variables that hold folders of headers for compilers that look at them.
+_VARIABLES: Final = ("CPATH", "CPLUS_INCLUDE_PATH")
+# No path is longer.
+_LONGEST_PATH: Final = 4096
+
+
+def files_of(source: str, options: Sequence[str], headers: Mapping[str, str]) -> Files | None:
+    """The files that a source may include, by way of `headers` too, texts by name; None where nobody knows them all."""
+    named = set(_named(options))
+    here = Path()
+    folders = [here, *map(Path, sorted(filter(os.path.isdir, named)))]
+    for variable in _VARIABLES:
+        folders += map(Path, os.environ.get(variable, "").split(os.pathsep))
+    found: dict[Path, str] = {}
+    # Texts to look at, each with the folder that it is in, and paths that were looked at.
+    waiting: list[tuple[Path, str]] = [(here, source)]
+    seen: set[Path] = set()
+    left = dict(headers)
+
+    def look_for(name: str, beside: Path) -> None:
+        if name in left:
+            waiting.append((here, left.pop(name)))
+        for folder in (beside, *folders):
+            path = folder / name
+            if path in seen:
+                continue
+            seen.add(path)
+            content = _content(path)
+            if content is None:
+                continue
+            # Files that include each other by way of "../" are met under few names so. What is beside a link stays so.
+            inside = path.parent.resolve()
+            if inside / path.name not in found:
+                found[inside / path.name] = hashlib.sha256(content).hexdigest()
+                waiting.append((inside, content.decode("utf-8-sig", "surrogateescape")))
+
+    for each in sorted(named):
+        look_for(each, here)
+    while waiting:
+        beside, text = waiting.pop()
+        for name in _included(text):
+            if name is None:
+                return None
+            look_for(name, beside)
+    return tuple(f"{str(path)!a} {checksum}" for path, checksum in sorted(found.items()))
+
+
+def _content(path: Path) -> bytes | None:
+    """What is in a file; None where it is none, or one that the compiler cannot read either."""
+    try:
+        return path.read_bytes() if path.is_file() else None
+    except OSError:
+        return None
+
+
+def _included(text: str) -> Iterator[str | None]:
+    """The names of files that a text includes; None for one that it does not say."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\\n", "")
+    joined = _LOOSE_JOINT.sub("", text)
+    for form in (text,) if joined == text else (text, joined):
+        for found in itertools.chain(_INCLUDE.finditer(form), _QUESTION.finditer(form)):
+            if not found.lastgroup:
+                yield found[found.lastindex or 0]
+            elif _BEFORE.fullmatch(form, form.rfind("\n", 0, found.start()) + 1, found.start()):
+                yield None
+        # By which an assembler reads a file.
+        if ".incbin" in form:
+            yield None
+
+
+def _named(options: Sequence[str]) -> Iterator[str]:
+    """Whatever an option may name, as a file or a folder: compilers differ in what their options look like."""
+    for option in options:
+        for part in (option, *_SEPARATORS.split(option)):
+            for start in range(max(len(part) - _LONGEST_PATH, 0), len(part)):
+                yield part[start:]

@@ -1,0 +1,88 @@
+"""What tallow calls what other libraries call differently, for the errors about attributes that are not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+# By the names of PyTorch and NumPy, what does the same here to a tensor x.
+OF_TENSORS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("astype", "type", "type_as"), "x.to_dtype(dtype)"),
+    "double": 'x.to_dtype("f64")',
+    "bfloat16": 'x.to_dtype("bf16")',
+    "long": 'x.to_dtype("i64")',
+    "int": 'x.to_dtype("i32")',
+    "short": 'x.to_dtype("i16")',
+    "byte": 'x.to_dtype("u8")',
+    "bool": "x.ne(0)",
+    "size": "x.shape, or x.elem_count for the number of elements",
+    "dim": "x.rank",
+    "nelement": "x.elem_count",
+    **dict.fromkeys(("itemsize", "element_size"), "x.dtype.itemsize"),
+    **dict.fromkeys(("stride", "strides"), "x.layout.strides, in elements"),
+    "storage_offset": "x.layout.start_offset",
+    **dict.fromkeys(("view_as", "reshape_as"), "x.reshape(other.shape)"),
+    "ravel": "x.flatten()",
+    "unflatten": "x.reshape(shape)",
+    **dict.fromkeys(("broadcast_to", "expand_as"), "x.broadcast_as(shape)"),
+    **dict.fromkeys(("swapaxes", "swapdims"), "x.transpose(dim1, dim2)"),
+    "moveaxis": "x.movedim(source, destination)",
+    "tile": "x.repeat(times)",
+    **dict.fromkeys(("take", "select"), "x[index], or x.index_select(indexes, dim)"),
+    **dict.fromkeys(("take_along_dim", "take_along_axis"), "x.gather(indexes, dim)"),
+    "masked_fill": "mask.where(value, x)",
+    "clip": "x.clamp(lowest, highest)",
+    "pad": "x.pad_with_zeros(dim, left, right)",
+    **dict.fromkeys(("dot", "mv", "inner"), "x.matmul(other)"),
+    "subtract": "x.sub(other)",
+    "multiply": "x.mul(other)",
+    **dict.fromkeys(("divide", "true_divide"), "x.div(other)"),
+    "mod": "x.remainder(other)",
+    "power": "x.pow(exponent)",
+    "negative": "x.neg()",
+    "reciprocal": "x.recip()",
+    "square": "x.sqr()",
+    "absolute": "x.abs()",
+    "arctan2": "x.atan2(other)",
+    "not_equal": "x.ne(other)",
+    "greater": "x.gt(other)",
+    "greater_equal": "x.ge(other)",
+    "less": "x.lt(other)",
+    "less_equal": "x.le(other)",
+    "logical_not": "x.eq(0)",
+    "amax": "x.max(dim)",
+    "amin": "x.min(dim)",
+    "count_nonzero": "x.ne(0).sum()",
+    "logsumexp": "x.exp().sum(dim).log(), or x.log_softmax(dim)",
+    "swish": "x.silu()",
+    **dict.fromkeys(("empty_like", "new_zeros", "new_empty"), "x.zeros_like()"),
+    "full_like": "x.zeros_like().fill_(value)",
+}
+OF_THE_PACKAGE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("array", "asarray", "as_tensor"), "tallow.Tensor(data)"),
+    **dict.fromkeys(("concat", "concatenate"), "tallow.cat(tensors, dim)"),
+    **dict.fromkeys(("vstack", "hstack"), "tallow.cat(tensors, dim), or tallow.stack(tensors, dim)"),
+    "empty": "tallow.zeros(shape)",
+    "device_count": "len(tallow.devices())",
+    "manual_seed": "Device.set_seed(seed)",
+    "save": "tallow.save_safetensors(tensors, path)",
+    "load": "tallow.load_safetensors(path)",
+    "compile": "tallow.fuse(function)",
+    "jit": "tallow.fuse(function)",
+    "set_printoptions": "tallow.set_print_options()",
+    "set_num_threads": "tallow.set_threads(count)",
+    "get_num_threads": "tallow.get_threads()",
+    "use_deterministic_algorithms": "tallow.deterministic(is_on)",
+    "int": 'the dtype "i32"',
+    "long": 'the dtype "i64"',
+    "half": 'the dtype "f16"',
+    "float": 'the dtype "f32"',
+    "double": 'the dtype "f64"',
+}
+
+
+def refuse(owner: str, name: str, found: object, word: str | None) -> NoReturn:
+    """Raise the AttributeError for a name that `found` does not have; `word` is what does the same."""
+    # With the name and the object, Python itself looks for a name that is spelled alike.
+    mend = "" if word is None else f"; use {word}"
+    raise AttributeError(f"{owner} has no attribute '{name}'{mend}", name=name, obj=found)

@@ -1,0 +1,126 @@
+"""What `tallow.doctor` tells of each backend: what is here, and what is missing where it is not available."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+import tallow as tl
+from tallow.doctor.finding import Finding
+from tallow.doctor.report import Report
+
+BACKENDS = list(tl.Device.backends())
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return tl.doctor()
+
+
+def test_every_backend_is_told_of(report) -> None:
+    assert [each.backend for each in report.backends] == BACKENDS
+    assert {*BACKENDS} == {cell.backend for cell in tl.support()}
+    assert report.system.startswith(f"tallow {tl.__version__}, Python 3.")
+    for each in report.backends:
+        assert each.is_available == tl.Device.backends()[each.backend].is_available()
+        # What is not available lacks something, and what lacks something says what.
+        assert each.is_available or any(finding.is_there is False for finding in each.findings), each
+        assert all(finding.part and finding.text for finding in each.findings)
+
+
+def test_people_read_it_as_text(report) -> None:
+    text = report.text()
+    assert repr(report) == str(report) == text
+    assert "\ncpu: available\n  ok       numpy  " in text
+    assert "\033" not in text
+    assert "\033[1mcpu\033[0m: \033[32mavailable\033[0m\n" in report.text(has_colours=True)
+
+
+def test_packages_that_are_missing_are_named_with_the_extra_that_installs_them() -> None:
+    program = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name: None if name.split(".")[0] in ("hip", "cuda", "mlx") else find_spec(name)
+import tallow
+for report in tallow.doctor().backends[:-1]:
+    print(report.backend, report.is_available, *report.findings)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    missing = "is_there=False, text='the module is not installed'"
+    for backend, module in (("rocm", "hip"), ("cuda", "cuda.bindings"), ("metal", "mlx.core")):
+        line = f"""{backend} False Finding(part='{module}', {missing}, mend="pip install 'tallow[{backend}]'")\n"""
+        assert line in said
+
+
+def test_whatever_a_broken_installation_raises_is_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(cls: type) -> list[Finding]:
+        raise ValueError("the library is broken")
+
+    monkeypatch.setattr(tl.CpuDevice, "examine", classmethod(examine))
+    found = tl.doctor().backends[-1]
+    assert found.backend == "cpu" and not found.is_available
+    assert found.findings == (Finding("runtime", False, "ValueError: the library is broken"),)
+
+
+def test_a_gpu_is_told_of_with_its_compiler_its_kernels_and_its_libraries(
+    device: tl.Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(device.inner)
+    if not hasattr(kind, "library_classes"):
+        pytest.skip("no GPU")
+    found = {finding.part: finding for finding in kind.examine()}
+    libraries = kind.library_classes()
+    assert [*found] == [*kind.modules, "runtime", "devices", "compiler", "kernels", "cache", *libraries]
+    assert found["runtime"].text == kind.runtime_version()
+    driver = kind.open(0).driver
+    assert f"the first one {driver.name} ({driver.target})" in found["devices"].text
+    for name, library in libraries.items():
+        monkeypatch.setattr(kind, name, None)
+        lacking = next(finding for finding in kind.examine() if finding.part == name)
+        assert lacking.is_there is None and lacking.mend == f"it needs {library.needs}"
+    # What compiles kernels may be missing where a device is.
+    monkeypatch.setattr(type(driver), "compiler_version", property(lambda _: unavailable(device.backend)))
+    compiler = next(finding for finding in kind.examine() if finding.part == "compiler")
+    assert compiler.is_there is not True and compiler.text == "it does not load; install it"
+
+
+def unavailable(backend: str) -> str:
+    raise tl.BackendUnavailable(backend, "it does not load; install it")
+
+
+def test_a_runtime_that_does_not_load_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [kind for kind in tl.Device.backends().values() if hasattr(kind, "library_classes")]
+    if not kinds:
+        pytest.skip("no package of a GPU is installed")
+    for kind in kinds:
+        monkeypatch.setattr(kind, "runtime_version", staticmethod(lambda: unavailable("this")))
+        assert [*kind.examine()][-1] == Finding("runtime", False, "it does not load; install it")
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_the_program_has_colours_on_a_terminal_alone(no_color: str) -> None:
+    command = [sys.executable, "-m", "tallow.doctor"]
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": no_color}
+    here, end = pty.openpty()
+    process = subprocess.Popen(command, stdout=end, stderr=end, env=environment)
+    os.close(end)
+    said = b""
+    while part := read(here):
+        said += part
+    os.close(here)
+    assert process.wait() == 0
+    assert b"cpu" in said and b"Warning" not in said
+    assert (b"\033[" in said) == (not no_color)
+    if not no_color:
+        piped = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "\ncpu: available\n" in piped.stdout and piped.stderr == ""
+
+
+def read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""

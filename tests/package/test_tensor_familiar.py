@@ -1,0 +1,223 @@
+"""What people of PyTorch and NumPy type: methods under those names, and errors that name tallow's word."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import tallow
+from tallow import BackendUnavailable, Device, DType, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor, names
+
+from .arrays import numbers, same
+
+ARRAY = numbers((2, 3, 4))
+
+
+def on(device: Device, array: np.ndarray = ARRAY) -> Tensor:
+    return Tensor(array, device=device)
+
+
+def test_facts_under_other_names(device: Device) -> None:
+    x = on(device)
+    assert (x.ndim, x.numel(), x.nbytes, x.is_contiguous(), x.T.is_contiguous()) == (3, 24, 96, True, False)
+    assert x.half().dtype is DType.F16
+    assert x.half().float().dtype is DType.F32
+    copied = x.clone()
+    assert copied.storage is not x.storage
+    same(copied, ARRAY)
+
+
+def test_a_view_copies_nothing(device: Device) -> None:
+    x = on(device)
+    seen = x.view(4, -1)
+    assert seen.storage is x.storage
+    same(seen, ARRAY.reshape(4, 6))
+    with pytest.raises(InvalidArgument, match=r"^view: .*use reshape, which copies"):
+        x.T.view(24)
+    with pytest.raises(ShapeMismatch, match=r"^view: "):
+        x.view(5, 5)
+
+
+def test_expand_keeps_the_sizes_that_are_minus_1(device: Device) -> None:
+    x = on(device, ARRAY[:, :1])
+    same(x.expand(5, -1, 3, -1), np.broadcast_to(ARRAY[:, :1], (5, 2, 3, 4)))
+    for sizes in ((3, 4), (-1, 2, 1, 4)):
+        with pytest.raises(ShapeMismatch, match=r"^expand: "):
+            x.expand(*sizes)
+
+
+def test_parts_along_a_dim_are_views(device: Device) -> None:
+    x = on(device)
+    for size, bounds in ((3, [3]), ([1, 0, 3], [1, 1]), (9, [])):
+        parts = x.split(size, dim=2)
+        expected = np.split(ARRAY, bounds, axis=2)
+        assert len(parts) == len(expected)
+        for part, array in zip(parts, expected, strict=True):
+            assert part.storage is x.storage
+            same(part, array)
+    for place, part in enumerate(x.unbind(1)):
+        same(part, ARRAY[:, place])
+    for wrong in (0, [1, 2], [5, -1]):
+        with pytest.raises(InvalidArgument, match=r"^split: "):
+            x.split(wrong, 2)
+
+
+@pytest.mark.parametrize(("source", "destination"), [(0, -1), (2, 0), ((0, 1), (2, 0)), ((), ())])
+def test_movedim_is_numpys_moveaxis(device: Device, source: tuple[int, ...], destination: tuple[int, ...]) -> None:
+    same(on(device).movedim(source, destination), np.moveaxis(ARRAY, source, destination))
+
+
+def test_movedim_moves_each_dim_once(device: Device) -> None:
+    for source, destination in (((0, 0), (1, 2)), ((0, 1), (2,)), (3, 0)):
+        with pytest.raises(InvalidArgument, match=r"^movedim: "):
+            on(device).movedim(source, destination)
+
+
+def test_products_of_matrices_have_their_ranks(device: Device) -> None:
+    x = on(device)
+    same(x[0].mm(x[1].T), ARRAY[0] @ ARRAY[1].T)
+    same(x.bmm(x.mT), ARRAY @ ARRAY.swapaxes(1, 2))
+    for call in (lambda: x.mm(x.mT), lambda: x.bmm(x[0].T), lambda: x.bmm(x[:1].mT)):
+        with pytest.raises(ShapeMismatch, match=r"^b?mm: .*matmul broadcasts"):
+            call()
+
+
+def test_allclose_is_numpys(device: Device) -> None:
+    ends = np.array([0.0, 1.0, 1.000005, 1.0001, -1.0, 1e30, np.inf, -np.inf, np.nan], np.float32)
+    for left in ends:
+        for right in ends:
+            x, y = on(device, np.array([1.0, left])), on(device, np.array([1.0, right]))
+            for equal_nan in (False, True):
+                expected = np.allclose([left], [right], equal_nan=equal_nan)
+                assert x.allclose(y, equal_nan=equal_nan) is expected, (left, right)
+    integers = Tensor([2**62, 5], device=device)
+    assert integers.allclose(integers)
+    assert not integers.allclose(integers + 1, rtol=0, atol=0.5)
+    assert integers.allclose(integers + 1, rtol=0, atol=2)
+
+
+def test_equal_is_one_truth(device: Device) -> None:
+    x = on(device)
+    assert x.equal(x.clone()) is True
+    assert x.equal(x + 1) is False
+    assert x.equal(x[0]) is False
+    assert Tensor([np.nan], device=device).equal(Tensor([np.nan], device=device)) is False
+    with pytest.raises(DTypeMismatch):
+        x.equal(x.half())
+
+
+def test_clamp_has_one_bound_or_two(device: Device) -> None:
+    for array in (ARRAY, ARRAY.astype(np.int64)):
+        x = on(device, array)
+        same(x.clamp(max=1), np.minimum(array, 1))
+        same(x.clamp(min=1), np.maximum(array, 1))
+        same(x.clamp(-1, 1), np.clip(array, -1, 1))
+    with pytest.raises(InvalidArgument, match=r"^clamp: give min, max or both"):
+        on(device).clamp()
+
+
+def test_to_takes_a_device_a_dtype_or_both(device: Device) -> None:
+    x = Tensor(ARRAY)
+    assert x.to("f16").dtype is DType.F16
+    assert x.to(dtype=np.float64).dtype is DType.F64
+    assert x.to(x.dtype) is x
+    for moved in (x.to(device, "f16"), x.to(device.label, DType.F16), x.to(device=device, dtype="f16")):
+        assert (moved.device, moved.dtype) == (device, DType.F16)
+    assert x.to(device).cpu().device == Device.cpu()
+    assert x.is_cpu
+    with pytest.raises(InvalidArgument, match=r"^to: give a device, its label, or a dtype"):
+        x.to()
+
+
+def test_the_properties_of_backends_are_those_of_the_spec(device: Device) -> None:
+    for backend in {cell.backend for cell in tallow.support()}:
+        is_own = backend == device.backend
+        assert getattr(device, f"is_{backend}")() is is_own
+        assert getattr(on(device), f"is_{backend}") is is_own
+        if not Device.is_available(backend):
+            with pytest.raises(BackendUnavailable):
+                getattr(on(device), backend)()
+
+
+def test_devices_are_those_that_open(device: Device) -> None:
+    assert device in tallow.devices()
+    assert tallow.devices()[0] == Device.default()
+    assert Device.is_available(device.label)
+    assert not Device.is_available(f"{device.backend}:999999")
+    assert Device(device.label) == device
+    assert device.location() == (device.backend, device.ordinal)
+    assert device.same_device(Device.parse(device.label))
+    assert device.supports("f32")
+    assert device.supports_bf16()
+    with pytest.raises(InvalidArgument, match="unknown backend 'gpu'; known are"):
+        Device("gpu")
+
+
+def test_creators_are_at_the_top(device: Device) -> None:
+    for name in ("zeros", "ones", "rand", "randn"):
+        assert getattr(tallow, name)((2, 3), device=device).shape == (2, 3)
+    same(tallow.tensor([1, 2], device=device), np.array([1, 2]))
+    same(tallow.arange(3, device=device), np.arange(3))
+    same(tallow.full((2,), 7, device=device), np.array([7, 7]))
+    same(tallow.eye(2, device=device), np.eye(2, dtype=np.float32))
+    same(tallow.from_numpy(ARRAY, device), ARRAY)
+
+
+def test_a_dtype_is_equal_to_its_names() -> None:
+    assert DType.F32 == "f32" == DType.F32
+    assert DType.F32 == "float32"
+    assert np.float32 == DType.F32
+    assert np.dtype(np.float32) == DType.F32
+    assert DType.F32 != "f16"
+    assert DType.F32 != DType.F16
+    assert DType.F32 != 32
+    with pytest.raises(InvalidArgument, match="'f31' names no dtype; use one of"):
+        DType.F32 == "f31"  # noqa: B015
+
+
+def test_wrong_calls_name_the_fix(device: Device) -> None:
+    x, indexes = Tensor([[1.0, 2.0]], device=device), Tensor([[0]], device=device)
+    for message, call in {
+        r"^gather: indexes must be a Tensor, not of type int; the dim comes behind them: gather\(indexes, dim\)": (
+            lambda: x.gather(0, indexes)
+        ),
+        "^tensor: nested lists have different lengths; make them of one length": lambda: Tensor([[1], [1, 2]]),
+        r"^int: .*shape \(1, 2\).*; index it, reduce it or use tolist\(\)": lambda: int(x),
+        r"^float: .*shape \(1, 2\).*; index it, reduce it or use tolist\(\)": lambda: float(x),
+        r"^bool: .*shape \(1, 2\).*; use any\(\) or all\(\)": lambda: bool(x),
+    }.items():
+        with pytest.raises(InvalidArgument, match=message):
+            call()
+
+
+def test_names_of_other_libraries_name_ours() -> None:
+    x = Tensor([1.0])
+    for name, word in names.OF_TENSORS.items():
+        with pytest.raises(AttributeError, match=f"^a Tensor has no attribute '{name}'; use {re.escape(word)}$"):
+            getattr(x, name)
+    for name, word in names.OF_THE_PACKAGE.items():
+        with pytest.raises(AttributeError, match=f"'tallow' has no attribute '{name}'; use {re.escape(word)}$"):
+            getattr(tallow, name)
+    # What the words name is there.
+    for word in names.OF_TENSORS.values():
+        for attribute in re.findall(r"\bx\.(\w+)", word):
+            assert hasattr(x, attribute), word
+    for word in names.OF_THE_PACKAGE.values():
+        for attribute in re.findall(r"tallow\.(\w+)", word):
+            assert hasattr(tallow, attribute), word
+
+
+def test_other_names_are_as_unknown_as_ever() -> None:
+    for owner, name in ((Tensor([1.0]), "reshap"), (tallow, "Tensr")):
+        with pytest.raises(AttributeError, match=f"has no attribute '{name}'$") as caught:
+            getattr(owner, name)
+        # So Python looks for a name that is spelled alike.
+        assert (caught.value.name, caught.value.obj) == (name, owner)
+    for name, word in {
+        "float32": "the dtype 'f32'",
+        "exp": r"the method x\.exp\(\)",
+        "cpu": r"Device\.cpu\(\)",
+    }.items():
+        with pytest.raises(AttributeError, match=word):
+            getattr(tallow, name)
