@@ -198,6 +198,8 @@ class BackendDevice:
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
     numbers: Kept[object, Any]
     """Storages of numbers that tensors met."""
+    composes: ClassVar[bool] = False
+    """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
     planners: ClassVar[Planners] = {}
     """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
 
@@ -255,10 +257,10 @@ class BackendDevice:
         return function(*arguments, **options)
 
     def fused(
-        self, _program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
-    ) -> Sequence[BackendStorage] | None:
-        """The results of a program, computed together; None where its ops are called one by one."""
-        return None
+        self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
+    ) -> Sequence[BackendStorage]:
+        """The results of a program, computed together, on a device that `composes`."""
+        raise NotImplementedError(program.name)
 
     @property
     def dlpack_device(self) -> tuple[int, int] | None:

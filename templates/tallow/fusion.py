@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import traceback
+import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from . import argument
-from .error import FusionError, InvalidArgument, shown
+from .error import FusionError, InvalidArgument, TallowError, shown
 from .kept import Kept
 from .kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
 from .layout import Layout
@@ -18,6 +21,7 @@ from .tensor import Tensor
 from .tensor.base import TensorBase
 
 if TYPE_CHECKING:
+    from .op_calls import Calls
     from .traced import Program, TracedTensor
 
 P = ParamSpec("P")
@@ -43,7 +47,10 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
     stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
     Numbers may differ from call to call; where the function decides by one (`if limit > 0`), it is run for each value.
-    On the CPU the ops are called one by one, after the same checks.
+    On the CPU the ops that this finds are called one by one.
+
+    A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
+    run for that object.
 
     Raises FusionError, which names the line, for what is no elementwise op of the arguments: reductions, matmul,
     reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
@@ -60,6 +67,8 @@ class _Traced(NamedTuple):
     """What computes the results, each with their places."""
     container: Callable[[list[Any]], object] | None
     """What holds the results; None of one alone."""
+    calls: Calls | None
+    """What computes the results where no kernel does."""
 
 
 class _Kind:
@@ -95,6 +104,17 @@ class Fused:
         self._function = function
         self._name: str = getattr(function, "__name__", type(function).__name__)
         self._kinds: Kept[tuple[object, ...], _Kind] = Kept(_MOST_KINDS)
+        # By their ids, the objects whose method this is; of each what stands for it in keys, since an id serves again.
+        self._objects: dict[int, tuple[weakref.ref[Any], object]] = {}
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The method of an object."""
+        if instance is None:
+            return self
+        known = id(instance)
+        if known not in self._objects:
+            self._objects[known] = weakref.ref(instance, lambda _: self._objects.pop(known, None)), object()
+        return types.MethodType(self, instance)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """What the function makes of its arguments."""
@@ -110,6 +130,8 @@ class Fused:
             elif kind is float or kind is int:
                 key.append(None)
                 numbers.append(value)
+            elif id(value) in self._objects:
+                key.append(self._objects[id(value)][1])
             else:
                 return self._call_with_others(arguments, named)
         found = self._kinds.get(tuple(key))
@@ -120,6 +142,11 @@ class Fused:
         for inner in inners:
             if inner.device is not device:
                 require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
+        calls = traced.calls
+        if calls is not None:
+            storages = calls.run([value._storage for value in given if type(value) is Tensor], numbers)
+            made = [*map(Tensor._new, storages, calls.layouts)]
+            return made[0] if traced.container is None else traced.container(made)
         program = traced.only
         if program is not None:
             # Most calls: what follows would find the same plan.
@@ -130,10 +157,9 @@ class Fused:
                 return _tensor(inner, program.layout)
         results: dict[int, Tensor] = {}
         for program, places in traced.programs:
-            made = device.fused(program, [inners[i] for i in program.places], [find(numbers) for find in program.finds])
-            if made is None:
-                return self._call_ops(inners, arguments, named)
-            results.update((place, _tensor(inner, program.layout)) for place, inner in zip(places, made, strict=True))
+            made_here = device.fused(program, [inners[i] for i in program.places], [it(numbers) for it in program.finds])
+            pairs = zip(places, made_here, strict=True)
+            results.update((place, _tensor(inner, program.layout)) for place, inner in pairs)
         return results[0] if traced.container is None else traced.container([results[i] for i in range(len(results))])
 
     def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -146,18 +172,12 @@ class Fused:
         known = [
             Tensor._new(value._storage, value._layout)
             if isinstance(value, TensorBase)
+            else value
+            if id(value) in self._objects
             else argument.number(self._name, name, value, "a Tensor or a Python number")
             for name, value in values.items()
         ]
         return self(*known[: len(arguments)], **dict(zip(named, known[len(arguments) :], strict=True)))
-
-    def _call_ops(self, operands: Sequence[Any], arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        result = self._function(*arguments, **named)
-        parts = [
-            part.copy() if any(part._storage.inner is operand for operand in operands) else part
-            for part in (result if isinstance(result, tuple | list) else (result,))
-        ]
-        return type(result)(parts) if isinstance(result, tuple | list) else parts[0]
 
     def _trace(
         self, key: tuple[object, ...], arguments: Sequence[Any], named: Mapping[str, Any], numbers: Sequence[float]
@@ -172,7 +192,12 @@ class Fused:
         trace = Trace(self._name, tensors[0].device, tuple(numbers))
         stand_ins = trace.stand_ins((*arguments, *named.values()))
         rest = dict(zip(named, stand_ins[len(arguments) :], strict=True))
-        result = self._function(*stand_ins[: len(arguments)], **rest)
+        try:
+            result = self._function(*stand_ins[: len(arguments)], **rest)
+        except TypeError as error:
+            if isinstance(error, TallowError) or not any(name in str(error) for name in ("TracedNumber", "TracedTensor")):
+                raise
+            self._refuse_function(error)
         is_one = type(result) not in (tuple, list)
         results = [result] if is_one else result
         by_shape: dict[Shape, list[int]] = {}
@@ -189,7 +214,8 @@ class Fused:
             for begin in range(0, len(places), FUSED_RESULTS)
         ]
         programs = [(self._checked(trace.program([results[i] for i in places])), places) for places in groups]
-        traced = _Traced(programs[0][0] if is_one else None, programs, None if is_one else type(result))
+        calls = None if trace.device.inner.composes else trace.calls_of(results)
+        traced = _Traced(programs[0][0] if is_one else None, programs, None if is_one else type(result), calls)
         self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
         return traced
 
@@ -201,6 +227,14 @@ class Fused:
             if count > most:
                 self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
         return program
+
+    def _refuse_function(self, error: TypeError) -> NoReturn:
+        """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""
+        places = traceback.extract_tb(error.__traceback__)
+        place = next((it for it in places if it.filename != __file__), places[-1])
+        reason = f"gives what stands for an argument to a function that does not take it ({error})"
+        advice = "give it float(n) or int(n) of a number, or call it outside of the fused function"
+        raise FusionError(self._name, place.filename, place.lineno or 0, None, reason, advice) from None
 
     def _refuse(self, reason: str, advice: str) -> NoReturn:
         code = getattr(self._function, "__code__", None) or getattr(type(self._function).__call__, "__code__", None)

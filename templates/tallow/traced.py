@@ -12,6 +12,8 @@ from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
 
+import numpy as np
+
 from . import argument
 from .device import Device
 from .dtype import DType
@@ -20,6 +22,7 @@ from .kernels.functors import METHODS
 from .layout import Layout
 from .named import Named
 from .op import MethodOp
+from .op_calls import Call, Calls, Reference
 from .shape import Shape
 from .storage import Storage
 from .tensor import Tensor
@@ -77,6 +80,8 @@ class Number(NamedTuple):
 
     find: Find
     dtype: DType
+    known: float | None = None
+    """What it always is."""
 
 
 class Program:
@@ -119,19 +124,22 @@ class Trace:
         self.sources: dict[tuple[int, Layout], str] = {}
         self.numbers: dict[str, Number] = {}
         self.steps: list[Step] = []
+        self.calls: list[Call] = []
         self._tensors = 0
         self._dtypes: dict[str, DType] = {}
         self._constants: dict[tuple[object, ...], str] = {}
 
-    def stand_ins(self, arguments: Iterable[Tensor | float]) -> list[TracedTensor | TracedNumber]:
-        """What the function is given in the place of its arguments."""
-        made: list[TracedTensor | TracedNumber] = []
+    def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
+        """What the function is given in the place of its tensors and numbers; the object of a method is itself."""
+        made: list[Any] = []
         numbers = count()
         for value in arguments:
             if isinstance(value, Tensor):
                 storage = TracedStorage.made(self, value.dtype, place=self._tensors)
                 made.append(TracedTensor._new(storage, value.layout))
                 self._tensors += 1
+            elif type(value) not in (int, float):
+                made.append(value)
             else:
                 place = next(numbers)
                 made.append(TracedNumber(self, itemgetter(place), frozenset((place,))))
@@ -156,7 +164,7 @@ class Trace:
         key = known or repr(known), type(known), dtype
         if key not in self._constants:
             self._constants[key] = name = f"n{len(self.numbers)}"
-            self.numbers[name] = Number(lambda _: known, dtype)
+            self.numbers[name] = Number(lambda _: known, dtype, known)
         return self._constants[key]
 
     def source(self, place: int, dtype: DType, layout: Layout) -> str:
@@ -182,6 +190,10 @@ class Trace:
         numbers = {name: number for name, number in self.numbers.items() if name in needed}
         results = [(name, self._dtypes[name]) for name in names]
         return Program(self.name, shape, sources, numbers, steps[::-1], results, self._tensors)
+
+    def calls_of(self, results: Sequence[TracedTensor]) -> Calls:
+        """What computes results by calling the ops one by one."""
+        return Calls(self.device, self.calls, self.numbers, self._tensors, [(it._storage.reference, it._layout) for it in results])
 
     def refuse(self, reason: tuple[str, str]) -> NoReturn:
         """Raise FusionError, which names the line of the function's code that did something and what it called."""
@@ -247,6 +259,13 @@ class TracedStorage(Storage):
         """The device of the function's arguments."""
         return self.inner.trace.device
 
+    @property
+    def reference(self) -> Reference:
+        """What calls know it by."""
+        if self.place is not None:
+            return Reference(f"t{self.place}")
+        return Reference(self.name.replace("n", "s"))
+
     def named(self, layout: Layout) -> str:
         """The name of the elements that a layout shows."""
         if self.place is None:
@@ -283,11 +302,16 @@ class TracedStorage(Storage):
             dtype: DType = getattr(_no_elements(self.dtype), method)(*known).dtype
         except UnsupportedDType as error:
             raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason) from None
+        references = iter(storages[1:])
+        call = [next(references).reference if isinstance(value, TracedStorage) else value for value in given]
         operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
         of = storages[-1].dtype
         check = lambda value: argument.number(op.value, "the number", value)  # noqa: E731
         parameters = tuple([trace.number(value, of.compute, check) for value in numbers])
+        names = iter(parameters)
+        call = [Reference(next(names)) if isinstance(part, TracedNumber | int | float) else part for part in call]
         name = trace.add(lambda name: Step(name, op, operands, parameters, of, dtype))
+        trace.calls.append(Call(name, method, (self.reference, *call)))
         return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
 
 
@@ -356,6 +380,19 @@ class TracedNumber(NumberLike):
         """What it is while the function is traced."""
         return self.find(self._trace.given)
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        # The package asks what stands there, and everybody else what it stands for.
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        return TracedNumber if asks.partition(".")[0] == _PACKAGE else type(self.read())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.read(), name)
+
+    def __array__(self, *given: Any, **options: Any) -> Any:
+        # NumPy's functions take it for what it is.
+        return np.asarray(self.read()).__array__(*given, **options)
+
     def read(self) -> float:
         """Its value, on which it depends from now on what the function does."""
         self._trace.read |= self._uses
@@ -393,12 +430,19 @@ def _asked(function: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: function(right, left)
+
+
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
     setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
     setattr(TracedNumber, f"__r{_name}__", _worked_out(getattr(operator, _name), swaps=True))
 for _name in ("neg", "pos", "abs"):
     setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "index"):
-    setattr(TracedNumber, f"__{_name}__", _asked(getattr(operator, _name)))
-for _asking in (float, int, bool, round, math.trunc, math.floor, math.ceil, hash, repr, str, format):
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "index", "and_", "or_", "xor", "lshift", "rshift", "invert"):
+    setattr(TracedNumber, f"__{_name.strip('_')}__", _asked(getattr(operator, _name)))
+for _name in ("and_", "or_", "xor", "lshift", "rshift"):
+    setattr(TracedNumber, f"__r{_name.strip('_')}__", _asked(_swapped(getattr(operator, _name))))
+TracedNumber.__rdivmod__ = _asked(_swapped(divmod))  # type: ignore[attr-defined]
+for _asking in (float, int, bool, complex, divmod, round, math.trunc, math.floor, math.ceil, hash, repr, str, format):
     setattr(TracedNumber, f"__{_asking.__name__}__", _asked(_asking))

@@ -41,6 +41,7 @@ class GpuDevice(BackendDevice):
 
     backend: ClassVar[str]
     """The name of the backend, as errors say it."""
+    composes = True
     modules: ClassVar[tuple[str, ...]]
     """The modules of Python without which there is no runtime."""
     extra: ClassVar[str]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...traced import Program, Step
     from ..storage import GpuStorage
 
+_LONGEST_NAME: Final = 64
 _SOURCE: Final = """
 namespace tallow {{
 
@@ -129,7 +130,8 @@ def family_of(program: Program) -> str:
         "stores": "\n        ".join(f"access.template store<{place}>(r{place});" for place in range(len(made))),
     }
     checksum = hashlib.sha256(repr(fields).encode()).hexdigest()[:16]
-    family = f"{re.sub(r'[^A-Za-z0-9]+', '_', program.name).strip('_')}_{checksum}"
+    name = re.sub(r"[^A-Za-z0-9]+", "_", program.name).strip("_")[:_LONGEST_NAME]
+    family = f"{name if name.isidentifier() else 'fused'}_{checksum}"
     compose("fused", family, _SOURCE.format(family=family, **fields))
     return family
 
