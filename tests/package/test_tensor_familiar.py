@@ -63,6 +63,13 @@ def test_parts_along_a_dim_are_views(device: Device) -> None:
             x.split(wrong, 2)
 
 
+def test_more_parts_than_anybody_has_memory_for_are_refused(device: Device) -> None:
+    x = Tensor([1.0], device=device).broadcast_as(2**40)
+    for call in (lambda: x.split(1), x.unbind, lambda: x.chunk(2**40)):
+        with pytest.raises(InvalidArgument, match=r"it would make 1099511627776 views, .*index the tensor"):
+            call()
+
+
 @pytest.mark.parametrize(("source", "destination"), [(0, -1), (2, 0), ((0, 1), (2, 0)), ((), ())])
 def test_movedim_is_numpys_moveaxis(device: Device, source: tuple[int, ...], destination: tuple[int, ...]) -> None:
     same(on(device).movedim(source, destination), np.moveaxis(ARRAY, source, destination))

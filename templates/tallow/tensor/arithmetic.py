@@ -52,7 +52,10 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
         return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
 
     def __truediv__(self, other: Self | float) -> Self:
-        return self.div(other) if isinstance(other, OPERANDS) else NotImplemented
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        # A call of div would cost as much as this look.
+        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
 
     def __rtruediv__(self, other: float) -> Self:
         if not isinstance(other, OPERANDS):
@@ -114,13 +117,16 @@ class ArithmeticMethods(ReductionMethods, ViewMethods):
 
         `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
         """
-        if self._storage.inner.dtype.is_integer:
-            if not isinstance(other, TensorBase):
-                return self.to_dtype(DType.F32)._binary(DIV, other)
-            # What differs is told by the op.
-            if other.dtype is self.dtype:
-                return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
-        return self._binary(DIV, other)
+        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
+
+    def _quotient(self, other: Self | float) -> Self:
+        """Divide integers, in f32."""
+        if not isinstance(other, TensorBase):
+            return self.to_dtype(DType.F32)._binary(DIV, other)
+        # The op tells dtypes that differ.
+        if other.dtype is not self.dtype:
+            return self._binary(DIV, other)
+        return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
 
     def where(self, on_true: Self | float, on_false: Self | float) -> Self:
         """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.

@@ -25,6 +25,7 @@ from .number import as_number
 # By NumPy's names of parameters, those of tensors.
 _NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
 
+_MOST_VIEWS: Final = 1 << 20
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -251,6 +252,12 @@ def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
     for name in unknown:
         mend = f"write {_NAMES_HERE[name]}= instead" if name in _NAMES_HERE else "leave it out"
         raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
+
+
+def require_few(op: str, views: int) -> None:
+    """Raise `InvalidArgument` for a list of more views than anybody has the time or the memory for."""
+    if views > _MOST_VIEWS:
+        raise InvalidArgument(op, f"it would make {views} views, of at most {_MOST_VIEWS}; index the tensor instead")
 
 
 def require_tensors(op: str, **operands: object) -> None:

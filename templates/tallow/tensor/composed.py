@@ -15,7 +15,7 @@ from ..dtype import DType
 from ..error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..layout import Layout
 from ..shape import Shape
-from .base import device_of, named
+from .base import device_of, named, require_few
 from .create import _shape
 from .indexing import IndexMethods
 from .joining import cat
@@ -78,6 +78,7 @@ class ComposedMethods(IndexMethods):
         count = argument.integer("chunk", "chunks", chunks)
         if count < 1:
             raise InvalidArgument("chunk", f"there is at least 1 chunk, not {count}")
+        require_few("chunk", min(count, size))
         length, longer = divmod(size, min(count, size) or 1)
         bounds = [part * length + min(part, longer) for part in range(min(count, size) + 1)]
         return [self.narrow(dim, first, end - first) for first, end in itertools.pairwise(bounds)]

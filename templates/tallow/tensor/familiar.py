@@ -10,7 +10,7 @@ from typing import Never, Self
 from .. import argument
 from ..dtype import DType
 from ..error import InvalidArgument, ShapeMismatch
-from .base import named, refuse_keywords, require_tensors
+from .base import named, refuse_keywords, require_few, require_tensors
 from .composed import ComposedMethods
 from .linear import LinearMethods
 from .moves import MoveMethods
@@ -81,6 +81,7 @@ class FamiliarMethods(ComposedMethods, LinearMethods, MoveMethods):
             each = argument.integer("split", "size", size)
             if each < 1:
                 raise InvalidArgument("split", f"size is 1 or more, not {each}")
+            require_few("split", -(-length // each))
             sizes = [min(each, length - start) for start in range(0, max(length, 1), each)]
         starts = itertools.accumulate(sizes, initial=0)
         return [self.narrow(dim, start, count) for start, count in zip(starts, sizes, strict=False)]
@@ -89,6 +90,7 @@ class FamiliarMethods(ComposedMethods, LinearMethods, MoveMethods):
     def unbind(self, dim: int = 0) -> list[Self]:
         """Return the views at each place along a dim, without that dim."""
         dim = self.shape.dim("unbind", dim)
+        require_few("unbind", self.shape[dim])
         return [self.narrow(dim, place, 1).squeeze(dim) for place in range(self.shape[dim])]
 
     @named
@@ -149,17 +151,20 @@ class FamiliarMethods(ComposedMethods, LinearMethods, MoveMethods):
         near = (x - y).abs() <= size * rtol + atol
         return bool(close.maximum(near * (size < math.inf)).all())
 
-    @named
     def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
         """Keep elements between two numbers, of which one may be left out; NaN stays.
 
         Where `min` is above `max` the result is `max`.
         """
-        refuse_keywords("clamp", unknown)
+        if unknown:
+            refuse_keywords("clamp", unknown)
         if min is None and max is None:
             raise InvalidArgument("clamp", "give min, max or both")
-        lowest, highest = _bound("min", min, -math.inf), _bound("max", max, math.inf)
-        return self._like(self._storage.clamp(self._layout, lowest, highest))
+        if type(min) is not float:
+            min = _bound("min", min, -math.inf)
+        if type(max) is not float:
+            max = _bound("max", max, math.inf)
+        return self._like(self._storage.clamp(self._layout, min, max))
 
     def half(self) -> Self:
         """Convert the elements to f16: `to_dtype`."""

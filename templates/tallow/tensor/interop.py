@@ -154,11 +154,15 @@ class InteropMethods(ArithmeticMethods):
         shortest way, and neither the host nor either device waits for more than it needs; between other devices they go
         through the host.
         """
-        if dtype is None and not isinstance(device, Device) and argument.is_dtype(device):
-            return self.to_dtype(device)
-        if device is None and dtype is None:
-            raise InvalidArgument("to", "give a device, its label, or a dtype")
-        chosen = self.dtype if dtype is None else argument.dtype("to", "dtype", dtype)
+        if dtype is None:
+            if isinstance(device, Device):
+                return self._moved(device)
+            if argument.is_dtype(device):
+                return self.to_dtype(device)
+            if device is None:
+                raise InvalidArgument("to", "give a device, its label, or a dtype")
+            return self._moved(device_of(device))
+        chosen = argument.dtype("to", "dtype", dtype)
         source = self.to_dtype(chosen) if chosen.itemsize < self.dtype.itemsize else self
         return (source if device is None else source._moved(device_of(device))).to_dtype(chosen)
 
