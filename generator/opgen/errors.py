@@ -9,6 +9,9 @@ from opgen.model import Method, Spec
 from opgen.problem import Problem
 from opgen.templates import Templates
 
+# The module that makes arguments what the signature says, of which every method may be refused.
+_ARGUMENT = "argument"
+
 
 @dataclass(frozen=True)
 class _Module:
@@ -36,7 +39,7 @@ def raised_by_checks(templates: Templates, package: PurePosixPath) -> dict[str, 
             match node:
                 case ast.Raise(exc=ast.Call(func=ast.Name(id=name))):
                     yield name
-                case ast.Call(func=ast.Name(id=name)):
+                case ast.Call(func=ast.Name(id=name)) if home.imported.get(name) != _ARGUMENT:
                     owner = read(home.imported[name]) if name in home.imported else home
                     if name in owner.functions:
                         yield from raised(owner.functions[name], owner, seen)

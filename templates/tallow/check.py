@@ -343,6 +343,9 @@ def copy2d_fits(
     dst_offset: int,
 ) -> None:
     """Check that every row lies inside its storage, and that no two rows of the destination overlap."""
+    sizes = d1, d2, src_stride, dst_stride
+    if min(sizes) < 0:
+        raise InvalidArgument(op, f"d1, d2 and the strides are 0 or more, not {sizes}")
     rows = Shape((d1, d2))
     Layout(rows, (src_stride, 1), src_offset).check(op, src.length)
     Layout(rows, (dst_stride, 1), dst_offset).check(op, dst.length)

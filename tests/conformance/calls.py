@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tallow import GgmlDType
@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 
 # Makes a storage of a dtype's name and a length.
 Make = Callable[[str, int], "tallow.Storage"]
+# By name, in the order of the signature.
+Arguments = dict[str, Any]
 
 _CONV = {"b_size": 1, "c_in": 1, "c_out": 1, "padding": 0, "stride": 1, "dilation": 1}
 LINE = {**_CONV, "l_in": 4, "k_size": 2}
 IMAGE = {**_CONV, "i_h": 2, "i_w": 2, "k_h": 1, "k_w": 2}
+# The same with sizes that differ.
+_SIZES = {"b_size": 2, "c_in": 3, "c_out": 4, "padding": 1, "stride": 2, "dilation": 1}
+LINE_SIZES = {**_SIZES, "l_in": 9, "k_size": 5}
+IMAGE_SIZES = {**_SIZES, "i_h": 7, "i_w": 9, "k_h": 5, "k_w": 6}
+# Without the transposed ones, and those.
+LINE_PARAMS = (ParamsConv1D, ParamsConvTranspose1D)
+IMAGE_PARAMS = (ParamsConv2D, ParamsConvTranspose2D)
 
 
 def layout(*sizes: int) -> Layout:
@@ -45,116 +54,165 @@ def format_of(name: str) -> GgmlDType:
 
 def call_blocks(cell: SupportCell, blocks: tallow.QStorage, make: Make) -> object:
     """Call a method of weights in blocks, of which there are two rows of 256."""
-    x = make("f32", 512)
-    match cell.method:
-        case "block_size" | "size_in_bytes" | "data":
-            return getattr(blocks, cell.method)
-        case "quantize":
-            return blocks.quantize(x, layout(512))
-        case "dequantize" | "dequantize_f16":
-            return getattr(blocks, cell.method)(512)
-        case "embedding":
-            return blocks.embedding(2, 256, make("u8", 2), layout(2))
-        case "fwd":
-            # As many rows as a library takes.
-            return blocks.fwd(2, 256, make("f32", 10 * 256), layout(10, 256), False, None)
-    raise AssertionError(f"no call is written for the method of blocks {cell.method}")
+    return _made(blocks, cell.method, block_arguments(cell, make))
 
 
 def call_storage(cell: SupportCell, make: Make) -> object:
-    """Call a storage method on four elements of the cell's dtype, and what it needs besides."""
-    assert cell.dtype is not None, f"{cell.method} has a dtype"
-    name = cell.dtype.value
-    x, y = make(name, 4), make(name, 4)
-    vector, image = layout(4), layout(1, 1, 2, 2)
+    """Call a storage method on a few elements of the cell's dtype, and what it needs besides."""
+    return _made(*storage_call(cell, make))
+
+
+def call_device(cell: SupportCell, device: tallow.Device) -> object:
+    """Call a device method."""
+    return _made(device, cell.method, device_arguments(cell))
+
+
+def _made(owner: object, method: str, arguments: Arguments) -> object:
+    called = getattr(owner, method)
+    return called(*arguments.values()) if callable(called) else called
+
+
+def block_arguments(cell: SupportCell, make: Make) -> Arguments:
+    """What a method of two rows of 256 weights in blocks takes."""
     match cell.method:
+        case "block_size" | "size_in_bytes" | "data":
+            return {}
+        case "quantize":
+            return {"src": make("f32", 512), "layout": layout(512)}
+        case "dequantize" | "dequantize_f16":
+            return {"elem_count": 512}
+        case "embedding":
+            return {"rows": 2, "hidden": 256, "ids": make("u32", 3), "ids_layout": layout(3)}
+        case "fwd":
+            # As many rows as a library takes.
+            product = {"rows": 2, "hidden": 256, "x": make("f32", 10 * 256), "layout": layout(10, 256)}
+            return {**product, "save_memory": False, "activations": None}
+    raise AssertionError(f"no call is written for the method of blocks {cell.method}")
+
+
+def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Arguments]:
+    """The storage of the smallest valid call of a cell, its method and the arguments by name.
+
+    Sizes differ where they may, so that an argument in the place of another one is no valid call.
+    """
+    assert cell.dtype is not None, f"{cell.method} has a dtype"
+    name, method, made = cell.dtype.value, cell.method, layout(4)
+
+    def held(where: Layout, dtype: str = name) -> tallow.Storage:
+        return make(dtype, where.elem_count)
+
+    def operands(**layouts: Layout) -> Arguments:
+        """Storages of the cell's dtype, each with its layout."""
+        pairs = ({name: held(where), f"{name}_layout": where} for name, where in layouts.items())
+        return {key: value for pair in pairs for key, value in pair.items()}
+
+    def index(name: str, where: Layout) -> Arguments:
+        return {name: held(where, "u32"), f"{name}_layout": where}
+
+    arguments: Arguments
+    match method:
         case "device" | "dtype":
-            return getattr(x, cell.method)
-        case "try_clone":
-            return x.try_clone(vector)
+            arguments = {}
         case "const_set":
-            return x.const_set(1.0, vector)
+            arguments = {"value": 1.0, "layout": made}
         case "to_dtype":
-            return x.to_dtype(vector, dtype_of(another_dtype(name)))
+            arguments = {"layout": made, "dtype": dtype_of(another_dtype(name))}
         case "where_cond":
-            return make("u8", 4).where_cond(vector, x, vector, y, vector)
+            arguments = {"layout": made, **operands(on_true=made, on_false=made)}
+            return held(made, "u8"), method, arguments
         case functor if functor in {op.value for op in MethodOp}:
-            call = getattr(x, functor)
-            names = inspect.signature(call).parameters
-            given = {"dims": (0,), **{name: vector for name in names if name.endswith("layout")}}
-            return call(*(given.get(name, y if f"{name}_layout" in names else 1.0) for name in names))
+            names = [*inspect.signature(getattr(held(made), functor)).parameters]
+            given = {"dims": (0,), **{name: made for name in names if name.endswith("layout")}}
+            others = {name: held(made) for name in names if f"{name}_layout" in names}
+            arguments = {name: {**given, **others}.get(name, 1.0) for name in names}
         case "unary_impl":
-            return x.unary_impl(UnaryOp(cell.op), vector)
+            arguments = {"op": UnaryOp(cell.op), "layout": made}
         case "binary_impl":
-            return x.binary_impl(BinaryOp(cell.op), y, vector, vector)
+            arguments = {"op": BinaryOp(cell.op), "rhs": held(made), "lhs_layout": made, "rhs_layout": made}
         case "binary_assign":
-            return x.binary_assign(BinaryOp(cell.op), vector, y, vector)
+            arguments = {"op": BinaryOp(cell.op), "layout": made, **operands(source=made)}
         case "assign":
-            return x.assign(vector, y, vector)
+            arguments = {"layout": made, **operands(source=made)}
         case "cmp":
-            return x.cmp(CmpOp(cell.op), y, vector, vector)
+            arguments = {"op": CmpOp(cell.op), "rhs": held(made), "lhs_layout": made, "rhs_layout": made}
         case "reduce_op":
-            return x.reduce_op(ReduceOp(cell.op), vector, (0,))
+            arguments = {"op": ReduceOp(cell.op), "layout": made, "dims": (0,)}
         case "cumsum":
-            return x.cumsum(vector, 0)
+            arguments = {"layout": made, "dim": 0}
         case "argsort":
-            return x.argsort(vector, False, vector.shape[0])
+            arguments = {"layout": made, "descending": False, "count": 4}
         case "matmul":
-            return x.matmul(y, (1, 2, 2, 2), layout(1, 2, 2), layout(1, 2, 2))
+            made, right = layout(2, 3, 4), layout(2, 4, 5)
+            arguments = {"rhs": held(right), "bmnk": (2, 3, 5, 4), "lhs_layout": made, "rhs_layout": right}
         case "scaled_dot_product_attention":
-            mask = (make(name, 4), image)
-            operands = (y, image, make(name, 4), image, *mask, make("u8", 1), layout(1))
-            return x.scaled_dot_product_attention(image, *operands, False, 1.0)
+            made, keys = layout(2, 4, 3, 8), layout(2, 2, 5, 8)
+            arguments = {"layout": made, **operands(keys=keys, values=keys, mask=layout(2, 4, 3, 5))}
+            arguments |= {**index("lengths", layout(2)), "is_causal": False, "scale": 0.5}
         case "linear":
-            return x.linear(layout(2, 2), y, layout(2, 2), None, None)
-        case "conv1d":
-            return x.conv1d(layout(1, 1, 4), y, layout(1, 1, 2), ParamsConv1D(**LINE))
-        case "conv_transpose1d":
-            params = ParamsConvTranspose1D(**LINE, output_padding=0)
-            return x.conv_transpose1d(layout(1, 1, 4), y, layout(1, 1, 2), params)
-        case "conv2d":
-            return x.conv2d(image, y, layout(1, 1, 1, 2), ParamsConv2D(**IMAGE))
-        case "conv_transpose2d":
-            params = ParamsConvTranspose2D(**IMAGE, output_padding=0)
-            return x.conv_transpose2d(image, y, layout(1, 1, 1, 2), params)
+            made = layout(2, 4)
+            arguments = {"layout": made, **operands(weight=layout(3, 4), bias=layout(3))}
+        case "conv1d" | "conv_transpose1d" | "conv2d" | "conv_transpose2d":
+            sizes, kinds = (LINE_SIZES, LINE_PARAMS) if method.endswith("1d") else (IMAGE_SIZES, IMAGE_PARAMS)
+            is_transposed = "transpose" in method
+            params = kinds[is_transposed](**sizes, **({"output_padding": 0} if is_transposed else {}))
+            made = Layout.contiguous(params.input_dims)
+            arguments = {"layout": made, **operands(kernel=Layout.contiguous(params.kernel_dims)), "params": params}
         case "avg_pool2d" | "max_pool2d":
-            return getattr(x, cell.method)(image, (2, 2), (1, 1))
+            made = layout(2, 3, 4, 5)
+            arguments = {"layout": made, "kernel_size": (2, 3), "stride": (6, 1)}
         case "upsample_nearest1d":
-            return x.upsample_nearest1d(layout(1, 1, 4), 8)
-        case "upsample_nearest2d":
-            return x.upsample_nearest2d(image, 4, 4)
-        case "upsample_bilinear2d":
-            return x.upsample_bilinear2d(image, 4, 4, False, None, None)
+            made = layout(2, 3, 4)
+            arguments = {"layout": made, "size": 7}
+        case "upsample_nearest2d" | "upsample_bilinear2d":
+            made = layout(2, 3, 4, 5)
+            arguments = {"layout": made, "height": 7, "width": 9}
+            if method == "upsample_bilinear2d":
+                arguments |= {"align_corners": False, "scale_h": 1.75, "scale_w": 1.8}
         case "softmax" | "log_softmax":
-            return getattr(x, cell.method)(layout(2, 2), 1)
-        case "layer_norm":
-            return x.layer_norm(layout(2, 2), y, layout(2), y, layout(2), x, layout(2, 2), 1e-5)
-        case "rms_norm":
-            return x.rms_norm(layout(2, 2), y, layout(2), None, None, 1e-5)
+            made = layout(3, 2)
+            arguments = {"layout": made, "dim": 1}
+        case "layer_norm" | "rms_norm":
+            made, row = layout(3, 2), layout(2)
+            vectors = {"weight": row, "bias": row} if method == "layer_norm" else {"weight": row}
+            arguments = {"layout": made, **operands(**vectors, residual=made), "eps": 1e-5}
         case "rope":
-            table, place = make("f32", 3), make("u8", 1)
-            return x.rope(layout(2, 2), table, layout(3, 1), table, layout(3, 1), place, layout(1), False)
+            made, table = layout(2, 3, 4), layout(5, 2)
+            angles = {"cos": held(table, "f32"), "cos_layout": table, "sin": held(table, "f32"), "sin_layout": table}
+            arguments = {"layout": made, **angles, **index("positions", layout(2)), "interleaved": False}
         case "cross_entropy":
-            return x.cross_entropy(layout(2, 2), make("u8", 2), layout(2), 1, -100)
+            made = layout(3, 2)
+            arguments = {"layout": made, **index("targets", layout(3)), "dim": 1, "ignore_index": -100}
         case "gather":
-            return x.gather(vector, make("u32", 4), vector, 0)
+            # Indexes that would fit along any dim: the wrong one is refused by itself.
+            made = layout(3, 5)
+            arguments = {"layout": made, **index("indexes", layout(3, 2)), "dim": 1}
         case "index_select":
-            return x.index_select(make("u32", 4), vector, vector, 0)
-        case "scatter_set" | "scatter_add" | "index_add":
-            return getattr(x, cell.method)(vector, make("u32", 4), vector, y, vector, 0)
+            made, row = layout(3, 2), layout(5)
+            arguments = {"indexes": held(row, "u32"), "layout": made, "indexes_layout": row, "dim": 1}
+        case "scatter_set" | "scatter_add":
+            made, places = layout(3, 5), layout(3, 2)
+            arguments = {"layout": made, **index("indexes", places), **operands(source=places), "dim": 1}
+        case "index_add":
+            made, rows = layout(3, 2), layout(3, 5)
+            arguments = {"layout": made, **index("indexes", layout(5)), **operands(source=rows), "dim": 1}
         case "copy_strided_src":
-            return x.copy_strided_src(y, 0, vector)
+            arguments = {"dst": make(name, 7), "dst_offset": 3, "src_layout": made}
         case "cat":
-            return x.cat(vector, (y, x), (vector, vector), 0)
+            made, others = layout(3, 2), (layout(3, 4), layout(3, 5))
+            arguments = {"layout": made, "others": tuple(map(held, others)), "other_layouts": others, "dim": 1}
         case "copy2d":
-            return x.copy2d(y, 2, 2, 2, 2, 0, 0)
+            made = layout(11)
+            rows = {"d1": 2, "d2": 3, "src_stride": 5, "dst_stride": 4, "src_offset": 3, "dst_offset": 1}
+            arguments = {"dst": make(name, 8), **rows}
+        case "try_clone":
+            arguments = {"layout": made}
         case _:
-            return _call_custom(cell.method, x, y, make(name, 4), vector)
-
-
-def _call_custom(method: str, x: tallow.Storage, y: tallow.Storage, z: tallow.Storage, vector: Layout) -> object:
-    rest = [vector, y, vector, z, vector][: 2 * int(method[-1]) - 1]
-    return getattr(x, method)(*rest, custom_op(method))
+            count = int(method[-1])
+            arguments = {"layout" if count == 1 else "layout1": made}
+            for position in range(2, count + 1):
+                arguments |= {f"storage{position}": held(made), f"layout{position}": made}
+            arguments["op"] = custom_op(method)
+    return held(made), method, arguments
 
 
 def custom_op(method: str) -> object:
@@ -169,35 +227,35 @@ def custom_op(method: str) -> object:
     }[method]()
 
 
-def call_device(cell: SupportCell, device: tallow.Device) -> object:
-    """Call a device method."""
+def device_arguments(cell: SupportCell) -> Arguments:
+    """What a device method takes."""
     match cell.method:
         case "set_seed":
-            return device.set_seed(3)
-        case "get_current_seed":
-            return device.get_current_seed()
-        case "synchronize":
-            return device.synchronize()
+            return {"seed": 3}
+        case "get_current_seed" | "synchronize" | "graph":
+            return {}
         case "compile":
-            return device.compile("nothing", 'extern "C" __global__ void nothing() {}', (), "")
-        case "graph":
-            return device.graph()
+            source = 'extern "C" __global__ void nothing() {}'
+            return {"name": "nothing", "source": source, "options": (), "signature": ""}
         case "quantized_zeros":
-            return device.quantized_zeros(64, "Q4_0")
+            return {"elem_count": 64, "dtype": format_of("Q4_0")}
         case "quantized_from_data":
-            return device.quantized_from_data(np.zeros(36, np.uint8), "Q4_0")
+            return {"data": np.zeros(36, np.uint8), "dtype": format_of("Q4_0")}
     assert cell.dtype is not None, f"{cell.method} has a dtype"
+    made = {"shape": shape_of(4), "dtype": cell.dtype}
     match cell.method:
-        case "rand_uniform_f64" | "rand_normal_f64":
-            return getattr(device, cell.method)(0.0, 1.0, shape_of(4), cell.dtype)
+        case "rand_uniform_f64":
+            return {"lo": 0.0, "up": 1.0, **made}
+        case "rand_normal_f64":
+            return {"mean": 0.0, "std": 1.0, **made}
         case "zeros" | "alloc_uninit":
-            return getattr(device, cell.method)(shape_of(4), cell.dtype)
+            return made
         case "arange":
-            return device.arange(0, 1, shape_of(4), cell.dtype)
+            return {"start": 0, "step": 1, **made}
         case "storage_from_slice":
-            return device.storage_from_slice([1.0, 2.0], cell.dtype)
+            return {"data": [1.0, 2.0], "dtype": cell.dtype}
         case "storage" | "storage_owned":
-            return getattr(device, cell.method)(_zeros(cell.dtype.value))
+            return {"array": _zeros(cell.dtype.value)}
     raise AssertionError(f"no call is written for the device method {cell.method}")
 
 

@@ -130,6 +130,18 @@ def test_the_product_of_16_bits_is_that_of_what_dequantize_f16_gives(format: str
     assert (np.abs(got.to_dtype("f32").numpy() - expected) <= slack).all()
 
 
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_weights_of_16_bits_change_a_product_by_one_unit_of_its_terms(format: str, dtype: str, device: Device) -> None:
+    if dtype not in dtypes_of(device.backend):
+        pytest.skip(f"{device.backend} has no {dtype}")
+    weights, decoded = of_random_blocks(format, device)
+    x = Tensor(np.random.default_rng(7).standard_normal((9, HIDDEN), np.float32)).to_dtype(dtype)
+    got = QMatMul(weights).forward(x.to(device)).to_dtype("f32").numpy()
+    factors = x.to_dtype("f32").numpy().astype(np.float64)
+    assert (np.abs(got - factors @ decoded.T) <= 2 * UNITS[dtype] * (np.abs(factors) @ np.abs(decoded).T)).all()
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_products_are_exact_whatever_the_size_of_x(format: str, device: Device) -> None:
     weights, decoded = of_random_blocks(format, device)

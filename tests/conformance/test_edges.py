@@ -5,25 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import tallow
 from tallow.op import BinaryOp, CmpOp, ReduceOp, UnaryOp
 
+from . import spec
 from .bench import Bench
 from .calls import layout
 from .oracle.formats import NUMPY, Array
 
-# Where a GPU is tested with the Python of its machine, there may be no PyYAML.
-pytest.importorskip("yaml")
+if TYPE_CHECKING:
+    from opgen.model import Functor
 
-from opgen.model import Functor
-from opgen.project import read_spec
-
-SPEC = read_spec(Path(__file__).parents[2])
-FUNCTORS = [functor for kind in SPEC.functors.values() for functor in kind.functors if functor.edges]
+FUNCTORS = [functor for kind in spec.read().functors.values() for functor in kind.functors if functor.edges]
 # What a name in the place of a number stands for.
 FINITE = (0.0, -0.0, 1.0, -2.5)
 # Enough for vectors, and what is left behind them.

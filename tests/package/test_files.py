@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -295,3 +296,20 @@ def test_every_cut_of_a_file_is_told(path: Path) -> None:
 def test_booleans_of_others_become_u8(path: Path) -> None:
     save_file({"x": np.array([[True], [False]])}, path)
     same(load_safetensors(path)["x"], np.array([[1], [0]], np.uint8))
+
+
+@pytest.mark.parametrize("dtype", DType, ids=str)
+def test_a_dtype_is_what_safetensors_and_ml_dtypes_call_so(dtype, path):
+    save_file({"x": np.zeros(3, dtype.numpy)}, path)
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["x"]
+    begin, end = header["data_offsets"]
+    assert (header["dtype"], end - begin) == (dtype.safetensors, 3 * dtype.itemsize)
+    facts = ml_dtypes.finfo(dtype.numpy) if dtype.is_float else ml_dtypes.iinfo(dtype.numpy)
+    assert (facts.bits, facts.min < 0) == (8 * dtype.itemsize, dtype.kind != "unsigned")
+    # The letters of a format's own name say how its bits are shared.
+    name = dtype.value.upper()
+    assert facts.dtype.name.removeprefix("b").startswith("float" if dtype.is_float else ("int", "uint"))
+    if "E" in name:
+        exponent, mantissa = (int(part) for part in name.partition("E")[2].split("M"))
+        assert (facts.iexp, facts.nmant) == (exponent, mantissa)

@@ -74,13 +74,19 @@ def device(gpu: Any) -> Device:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("options", [(), ("-DTALLOW_MATRIX_CORE_WMMA=12",)], ids=["", "RDNA 4"])
-def test_sums_of_one_product_are_rows_of_the_next(device: Device, dtype: str, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("options", "lanes"),
+    [((), 0), (("-DTALLOW_MATRIX_CORE_WMMA=12",), 32), (("-DTALLOW_MATRIX_CORE_MFMA=3",), 64)],
+    ids=["", "RDNA 4", "CDNA 3"],
+)
+def test_sums_of_one_product_are_rows_of_the_next(
+    device: Device, dtype: str, options: tuple[str, ...], lanes: int
+) -> None:
     facts = Tensor.zeros((2,), dtype="u32", device=device)
     Kernel.compile("about", ABOUT, device, signature="unsigned*").launch(1, 1, facts)
     wave_size, has_matrix_cores = facts.numpy().tolist()
-    # RDNA 4's are those of the HIP runtime for the CPU, with waves of 32.
-    if not has_matrix_cores or (options and (wave_size == 64 or Host.found() is None)):
+    # Those of a named generation are in the HIP runtime for the CPU, with waves of its size.
+    if not has_matrix_cores or (options and (wave_size != lanes or Host.found() is None)):
         pytest.skip("the device has no such matrix cores")
     generator = np.random.default_rng(3)
     rows, columns, turned = (generator.integers(-2, 3, (16, 64)).astype(np.float32) for _ in range(3))

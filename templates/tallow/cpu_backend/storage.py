@@ -10,8 +10,10 @@ import numpy as np
 from ..array_backend.blocks import QArrayStorage
 from ..array_backend.imported import Imported
 from ..array_backend.storage import ArrayStorage
+from ..backend import kind_of
 from ..dtype import Array, DType
-from ..error import InvalidArgument, UnsupportedDType
+from ..error import InvalidArgument, UnsupportedDType, shown
+from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..host import array
 
@@ -19,9 +21,33 @@ if TYPE_CHECKING:
     from .device import CpuDevice
 
 
+def _flat(array: Any, dtype: np.dtype[Any], length: int | None, *, writable: bool = True) -> Array:
+    """An array that kernels may be given the address of; InvalidArgument of any other."""
+    if isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (array.size,):
+        flags = array.flags
+        if (length is None or length == array.size) and (flags.carray if writable else flags.c_contiguous):
+            return array if type(array) is np.ndarray else array.view(np.ndarray)
+    size = "any length" if length is None else f"{length} elements"
+    kind = f"a {'writable, ' if writable else ''}contiguous NumPy array of rank 1, {size} and dtype {dtype}"
+    raise InvalidArgument("storage", f"data is {kind}, not {_described(array)}; Device.storage copies any array")
+
+
+def _described(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return shown(array)
+    flags = array.flags
+    lacks = {"read-only": flags.writeable, "strided": flags.c_contiguous, "misaligned": flags.aligned}
+    facts = [fact for fact, is_right in lacks.items() if not is_right]
+    return f"one of {', '.join([*facts, f'shape {array.shape}', f'dtype {array.dtype.str}'])}"
+
+
 @final
 class CpuStorage(ArrayStorage):
-    """A flat NumPy array of one dtype, contiguous and of rank 1, which is always the same one."""
+    """A flat NumPy array of one dtype, contiguous and of rank 1, which is always the same one.
+
+    `data` is used without a copy. It is writable and in the byte order of the machine, and has as many elements as the
+    storage; any other raises InvalidArgument.
+    """
 
     # What has the memory: an array, or that of a kernel's result, of which nobody has asked for an array yet.
     __slots__ = ("_address", "_memory")
@@ -30,6 +56,14 @@ class CpuStorage(ArrayStorage):
     library: ClassVar = Imported("cpu", __package__)
     _address: int | None
     _memory: Any
+
+    def __init__(self, device: CpuDevice, dtype: DType, data: Array) -> None:
+        self.device = device
+        self.dtype = dtype
+        self._memory = array = _flat(data, dtype.numpy, None)
+        self._address = None
+        self.length = array.size
+        self.kind = kind_of(dtype, array.size)
 
     @property
     def data(self) -> Array:
@@ -42,7 +76,7 @@ class CpuStorage(ArrayStorage):
 
     @data.setter
     def data(self, array: Array) -> None:
-        self._memory = array
+        self._memory = _flat(array, self.dtype.numpy, self.length)
         self._address = None
 
     @property
@@ -92,6 +126,9 @@ class QCpuStorage(QArrayStorage):
     """Blocks in memory."""
 
     device: CpuDevice
+
+    def __init__(self, device: CpuDevice, dtype: GgmlDType, data: Array) -> None:
+        super().__init__(device, dtype, _flat(data, np.dtype(np.uint8), None, writable=False))
 
     @cached_property
     def address(self) -> int:

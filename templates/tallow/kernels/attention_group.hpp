@@ -105,7 +105,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
             total *= factor;
 #pragma unroll
             for (uint32_t i = 0; i < 4; ++i) {
-                weights[i] = rough_exp2(weights[i] - subtracted);
+                weights[i] = rough_exp2(weights[i] - (subtracted - weight_exponent<T>));
                 total += weights[i];
             }
             // Behind the first keys, maxima hardly ever change.

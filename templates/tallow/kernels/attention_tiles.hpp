@@ -316,6 +316,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                     maximum = larger(maximum, shuffle_xor(maximum, partner));
                 subtracted[h] = finite_maximum(maximum) * factor;
                 changes[h] = rough_exp2(multiply_add(maxima[t][h], factor, -subtracted[h]));
+                subtracted[h] -= weight_exponent<T>;
                 maxima[t][h] = maximum;
                 totals[t][h] *= changes[h];
             }

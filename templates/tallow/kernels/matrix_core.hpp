@@ -30,8 +30,10 @@ namespace tallow {
 #define TALLOW_MATRIX_CORE_MMA 1
 #endif
 #elif defined(TALLOW_AMD)
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
-#define TALLOW_MATRIX_CORE_MFMA 1
+#if defined(__gfx90a__)
+#define TALLOW_MATRIX_CORE_MFMA 2
+#elif defined(__gfx942__) || defined(__gfx950__)
+#define TALLOW_MATRIX_CORE_MFMA 3
 #elif defined(__GFX11__)
 #define TALLOW_MATRIX_CORE_WMMA 11
 #elif defined(__GFX12__)
@@ -39,7 +41,9 @@ namespace tallow {
 #endif
 // The HIP runtime for the CPU has the instructions of AMD's matrix cores.
 #elif OPGEN_WAVE_SIZE == 64
-#define TALLOW_MATRIX_CORE_MFMA 1
+#if !defined(TALLOW_MATRIX_CORE_MFMA)
+#define TALLOW_MATRIX_CORE_MFMA 2
+#endif
 #elif !defined(TALLOW_MATRIX_CORE_WMMA)
 #define TALLOW_MATRIX_CORE_WMMA 11
 #endif
@@ -51,6 +55,10 @@ constexpr bool has_matrix_cores = false;
 #endif
 
 constexpr uint32_t matrix_side = 16;
+
+// A weight of attention is at most 1. Times 2**15 it still fits f16, which then holds weights down to 2**-29 as normal
+// numbers. The division by the sum of the weights removes the factor.
+template <typename T> constexpr float weight_exponent = is_same<T, f16> ? 15 : 0;
 
 // Rows of `Length` elements in shared memory. Their chunks of 16 bytes are permuted, so that lanes that read the same
 // chunk of rows side by side, or where `Spread` write one of every eighth row, meet different banks.
@@ -251,8 +259,21 @@ template <typename T> struct MatrixCore {
 #if defined(TALLOW_MATRIX_CORE_MFMA)
         if constexpr (is_same<T, bf16>)
             d = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(bit_cast<Bits>(columns), bit_cast<Bits>(rows), d, 0, 0, 0);
+#if TALLOW_MATRIX_CORE_MFMA == 2
+        else {
+            // CDNA 2 takes subnormal operands of 16 bits for 0. Those of bf16 are subnormal in f32 too; those of f16
+            // are all below 2**-14. So f16 is multiplied as f32, one element of each lane at a time.
+            const auto column = bit_cast<Halves>(columns);
+            const auto row = bit_cast<Halves>(rows);
+#pragma unroll
+            for (uint32_t i = 0; i < depth; ++i)
+                d = __builtin_amdgcn_mfma_f32_16x16x4f32(static_cast<float>(column[i]), static_cast<float>(row[i]), d,
+                                                         0, 0, 0);
+        }
+#else
         else
             d = __builtin_amdgcn_mfma_f32_16x16x16f16(bit_cast<Halves>(columns), bit_cast<Halves>(rows), d, 0, 0, 0);
+#endif
 #elif TALLOW_MATRIX_CORE_WMMA == 11
         if constexpr (is_same<T, bf16>)
             d = __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32(bit_cast<Bits>(columns), bit_cast<Bits>(rows), d);

@@ -37,8 +37,10 @@ class AttentionMethods(TensorBase):
         m). The key heads divide the heads: each serves several in a row. `scale` is 1 / sqrt(size) where it is None.
         `lengths`, one integer or one for each batch, on the device of the rest, say how many keys are there: a cache
         may have room for more, which is not read. With `causal`, query i sees key j where j <= i + (length - n). A
-        query that sees nothing gives 0. bf16 and f16 have f32 scores and sums. `ShapeMismatch` where shapes do not fit;
-        `InvalidIndex` for a length that is negative or more than there is room for.
+        query that sees nothing gives 0. bf16 and f16 have f32 scores and sums. GPUs may round their weights to 16 bits
+        before they multiply values: this changes a result by at most one unit in the last place of the sum of the
+        magnitudes of its terms. `ShapeMismatch` where shapes do not fit; `InvalidIndex` for a length that is negative
+        or more than there is room for.
         """
         if not (isinstance(key, TensorBase) and isinstance(value, TensorBase)):
             require_tensors(_OP, key=key, value=value)

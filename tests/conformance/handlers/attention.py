@@ -27,6 +27,8 @@ class Case:
     scale: float = 0.3
 
 
+# What a weight loses that f16 cannot hold, where the largest is 1: half of its least number, divided by 2**15.
+LEAST_WEIGHT = -40
 _TURNED = ("positions first", "positions first", "positions first", "contiguous")
 CASES = (
     Case((1, 1, 1, 1, 1, 1)),
@@ -77,6 +79,7 @@ def scaled_dot_product_attention(bench: Bench) -> None:
             index_name = "i32"
         check_attention(bench, case, index_name, bench.where(case))
     check_specials(bench)
+    check_small(bench)
     query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
     keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
 
@@ -129,7 +132,7 @@ def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_cau
         )
         if bench.name in HALVES:
             relative = relative + EXTENDED(2) ** -FLOATS[bench.name].precision
-        slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** -25
+        slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** LEAST_WEIGHT
         slack = np.where(np.isfinite(slack), slack, 0)
     ulps = ROUNDED if bench.name in HALVES else 0
     assert_close(bench.name, got, expected.result, ulps, where, slack=slack, zero_sign=False)
@@ -147,6 +150,31 @@ def check_specials(bench: Bench) -> None:
         operands = [bench.place(each) for each in (*draw, encode(bench.name, mask))]
         where = bench.where(f"a mask of infinities, {queries} queries")
         check(bench, (*operands, None), where, is_causal=False, scale=0.2)
+
+
+def check_small(bench: Bench) -> None:
+    """Numbers that f16 has as subnormal ones count, and so do weights that are far smaller than the largest."""
+    draw = bench.generator.normal
+    for queries in (3, 40):
+        sizes = (1, 2, queries, 64), (1, 2, 70, 64)
+        small, plain, large = (draw(0, scale, sizes[1]) for scale in (1e-5, 1, 300))
+        first = np.zeros(sizes[1])
+        # The scores of all keys but the first are 15 lower.
+        first[:, :, 0] = 1.0
+        for what, numbers, scale in (
+            ("values", (draw(0, 1, sizes[0]), plain, small), 0.1),
+            ("queries", (draw(0, 1e-5, sizes[0]), large, plain), 3.0),
+            ("keys", (draw(0, 300, sizes[0]), small, plain), 3.0),
+            ("weights", (np.ones(sizes[0]), first, np.where(first > 0, 0, large)), 15 / 64),
+        ):
+            given = [bench.place(encode(bench.name, each.astype(EXTENDED))) for each in numbers]
+            check(
+                bench,
+                (*given, None, None),
+                bench.where(f"small {what}, {queries} queries"),
+                is_causal=False,
+                scale=scale,
+            )
 
 
 HANDLERS = {"scaled_dot_product_attention": scaled_dot_product_attention}

@@ -93,7 +93,9 @@ def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..
         made.dtype = target
         made.length = count
         made.kind = kind
-        made.data = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
+        # Not by the constructor: it checks what comes from outside.
+        made._memory = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
+        made._address = None
         return made
 
     return run

@@ -1,41 +1,52 @@
-// The instructions of AMD's matrix cores, on the CPU: D = A B + C of 16 by 16 by 16, with the operands spread over the
-// lanes of a wave as AMD documents it. A and B hold columns of the depth, `Depth` elements a lane.
+// The instructions of AMD's matrix cores, on the CPU: D = A B + C of 16 by 16 by a depth of 16, or of 4 numbers of
+// f32, with the operands spread over the lanes of a wave as AMD documents it. A and B hold columns of the depth,
+// `Depth` elements a lane.
 #pragma once
 
 namespace hip_host {
 
-inline float widen(_Float16 value) { return static_cast<float>(value); }
-inline float widen(short bf16) {
+// CDNA 2 takes subnormal operands of 16 bits for zeros.
+inline float widen(_Float16 value, bool flushes) {
+    const float wide = static_cast<float>(value);
+    return flushes && __builtin_fabsf(wide) < 0x1p-14f ? 0.0f : wide;
+}
+inline float widen(short bf16, bool flushes) {
     const unsigned bits = static_cast<unsigned>(static_cast<unsigned short>(bf16)) << 16;
     float value;
     __builtin_memcpy(&value, &bits, sizeof(value));
-    return value;
+    return flushes && __builtin_fabsf(value) < 0x1p-126f ? 0.0f : value;
 }
 
 // What all lanes of the wave hold.
 template <class Vector> inline void collect(const Vector& own, Vector (&all)[64], int line) {
-    unsigned long long words[sizeof(Vector) / 8];
-    __builtin_memcpy(words, &own, sizeof(Vector));
-    for (unsigned w = 0; w < sizeof(Vector) / 8; ++w) {
-        const hip_host_wave* const wave = hip_host_exchange(words[w], line);
+    constexpr unsigned size = sizeof(Vector) < 8 ? sizeof(Vector) : 8;
+    for (unsigned at = 0; at < sizeof(Vector); at += size) {
+        unsigned long long word = 0;
+        __builtin_memcpy(&word, reinterpret_cast<const char*>(&own) + at, size);
+        const hip_host_wave* const wave = hip_host_exchange(word, line);
         for (int lane = 0; lane < wave_size(); ++lane)
-            __builtin_memcpy(reinterpret_cast<char*>(&all[lane]) + 8 * w, &wave->value[lane], 8);
+            __builtin_memcpy(reinterpret_cast<char*>(&all[lane]) + at, &wave->value[lane], size);
     }
 }
 
+inline float element(float value, unsigned, bool) { return value; }
+template <class Vector> inline float element(const Vector& vector, unsigned k, bool flushes) {
+    return widen(vector[k], flushes);
+}
+
 // `row(lane, i)` is the row of D that value i of a lane belongs to; its column is lane % 16.
-template <unsigned Depth, class Vector, class Sums, class Row>
-inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row row, int line) {
+template <unsigned Depth, unsigned Whole = 16, class Vector, class Sums, class Row>
+inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row row, int line, bool flushes = false) {
     Vector all_a[64], all_b[64];
     collect(a, all_a, line);
     collect(b, all_b, line);
     const unsigned lane = __lane_id();
-    float column[16];
-    for (unsigned k = 0; k < 16; ++k)
-        column[k] = widen(all_b[lane % 16 + k / Depth * 16][k % Depth]);
+    float column[Whole];
+    for (unsigned k = 0; k < Whole; ++k)
+        column[k] = element(all_b[lane % 16 + k / Depth * 16], k % Depth, flushes);
     for (unsigned i = 0; i < sizeof(Sums) / sizeof(float); ++i)
-        for (unsigned k = 0; k < 16; ++k)
-            sums[i] += widen(all_a[row(lane, i) + k / Depth * 16][k % Depth]) * column[k];
+        for (unsigned k = 0; k < Whole; ++k)
+            sums[i] += element(all_a[row(lane, i) + k / Depth * 16], k % Depth, flushes) * column[k];
     return sums;
 }
 
@@ -43,10 +54,15 @@ inline Sums multiply_matrices(const Vector& a, const Vector& b, Sums sums, Row r
 
 // GCC mangles no name that begins so, and two instances of one name clash where they are not inlined.
 
-// gfx90a and gfx942, waves of 64.
+// gfx90a and gfx942, waves of 64; what is subnormal is taken as gfx90a does.
 template <class Vector, class Sums>
 [[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x16f16(Vector a, Vector b, Sums c, int, int, int) {
     return hip_host::multiply_matrices<4>(
+        a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE(), true);
+}
+template <class Sums>
+[[gnu::always_inline]] inline Sums __builtin_amdgcn_mfma_f32_16x16x4f32(float a, float b, Sums c, int, int, int) {
+    return hip_host::multiply_matrices<1, 4>(
         a, b, c, [](unsigned lane, unsigned i) { return lane / 16 * 4 + i; }, __builtin_LINE());
 }
 template <class Vector, class Sums>

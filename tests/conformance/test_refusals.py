@@ -1,0 +1,111 @@
+"""What does not fit is refused, by the check that the spec names and with an error that the docs promise.
+
+Each argument of the smallest valid call of each method is changed alone, in the ways in which one of its type may be
+wrong. accepted.txt lists the changes after which a call is valid too; each other one is refused. With --update-golden
+on the CPU the test writes the file. Read each change of it: a check that is gone from the spec shows there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import tallow
+from tallow.error import ShapeMismatch
+from tallow.op import MethodOp
+
+from . import matrix, refusals, spec
+from .calls import error_op
+
+ACCEPTED = Path(__file__).with_name("accepted.txt")
+# What no argument brings about, and what other tests ask for of each cell.
+ELSEWHERE = {"OutOfMemory", "UnsupportedDType"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "method" in metafunc.fixturenames:
+        backend = metafunc.config.getoption("--device").partition(":")[0]
+        metafunc.parametrize("method", refusals.valid_calls(backend))
+
+
+def accepted() -> dict[str, list[str]]:
+    """The changes that are listed, by the label of a call."""
+    found: dict[str, list[str]] = {}
+    label = ""
+    for line in ACCEPTED.read_text(encoding="utf-8").splitlines():
+        if line.startswith("    "):
+            argument, _, whats = line.strip().partition(": ")
+            found[label] += [f"{argument} {what}" for what in whats.split(", ")]
+        else:
+            label = line.removesuffix(":")
+            found[label] = []
+    return found
+
+
+def written(lists: Mapping[str, list[str]]) -> str:
+    """The text of such a file."""
+    lines = []
+    for label, whats in sorted(lists.items()):
+        lines.append(f"{label}:")
+        by_argument: dict[str, list[str]] = {}
+        for what in whats:
+            argument, _, rest = what.partition(" ")
+            by_argument.setdefault(argument, []).append(rest)
+        lines += [f"    {argument}: {', '.join(rest)}" for argument, rest in by_argument.items()]
+    return "\n".join(lines) + "\n"
+
+
+def checks_of(method: str) -> list[str]:
+    """The checks that the spec lists for a method."""
+    methods = (*spec.read().storage_methods(), *spec.read().device_methods)
+    return next([item.call.name for item in found.checks] for found in methods if found.name == method)
+
+
+def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, pytestconfig: pytest.Config) -> None:
+    valid_calls = refusals.valid_calls(device.backend)[method]
+    known = accepted()
+    raised, made_checks = set(), set()
+    for valid in valid_calls:
+        assert valid.refusal(device) is None, f"{valid.label}: the smallest call is valid"
+        _, arguments = valid.made(device)
+        assert [*arguments] == [*inspect.signature(refusals.function_of(method)).parameters], "names in their order"
+        taken = []
+        for change in refusals.changes(valid, device):
+            where = f"{valid.label}: {change}"
+            refusal = valid.refusal(device, change)
+            if refusal is None:
+                taken.append(str(change))
+                continue
+            error = refusal.error
+            if refusal.module == "argument":
+                continue
+            raised.add(type(error).__name__)
+            assert type(error).__name__ in refusals.promised(method), f"{where}: the docs do not list {error!r}"
+            # What is no array of a dtype is refused before anything is done with it.
+            is_named = getattr(error, "op", None) == error_op(valid.cell)
+            assert is_named or refusal.module not in ("check", "base", "layout"), f"{where}: {error} names another op"
+            is_number = isinstance(change.value, int | float)
+            assert not (is_number and isinstance(error, ShapeMismatch)), f"{where}: no shape is wrong: {error}"
+            if refusal.module == "check":
+                made_checks.add((refusal.function, refusal.line))
+        if pytestconfig.getoption("--update-golden"):
+            known[valid.label] = taken
+        # opgen makes the checks of functors alike, so those that are listed stand for others.
+        is_alike = valid.label not in known and method in {op.value for op in MethodOp}
+        there = [what for what in known.get(valid.label, []) if is_there(what, device.backend)]
+        assert taken == there or is_alike, f"{valid.label}: what is accepted is not what {ACCEPTED.name} lists"
+    if pytestconfig.getoption("--update-golden"):
+        ACCEPTED.write_text(written(known), encoding="utf-8")
+    assert raised - ELSEWHERE == refusals.promised(method) - ELSEWHERE, "the docs list what is raised, and no more"
+    # Several storages have several layouts, which no entry of the spec asks for.
+    found = sorted(function for function, _ in made_checks if function != "several_layouts")
+    assert found == sorted(checks_of(method)), "each check refuses something by itself"
+
+
+def is_there(what: str, backend: str) -> bool:
+    """Whether a backend has the dtype of a change."""
+    dtype = re.search(r" of (\w+)$", what)
+    return dtype is None or dtype[1] not in matrix.DTYPES or dtype[1] in matrix.dtypes_of(backend)
