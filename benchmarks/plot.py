@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-_LINE = 20
+_WIDTH = 884
+_LINE = 24
+# Each dtype has its own height in the line of an op, so that no mark hides another.
+_LANE = 7
 _TOP = 92
-_NAMES = 200
-_PANEL = 300
+_NARROWEST_PANEL = 180
 _GAP = 44
 _MARGIN = 40
 _LEGEND = 62
-# More than a letter of the heading is wide.
-_LETTER = 8
+# A page is read in whichever font its reader has: no letter of these is wider, on average over a word.
+_LETTER = 0.6
+_BOLD_LETTER = 0.68
+_SIZE = 13
 
 # A border around each mark keeps marks apart that overlap; shapes tell dtypes apart where colours do not.
 _STYLE = """\
@@ -72,8 +76,8 @@ def ratio_axis(ratios: Iterable[float]) -> Axis:
     """A logarithmic axis with whole powers of two around all ratios, and one on each side of 1 at least."""
     logarithms = [math.log2(ratio) for ratio in ratios]
     low, high = math.floor(min([-1, *logarithms])), math.ceil(max([1, *logarithms]))
-    # More than ten numbers would run into each other.
-    step = 1 + (high - low) // 10
+    # More than six numbers would run into each other.
+    step = 1 + (high - low) // 6
     ticks = [2.0**power for power in range(low, high + 1) if power % step == 0]
     return Axis(lambda ratio: (math.log2(ratio) - low) / (high - low), ticks)
 
@@ -82,9 +86,12 @@ def draw(title: str, heading: str, ops: Sequence[str], dtypes: Sequence[str], pa
     """The plot of the ops in this order. `title` is what a reader of the page hears, `heading` stands at the top."""
     bottom = _TOP + _LINE * len(ops)
     height = bottom + 40
+    names = math.ceil(_MARGIN + _SIZE * _LETTER * max(map(len, ops), default=0))
+    gaps = (len(panels) - 1) * _GAP
+    panel_width = max(_NARROWEST_PANEL, (_WIDTH - names - gaps - _MARGIN) // len(panels))
     width = max(
-        _NAMES + len(panels) * (_PANEL + _GAP) - _GAP + _MARGIN,
-        _MARGIN + _LETTER * len(heading) + _LEGEND * len(dtypes),
+        names + len(panels) * panel_width + gaps + _MARGIN,
+        math.ceil(_MARGIN + _SIZE * _BOLD_LETTER * len(heading)) + _LEGEND * len(dtypes),
     )
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-labelledby="title">',
@@ -96,24 +103,25 @@ def draw(title: str, heading: str, ops: Sequence[str], dtypes: Sequence[str], pa
     ]
     for index in range(0, len(ops), 2):
         lines.append(f'<rect class="band" x="12" y="{_TOP + _LINE * index}" width="{width - 24}" height="{_LINE}"/>')
-    placed = [(_NAMES + index * (_PANEL + _GAP), panel) for index, panel in enumerate(panels)]
+    placed = [(names + index * (panel_width + _GAP), panel) for index, panel in enumerate(panels)]
     for left, panel in placed:
-        lines += _axis(panel, left, bottom)
+        lines += _axis(panel, left, panel_width, bottom)
     for index, op in enumerate(ops):
         middle = _TOP + _LINE * (index + 0.5)
-        lines.append(f'<text class="right" x="{_NAMES - 14}" y="{middle + 4.5:g}">{escape(op)}</text>')
+        lines.append(f'<text class="right" x="{names - 14}" y="{middle + 4.5:g}">{escape(op)}</text>')
         for left, panel in placed:
             for mark in panel.marks:
                 if mark.op == op:
-                    x = left + _PANEL * panel.axis.place(mark.value)
-                    lines.append(_shape(mark.dtype, x, middle, f"{op} {mark.dtype}: {mark.value:.2f}"))
+                    x = left + panel_width * panel.axis.place(mark.value)
+                    y = middle + _LANE * (dtypes.index(mark.dtype) - (len(dtypes) - 1) / 2)
+                    lines.append(_shape(mark.dtype, x, y, f"{op} {mark.dtype}: {mark.value:.2f}"))
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _axis(panel: Panel, left: float, bottom: float) -> list[str]:
+def _axis(panel: Panel, left: float, width: float, bottom: float) -> list[str]:
     lines = [f'<text class="head" x="{left:g}" y="{_TOP - 32}">{escape(panel.title)}</text>']
     for tick in panel.axis.ticks:
-        x = left + _PANEL * panel.axis.place(tick)
+        x = left + width * panel.axis.place(tick)
         kind = "one" if tick == 1 else "grid"
         lines.append(f'<line class="{kind}" x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{bottom + 4}"/>')
         for y in (_TOP - 12, bottom + 20):
@@ -134,8 +142,8 @@ def _shape(dtype: str, x: float, y: float, title: str = "") -> str:
     kind = f'class="mark {dtype}"'
     match dtype:
         case "f32":
-            return f'<circle {kind} cx="{x:.1f}" cy="{y:g}" r="5">{text}</circle>'
+            return f'<circle {kind} cx="{x:.1f}" cy="{y:g}" r="3.5">{text}</circle>'
         case "f16":
-            return f'<rect {kind} x="{x - 4.5:.1f}" y="{y - 4.5:g}" width="9" height="9">{text}</rect>'
+            return f'<rect {kind} x="{x - 3.5:.1f}" y="{y - 3.5:g}" width="7" height="7">{text}</rect>'
         case _:
-            return f'<path {kind} d="M{x:.1f} {y - 6:g}l6 6-6 6-6-6z">{text}</path>'
+            return f'<path {kind} d="M{x:.1f} {y - 4.5:g}l4.5 4.5-4.5 4.5-4.5-4.5z">{text}</path>'

@@ -54,12 +54,9 @@ class MissingPackage(TallowError, ImportError):
 
 
 class UnsupportedDType(TallowError, TypeError):
-    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is.
+    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is."""
 
-    `dtype` is None for a device method that has no dtype.
-    """
-
-    def __init__(self, op: str, dtype: DType | GgmlDType | None, backend: str, reason: str) -> None:
+    def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str) -> None:
         super().__init__(op, dtype, backend, reason)
         self.op = op
         self.dtype = dtype
@@ -67,8 +64,20 @@ class UnsupportedDType(TallowError, TypeError):
         self.reason = reason
 
     def __str__(self) -> str:
-        subject = self.op if self.dtype is None else f"{self.op}: {self.dtype.value}"
-        return f"{subject} is not supported on {self.backend}: {self.reason}"
+        return f"{self.op}: {self.dtype.value} is not supported on {self.backend}: {self.reason}"
+
+
+class UnsupportedDevice(TallowError, TypeError):
+    """The devices of a backend do not have a device method; `tallow.support()` lists what there is."""
+
+    def __init__(self, op: str, backend: str, reason: str) -> None:
+        super().__init__(op, backend, reason)
+        self.op = op
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: devices of {self.backend} do not have it: {self.reason}"
 
 
 class DTypeMismatch(TallowError, TypeError):

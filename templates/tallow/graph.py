@@ -21,7 +21,7 @@ class Graph:
     Tensors that are made in the capture have memory that no other tensor gets while the graph or they themselves live.
     A tensor that was made before and is read in the capture must live as long as the graph is replayed.
 
-    Raises UnsupportedDType on a device that has no graphs, as the CPU, BackendUnavailable where there is no such
+    Raises UnsupportedDevice on a device that has no graphs, as the CPU, BackendUnavailable where there is no such
     device.
     """
 

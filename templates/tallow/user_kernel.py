@@ -49,7 +49,7 @@ class Kernel:
 
         Raises CompilationFailed with the compiler's messages, in which lines are those of the source and the file is
         `name`.hip; InvalidArgument for a kernel that the source does not have or a signature that says nothing;
-        BackendUnavailable where there is no compiler; UnsupportedDType on a device that runs no kernels, as the CPU.
+        BackendUnavailable where there is no compiler; UnsupportedDevice on a device that runs no kernels, as the CPU.
         """
         # A device imports this module.
         from .tensor.base import device_of

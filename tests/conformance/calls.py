@@ -183,13 +183,14 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             made = layout(3, 2)
             arguments = {"layout": made, **index("targets", layout(3)), "dim": 1, "ignore_index": -100}
         case "gather":
-            made = layout(3, 2)
-            arguments = {"layout": made, **index("indexes", layout(3, 5)), "dim": 1}
+            # Indexes that would fit along any dim: the wrong one is refused by itself.
+            made = layout(3, 5)
+            arguments = {"layout": made, **index("indexes", layout(3, 2)), "dim": 1}
         case "index_select":
             made, row = layout(3, 2), layout(5)
             arguments = {"indexes": held(row, "u32"), "layout": made, "indexes_layout": row, "dim": 1}
         case "scatter_set" | "scatter_add":
-            made, places = layout(3, 2), layout(3, 5)
+            made, places = layout(3, 5), layout(3, 2)
             arguments = {"layout": made, **index("indexes", places), **operands(source=places), "dim": 1}
         case "index_add":
             made, rows = layout(3, 2), layout(3, 5)

@@ -89,8 +89,8 @@ class Valid:
         if change is not None:
             arguments[change.argument] = change.value
         owner = arguments.pop("self", owner)
-        stored = [value for value in (owner, *arguments.values()) if isinstance(value, tallow.Storage)]
-        here = [operand for operand in stored if operand.inner.device is device.inner]
+        operands = [value for value in (owner, *arguments.values()) if isinstance(value, tallow.Storage)]
+        here = [operand for operand in operands if operand.inner.device is device.inner]
         before = [operand.to_numpy().tobytes() for operand in here]
         try:
             getattr(owner, self.cell.method)(**arguments)

@@ -35,7 +35,8 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
     for op in MethodOp:
         if dtype not in op.dtypes or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND, MethodOp.VAR, MethodOp.STD):
             continue
-        count = len(inspect.signature(getattr(Tensor, op.value)).parameters) - 1
+        parameters = inspect.signature(getattr(Tensor, op.value)).parameters.values()
+        count = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters) - 1
         for first in (0, 1):
             numbers = (2, 1, 0, 3)[first : first + count]
             found[f"{op.value}{numbers}"] = lambda x, y, name=op.value, numbers=numbers: getattr(x, name)(*numbers)

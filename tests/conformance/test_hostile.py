@@ -20,6 +20,7 @@ from tallow import (
     MissingFile,
     TallowError,
     UnaryOp,
+    UnsupportedDevice,
     UnsupportedDType,
 )
 
@@ -75,7 +76,7 @@ def test_arguments_that_fit_do(room: None, device: tallow.Device, name: str) -> 
 
 def skip_if_unsupported(error: TallowError, device: tallow.Device) -> None:
     """Skip the test where the matrix says that the backend does not do what it needs, with the reason that it gives."""
-    if isinstance(error, UnsupportedDType) and error.reason in matrix.refusals(device.backend):
+    if isinstance(error, UnsupportedDType | UnsupportedDevice) and error.reason in matrix.refusals(device.backend):
         pytest.skip(str(error))
 
 

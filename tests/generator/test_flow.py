@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 import yaml
+from pictures import crossing_texts, wrong_texts
 
 from .project import HERE, REPOSITORY, Project
 
@@ -51,3 +52,18 @@ def test_a_backend_that_is_added_is_drawn(repository: Project) -> None:
     repository.change(HERE / "golden/changes/add_backend")
     before = drawn(repository)
     assert drawn(repository.generate()) == before | {"VulkanStorage": ("unsupported, and says so", "absent")}
+    assert wrong_texts((repository.output / "docs/flow.svg").read_text(encoding="utf-8")) == []
+
+
+def test_words_stay_in_their_boxes() -> None:
+    picture = (Project(REPOSITORY).output / "docs/flow.svg").read_text(encoding="utf-8")
+    assert wrong_texts(picture) == []
+    assert crossing_texts(picture) == []
+
+
+def test_a_row_has_room_for_its_words(repository: Project) -> None:
+    repository.edit("spec/backends/cuda.yaml", "class_prefix: Cuda", "class_prefix: CudaOfAVeryLongNameIndeed")
+    picture = (repository.generate().output / "docs/flow.svg").read_text(encoding="utf-8")
+    assert "CudaOfAVeryLongNameIndeedStorage" in picture
+    assert wrong_texts(picture) == []
+    assert crossing_texts(picture) == []

@@ -20,11 +20,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from opgen.project import read_spec
 
 from .project import REPOSITORY, Project
 
-SPEC = read_spec(REPOSITORY)
+pytestmark = pytest.mark.slow
 # Kernels of a user's own have tests of their own.
 LEFT_OUT = ("compile",)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pictures import crossing_texts, hidden_marks, wrong_texts
 
 from benchmarks.gpu import plot, report, sources, table
 from benchmarks.gpu.__main__ import main
@@ -247,6 +248,25 @@ def test_plot_is_as_it_was(results: Results, pytestconfig: pytest.Config) -> Non
     if pytestconfig.getoption("--update-golden"):
         file.write_text(plot.draw(results), encoding="utf-8")
     assert plot.draw(results) == file.read_text(encoding="utf-8")
+
+
+def test_labels_of_the_plot_are_not_cut_off_and_marks_of_the_same_place_are_all_seen(results: Results) -> None:
+    name = "attention of all tokens, with kernels of our own"
+    results.rows += [row(name, dtype, tallow=500e-6, torch=500e-6) for dtype in ("f32", "f16", "bf16")]
+    results.rows += [row("argsort", tallow=1e-3, torch=1e-4), row("rope", tallow=1e-3, torch=64e-3)]
+    picture = plot.draw(results)
+    assert name in picture
+    assert wrong_texts(picture) == []
+    assert crossing_texts(picture) == []
+    assert hidden_marks(picture) == []
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "docs").glob("*.svg")), ids=lambda path: path.name)
+def test_the_plots_of_the_documents_are_whole(path: Path) -> None:
+    picture = path.read_text(encoding="utf-8")
+    assert wrong_texts(picture) == []
+    assert crossing_texts(picture) == []
+    assert hidden_marks(picture) == []
 
 
 def test_nothing_measured_is_no_error() -> None:

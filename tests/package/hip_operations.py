@@ -320,7 +320,9 @@ OPERATIONS: dict[str, Operation] = {
     "DeviceTensor.to_tensor": lambda kit: kit.tensor.to_tensor().tolist(),
     "HipBackend": opened(lambda kit: hip.HipBackend(kit.rocm.ordinal)),
     "HipBackend.add_inplace": tensor_after(lambda kit: kit.backend.add_inplace(kit.tensor, kit.tensor)),
-    "HipBackend.add_row_bias": made(lambda kit: kit.backend.add_row_bias(kit.matrix, kit.row)),
+    "HipBackend.add_row_bias": in_turn(
+        lambda kit: kit.backend.add_row_bias(kit.matrix, kit.row), lambda kit: kit.matrix.to_host().tolist()
+    ),
     "HipBackend.allocate_buffer_safe": opened(lambda kit: kit.backend.allocate_buffer_safe(64)),
     "HipBackend.buffer": opened(lambda kit: kit.backend.buffer(64)),
     "HipBackend.can_allocate": lambda kit: kit.backend.can_allocate(1),
@@ -328,6 +330,11 @@ OPERATIONS: dict[str, Operation] = {
     "HipBackend.close": in_turn(
         lambda kit: kit.backend.load_module("nines", kit.code), lambda kit: kit.backend.close()
     ),
+    "HipBackend.copy_from_device": in_turn(
+        lambda kit: kit.backend.copy_from_device(kit.buffer, kit.host_buffer),
+        lambda kit: kit.host_buffer.array(np.float32).tolist(),
+    ),
+    "HipBackend.copy_to_device": buffer_after(lambda kit: kit.backend.copy_to_device(kit.buffer, NUMBERS + 1)),
     "HipBackend.event": opened(lambda kit: kit.backend.event()),
     "HipBackend.get_kernel": in_turn(
         lambda kit: kit.backend.load_module("nines", kit.code),

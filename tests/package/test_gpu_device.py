@@ -71,6 +71,8 @@ def test_an_ordinal_that_no_device_has(gpu, ordinal):
 def test_what_there_is(gpu):
     assert package().device_count() >= 1
     assert package().is_available()
+    for kind in ("Device", "Storage", "StorageSlice"):
+        assert getattr(package(), f"{backend_name().capitalize()}{kind}") is own(kind)
     assert GpuDevice.is_available()
     assert all(part.isdecimal() for part in package().runtime_version().split("."))
     assert gpu.driver.label == f"{NAME}:0"

@@ -615,7 +615,7 @@ def test_a_device_of_the_backend_itself(gpu: Any) -> None:
 
 
 def test_the_cpu_runs_no_kernels() -> None:
-    told = "compile is not supported on cpu: kernels run on GPUs; write cpu_fwd of a custom op with NumPy"
+    told = "compile: devices of cpu do not have it: kernels run on GPUs; write cpu_fwd of a custom op with NumPy"
     for compile_kernel in (Kernel.compile, KernelOp1):
-        with pytest.raises(tallow.UnsupportedDType, match=told):
+        with pytest.raises(tallow.UnsupportedDevice, match=told):
             compile_kernel("saxpy", SAXPY, "cpu")

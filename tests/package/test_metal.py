@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow import Device, DType, Tensor, UnsupportedDType
+from tallow import Device, DType, TallowError, Tensor, UnsupportedDType
+from tallow.metal_backend import MetalError
 
 pytest.importorskip("mlx.core", reason="MLX is not installed")
 
@@ -13,6 +14,16 @@ pytest.importorskip("mlx.core", reason="MLX is not installed")
 def metal(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setenv("TALLOW_METAL_CPU", "1")
     return Device.metal()
+
+
+def test_what_the_library_refuses_is_an_error_of_the_backend(metal: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(metal.inner.library, "sin", refuse)
+    with pytest.raises(MetalError, match="metal: ValueError: not today") as caught:
+        Tensor([1.0], device=metal).sin()
+    assert isinstance(caught.value, TallowError)
 
 
 def test_truth_values_of_u8_are_numbers(metal: Device) -> None:

@@ -316,6 +316,22 @@ def test_generation_ends_where_it_shall(device: Device) -> None:
     assert len([*runtime.generate(TOKENS, 99)]) == CONTEXT - len(TOKENS) + 1, "there is no more room"
 
 
+def test_a_cache_of_another_length_begins_anew(device: Device) -> None:
+    arrays = weights("llama")
+    tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}
+    runtime = ModelRuntime.new_with_config(ModelConfig.from_metadata(metadata("llama")), tensors, device)
+    new = [*runtime.generate(TOKENS, 6)]
+    # As many tokens as before, then just as many as are read.
+    for length in (None, len(TOKENS) + 5):
+        runtime.recreate_kv_cache(length)
+        assert (runtime.cache.length, runtime.cache.max_seq_len) == (0, length or CONTEXT)
+        assert [*runtime.generate(TOKENS, 6)] == new
+    with pytest.raises(InvalidArgument, match="max_seq_len is 0"):
+        runtime.recreate_kv_cache(0)
+    assert runtime.weight_buffer_count() == len(arrays)
+    assert runtime.total_weight_memory() == sum(array.nbytes for array in arrays.values())
+
+
 def test_generation_draws_with_its_sampler(device: Device) -> None:
     arrays = weights("llama")
     tensors = {name: Tensor(array, device=device) for name, array in arrays.items()}

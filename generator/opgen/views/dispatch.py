@@ -62,6 +62,7 @@ class MethodView(NamedTuple):
     doc: str
     label: str  # the expression that names the op in errors
     dtype: str  # that of the dtype
+    refusal: str  # the beginning of the error that a backend without it raises
     checks: tuple[str, ...]
     subject: str
     gives_nothing: bool
@@ -262,6 +263,7 @@ def _method(
         doc=method_doc(spec, method),
         label=label,
         dtype=dtype,
+        refusal=f"UnsupportedDevice({label}" if dtype == "None" else f"UnsupportedDType({label}, {dtype}",
         checks=checks,
         subject=subject,
         gives_nothing=signature.returns == "None",

@@ -1,5 +1,6 @@
 """The view of flow.svg, the picture of how a spec becomes a package and how a call finds its backend."""
 
+import math
 from html import escape
 from typing import NamedTuple
 
@@ -7,6 +8,11 @@ from opgen.model import Backend, Spec
 
 # Where the first backend's row begins, the pixels from row to row, and those of a row.
 _TOP, _STEP, _ROW = 208, 38, 30
+# Where rows begin, their margin inside, and the least width of the picture with its margin.
+_LEFT, _PADDING, _WIDTH, _MARGIN = 464, 14, 880, 24
+# A picture is read in whichever font its reader has: no letter of these is wider, on average over a word, in the sizes
+# of the template.
+_CODE_LETTER, _SMALL_LETTER = 13 * 0.62, 12 * 0.6
 
 
 class BackendRow(NamedTuple):
@@ -21,10 +27,14 @@ class BackendRow(NamedTuple):
 
 
 class FlowView(NamedTuple):
-    """The picture. Of the coordinates, those that depend on how many backends there are."""
+    """The picture. Of the coordinates, those that depend on how many backends there are, and on their words."""
 
+    width: int
     height: int
-    frame: int
+    left: int
+    row_width: int
+    storages: int
+    words: int
     rows: tuple[BackendRow, ...]
 
 
@@ -43,8 +53,19 @@ def flow(spec: Spec, _: str | None) -> FlowView:
                 arrow=top + _ROW // 2,
             )
         )
-    height = _TOP + len(rows) * _STEP + 12
-    return FlowView(height, height - 2, tuple(rows))
+    storages = _LEFT + _PADDING
+    words = storages + _PADDING + math.ceil(_CODE_LETTER * max(len(row.storage) for row in rows))
+    end = words + _PADDING + math.ceil(_SMALL_LETTER * max(len(row.words) for row in rows))
+    width = max(_WIDTH, end + _MARGIN)
+    return FlowView(
+        width=width,
+        height=_TOP + len(rows) * _STEP + 12,
+        left=_LEFT,
+        row_width=width - _MARGIN - _LEFT,
+        storages=storages,
+        words=words,
+        rows=tuple(rows),
+    )
 
 
 def _words(spec: Spec, backend: Backend) -> str:

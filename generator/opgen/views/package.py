@@ -77,6 +77,7 @@ _EXPORTS = (
     "TallowError",
     "Tensor",
     "UnsupportedDType",
+    "UnsupportedDevice",
     "__version__",
     "arange",
     "cat",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from ..backend import BackendDevice, Part, Planners
 from ..dtype import Array, DType
 from ..doctor.finding import Finding, modules, reason
-from ..error import BackendUnavailable, InvalidArgument, InvalidIndex, TallowError
+from ..error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
 from ..ggml_dtype import GgmlDType
 from ..layout import Layout
 from ..random import RandomState
@@ -43,6 +43,8 @@ class ArrayDevice(BackendDevice):
     extra: ClassVar[str | None] = None
     """What installs them."""
     library: ClassVar[Library]
+    error_class: ClassVar[type[LibraryError]] = LibraryError
+    """What is raised where the library refuses something."""
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
     planners: ClassVar[Planners] = {

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from ..error import LibraryError, OutOfMemory, TallowError
+from ..error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ..dtype import DType
@@ -35,18 +35,20 @@ def tells_errors(function: Callable[P, T]) -> Callable[P, T]:
         except (TallowError, BufferError):
             raise
         except Exception as error:
-            backend, text = _backend(arguments), f"{error}".strip() or type(error).__name__
+            device, text = _device(arguments), f"{error}".strip() or type(error).__name__
+            backend = device.backend
             if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
                 raise OutOfMemory(backend, None, text) from error
-            raise LibraryError(backend, f"{type(error).__name__}: {text}") from error
+            raise device.error_class(backend, f"{type(error).__name__}: {text}") from error
 
     return call
 
 
-def _backend(arguments: tuple[Any, ...]) -> str:
-    """The backend of the first storage, operand, device or class of devices among the arguments of a call."""
+def _device(arguments: tuple[Any, ...]) -> ArrayDevice | type[ArrayDevice]:
+    """The device of the first storage or operand among the arguments of a call, or a device or class of devices."""
     devices = (getattr(argument, "device", argument) for argument in arguments)
-    return next(str(device.backend) for device in devices if hasattr(device, "backend"))
+    found: ArrayDevice = next(device for device in devices if hasattr(device, "backend"))
+    return found
 
 
 def require_room(device: ArrayDevice, shape: Shape, dtype: DType) -> None:

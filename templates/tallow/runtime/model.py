@@ -9,7 +9,7 @@ from typing import Final, Self
 from .. import argument
 from ..device import Device
 from ..dtype import DType
-from ..error import InvalidArgument, UnsupportedDType
+from ..error import InvalidArgument, UnsupportedDevice
 from ..gguf import open_gguf
 from ..graph import Graph
 from ..quantized import QTensor
@@ -33,19 +33,16 @@ class ModelRuntime:
     nothing. Not for several threads at once.
     """
 
+    cache: KVCache
+
     def __init__(self, plan: ExecutionPlan, max_seq_len: int | None = None) -> None:
         config = plan.config
         self.plan = plan
         self.config = config
-        length = min(config.context, _LONGEST) if max_seq_len is None else max_seq_len
-        self.cache = KVCache(plan.device, config.layers, config.key_heads, config.head_dim, length)
-        self._rotations = plan.rotations(length)
-        self._is_first_step_done = False
-        self._graph: Graph | None = None
+        self.recreate_kv_cache(min(config.context, _LONGEST) if max_seq_len is None else max_seq_len)
         self.scratch = ScratchBufferManager(plan.device)
         """What the steps write to again and again."""
         self._token = self.scratch.get("token", (1,), DType.U32)
-        self._logits: Tensor | None = None
 
     @classmethod
     def load_from_gguf(
@@ -82,6 +79,25 @@ class ModelRuntime:
     def from_execution_plan(cls, plan: ExecutionPlan, max_seq_len: int | None = None) -> Self:
         """The model of a plan."""
         return cls(plan, max_seq_len)
+
+    def recreate_kv_cache(self, max_seq_len: int | None = None) -> None:
+        """Forget all tokens, and make room for `max_seq_len` of them, by default for as many as before."""
+        length = self.cache.max_seq_len if max_seq_len is None else max_seq_len
+        config = self.config
+        self.cache = KVCache(self.plan.device, config.layers, config.key_heads, config.head_dim, length)
+        self._rotations = self.plan.rotations(length)
+        # A graph stands on the memory of the cache that it was captured with.
+        self._is_first_step_done = False
+        self._graph: Graph | None = None
+        self._logits: Tensor | None = None
+
+    def weight_buffer_count(self) -> int:
+        """Return how many buffers the weights that were loaded so far are in."""
+        return len(self.plan.held_bytes())
+
+    def total_weight_memory(self) -> int:
+        """Return how many bytes these take, without what the CPU decodes of them."""
+        return sum(self.plan.held_bytes())
 
     def reset_state(self) -> None:
         """Forget all tokens."""
@@ -166,7 +182,7 @@ class ModelRuntime:
         """Capture the step that was just made; the device is still at it."""
         try:
             graph = Graph(self.plan.device)
-        except UnsupportedDType:
+        except UnsupportedDevice:
             return
         length = self.cache.length
         # A capture does nothing, so that the token is counted once.

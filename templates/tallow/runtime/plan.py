@@ -90,6 +90,17 @@ class ExecutionPlan:
         """What was loaded so far."""
         return self._stats
 
+    def held_bytes(self) -> list[int]:
+        """How many bytes each buffer of weights takes that was loaded so far, without what the CPU decodes of it."""
+        parts = [part for layer in self._layers.values() for part in layer.values() if part is not None]
+        weights = [weight for part in parts for weight in (part.matrices if isinstance(part, Joined) else (part,))]
+        # The embedding may be the head too.
+        every = {id(weight): weight for weight in (*weights, *self._around.values(), *self._vectors.values())}
+        return [
+            weight.nbytes if isinstance(weight, Tensor) else weight.qtensor.storage_size_in_bytes
+            for weight in every.values()
+        ]
+
     def preload_all(self, progress: Callable[[int, int], object] | None = None) -> None:
         """Load all weights; `progress(done, total)` is called with the number of layers."""
         total = self.config.layers + 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ...argument import integer, integers, real
-from ...error import InvalidArgument, OutOfMemory, ShapeMismatch
+from ...error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
 from ...gpu_backend.launch import Dim3, LaunchLimits
 from .device import HipDevice, HipMemory
 from .error import HipClosed, HipError
@@ -66,11 +69,17 @@ class HipBackend:
         self._modules: dict[str, tuple[bytes, HipModule]] = {}
         self._lock = threading.Lock()
 
-    def load_module(self, name: str, image: bytes) -> HipModule:
+    def load_module(self, name: str | Path, image: bytes | None = None) -> HipModule:
         """Load a code object; asked for again, the module that is there.
 
-        Raises what `HipModule` raises, `InvalidArgument` where the name is another code object's.
+        Without an image `name` is the path of a file, whose last part becomes the module's name. Raises what
+        `HipModule` raises, `InvalidArgument` where the name is another code object's, `OSError` where a file can't be
+        read.
         """
+        if image is None:
+            path = Path(name)
+            name, image = path.name, path.read_bytes()
+        name = str(name)
         with self._lock:
             self._require_open()
             if name not in self._modules:
@@ -80,9 +89,10 @@ class HipBackend:
                 raise InvalidArgument("HipBackend.load_module", f"another module is called {name!r}; use another name")
             return module
 
-    def get_kernel(self, module: str, name: str, argument_size: int) -> HipKernel:
+    def get_kernel(self, module: str, name: str, argument_size: int | None = None) -> HipKernel:
         """The kernel `name` of a module that was loaded, whose arguments are one struct of `argument_size` bytes.
 
+        Without a size its parameters are given one by one.
         Raises `InvalidArgument` where no module has that name, and what `HipModule.kernel` raises.
         """
         with self._lock:
@@ -92,9 +102,29 @@ class HipBackend:
             raise InvalidArgument("HipBackend.get_kernel", f"no module is called {module!r}; load it with load_module")
         return found[1].kernel(name, argument_size)
 
-    def launch(self, kernel: HipKernel, grid: Dim3, block: Dim3, arguments: bytes, shared_bytes: int = 0) -> None:
-        """Enqueue a kernel in the backend's stream: see `HipKernel.launch`."""
-        kernel.launch(grid, block, arguments, self.stream, shared_bytes)
+    def launch(
+        self,
+        kernel: HipKernel,
+        grid: Dim3,
+        block: Dim3,
+        arguments: bytes | Sequence[HipBuffer | DeviceTensor | ctypes._SimpleCData[Any]],
+        shared_bytes: int = 0,
+    ) -> None:
+        """Enqueue a kernel in the backend's stream: see `HipKernel.launch`.
+
+        `arguments` are the bytes of one struct, or one value for each parameter: numbers of ctypes, which have the type
+        of the parameter, and buffers and tensors, whose addresses are taken. `InvalidArgument` for others.
+        """
+        packed = arguments if isinstance(arguments, bytes) else tuple([_parameter(value) for value in arguments])
+        kernel.launch(grid, block, packed, self.stream, shared_bytes)
+
+    def copy_to_device(self, buffer: HipBuffer, source: Any) -> None:
+        """Copy all bytes of a buffer or array of the host, which is C-contiguous, in the backend's stream; it waits."""
+        buffer.copy_from_host(source, stream=self.stream)
+
+    def copy_from_device(self, buffer: HipBuffer, destination: Any) -> None:
+        """Fill a writable buffer or array of the host, after what is in the backend's stream; it waits."""
+        buffer.copy_to_host(destination, stream=self.stream)
 
     @property
     def limits(self) -> LaunchLimits:
@@ -193,16 +223,13 @@ class HipBackend:
         require_device("HipBackend.scale_inplace", self.device, x)
         x.to_tensor().mul_(real("HipBackend.scale_inplace", "factor", factor))
 
-    def add_row_bias(self, x: DeviceTensor, bias: DeviceTensor) -> DeviceTensor:
-        """`x`, of shape (rows, cols), with `bias`, of shape (cols) or (1, cols), added to each row.
-
-        A new tensor; `ShapeMismatch` for other shapes.
-        """
+    def add_row_bias(self, x: DeviceTensor, bias: DeviceTensor) -> None:
+        """Add `bias`, of shape (cols) or (1, cols), to each row of `x`, of shape (rows, cols); else `ShapeMismatch`."""
         operation = "HipBackend.add_row_bias"
         require_device(operation, self.device, x, bias)
         if len(x.shape) != 2 or bias.shape not in ((x.shape[1],), (1, x.shape[1])):
             raise ShapeMismatch(operation, (x.shape, bias.shape), "give (rows, cols), and (cols) or (1, cols)")
-        return DeviceTensor.from_tensor(x.to_tensor().add(bias.to_tensor()))
+        x.to_tensor().add_(bias.to_tensor())
 
     def layernorm(
         self, x: DeviceTensor, weight: DeviceTensor, bias: DeviceTensor | None = None, eps: float = 1e-5
@@ -286,3 +313,13 @@ def _size(operation: str, value: int, name: str = "nbytes") -> int:
     if size < 0:
         raise InvalidArgument(operation, f"{name} must be 0 or more, not {size}")
     return size
+
+
+def _parameter(value: object) -> bytes:
+    """The bytes of a parameter of a kernel."""
+    if isinstance(value, HipBuffer | DeviceTensor):
+        return value.address.to_bytes(ctypes.sizeof(ctypes.c_void_p), sys.byteorder)
+    if isinstance(value, ctypes._SimpleCData):
+        return bytes(value)
+    reason = f"{shown(value)} has no type of C; give numbers of ctypes, such as c_float(2), buffers and tensors"
+    raise InvalidArgument("HipBackend.launch", reason)

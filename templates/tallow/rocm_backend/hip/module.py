@@ -105,28 +105,38 @@ class HipKernel:
         self._function = function
         self._ordinal = module.device.ordinal
 
-    def launch(self, grid: Dim3, block: Dim3, arguments: bytes, stream: HipStream, shared_memory: int = 0) -> None:
+    def launch(
+        self,
+        grid: Dim3,
+        block: Dim3,
+        arguments: bytes | tuple[bytes, ...],
+        stream: HipStream,
+        shared_memory: int = 0,
+    ) -> None:
         """Enqueue `grid` blocks of `block` threads in `stream`.
 
-        `arguments` is the packed struct that the kernel takes; the call copies it. `shared_memory` is in bytes, for
+        `arguments` is the packed struct that the kernel takes, or the bytes of each parameter of one that was looked up
+        without a size, which nobody checks; the call copies them. `shared_memory` is in bytes, for
         each block on top of what the kernel declares. What the struct points to must live until the stream has passed.
         Raises `InvalidArgument` for a launch that the device can't do, `DeviceMismatch` for a stream of another one.
         """
         if stream.device.ordinal != self._ordinal:
             raise DeviceMismatch(f"launch of {self.name}", (self.module.device.label, stream.device.label))
         reason = self.limits.refusal(grid, block, shared_memory)
-        if reason or len(arguments) != self.argument_size:
+        is_struct = isinstance(arguments, bytes)
+        if reason or (len(arguments) if is_struct else None) != self.argument_size:
             raise self._refusal(reason, arguments)
+        parameters = (arguments,) if is_struct else arguments
         self.module.require_open()
-        # The one struct goes by address, as the only entry of kernelParams.
+        # Each goes by address, as an entry of kernelParams.
         if stream.is_null:
-            status = self._launch_activated(stream, grid, block, shared_memory, (arguments,))
+            status = self._launch_activated(stream, grid, block, shared_memory, parameters)
             if status:
                 raise failure("hipModuleLaunchKernel", status, f"{self.name} on {self.module.device.label}")
         else:
-            (status,) = _launch(self._function, *grid, *block, shared_memory, stream.handle, (arguments,), _NO_EXTRA)
+            (status,) = _launch(self._function, *grid, *block, shared_memory, stream.handle, parameters, _NO_EXTRA)
             if status:
-                self._launch_again(stream, status, grid, block, shared_memory, (arguments,))
+                self._launch_again(stream, status, grid, block, shared_memory, parameters)
 
     def enqueue(self, stream: HipStream, block: int, blocks: int, arguments: bytes) -> None:
         """`launch` in one dim and in a stream of one's own, for those who launch often.
@@ -168,11 +178,14 @@ class HipKernel:
         with stream.device.activated():
             return _launch(self._function, *grid, *block, shared_memory, stream.handle, parameters, _NO_EXTRA)[0]
 
-    def _refusal(self, reason: str, arguments: bytes) -> InvalidArgument:
+    def _refusal(self, reason: str, arguments: bytes | tuple[bytes, ...]) -> InvalidArgument:
         """Why a launch is refused, where the limits have no `reason`: for the size of its arguments."""
-        return InvalidArgument(
-            f"launch of {self.name}", reason or f"its arguments are {self.argument_size} bytes, not {len(arguments)}"
-        )
+        if not reason and self.argument_size is None:
+            reason = "it was looked up without a size of arguments; give its parameters one by one"
+        elif not reason:
+            given = len(arguments) if isinstance(arguments, bytes) else f"{len(arguments)} parameters"
+            reason = f"its arguments are {self.argument_size} bytes, not {given}"
+        return InvalidArgument(f"launch of {self.name}", reason)
 
     def __repr__(self) -> str:
         return f"<HipKernel {self.name} of {self.module.name} on {self.module.device.label}>"
