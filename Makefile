@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A HIP runtime that runs kernels on the CPU, so that the rocm backend is tested where there is no GPU.
 HIP_HOST := $(CURDIR)/build/hip_host
-ON_HIP_HOST := ROCM_PATH=$(HIP_HOST) TALLOW_CACHE=$(CURDIR)/build/kernel_cache
+ON_HIP_HOST := ROCM_PATH='$(HIP_HOST)' TALLOW_CACHE='$(CURDIR)/build/kernel_cache'
 # Work runs as late as HIP allows, and blocks and threads in another order, as they may on a GPU.
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
 # The stages of `make test`, each a target of its own. FULL=--full adds the slow sweeps of a stage: make test-metal FULL=--full
@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # for it, and it finds the packages where they lie.
 DEVICE := cuda
 GPU_PYTHON := $(BIN)/python
-ON_GPU := PYTHONPATH=$(CURDIR)/generated:$(CURDIR)/generator$(if $(PYTHONPATH),:$(PYTHONPATH)) $(GPU_PYTHON)
+ON_GPU := PYTHONPATH='$(CURDIR)/generated:$(CURDIR)/generator$(if $(PYTHONPATH),:$(PYTHONPATH))' $(GPU_PYTHON)
 GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 
 .DEFAULT_GOAL := build
@@ -125,8 +125,8 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(BIN)/python:
-	@python=$$(.ci/python $(PYTHON)) && \
-		echo "making $(VENV) with $$($$python --version)" && $$python -m venv $(VENV)
+	@python=$$(.ci/python $(if $(PYTHON),'$(PYTHON)')) && \
+		echo "making $(VENV) with $$("$$python" --version)" && "$$python" -m venv $(VENV)
 
 # A stamp stands for an installation, which is made again when the file that lists its dependencies changes.
 $(VENV)/opgen.stamp: pyproject.toml | $(BIN)/python

@@ -247,6 +247,9 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         location=value.key_location,
     )
     fields.finish()
+    if is_method and not functor.has_front and any(default is not None for default in parameters.values()):
+        message = f"op '{name}' has a default of a parameter, but no tensor method that takes it; write null"
+        fields.problem(fields.place("parameters"), message)
     return functor
 
 

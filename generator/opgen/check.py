@@ -22,6 +22,9 @@ from opgen.model import (
 )
 from opgen.problem import Location, Problem, did_you_mean
 
+# The kinds of integer dtypes.
+_INTEGERS = ("unsigned", "signed")
+
 
 def check(spec: Spec, problems: list[Problem]) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
@@ -54,7 +57,7 @@ def check(spec: Spec, problems: list[Problem]) -> None:
 
 def _check_integer(dtype: DType, problems: list[Problem]) -> None:
     """Note what an integer dtype is called elsewhere that its kind and its size do not say."""
-    if dtype.kind not in ("unsigned", "signed") or not dtype.bytes:
+    if dtype.kind not in _INTEGERS or not dtype.bytes:
         return
     bits, sign = 8 * dtype.bytes, "u" if dtype.kind == "unsigned" else ""
     code = 1 if sign else 0
@@ -126,8 +129,10 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
 
 def _check_identity(spec: Spec, functor: Functor, monoid: Monoid, problems: list[Problem]) -> None:
     """Note an identity that integers of the op lack."""
-    integers = [dtype for dtype in spec.dtypes if dtype.name in spec.resolve(functor.dtypes) and dtype.kind != "float"]
-    if monoid.identity in BOUNDS or not integers:
+    names = spec.resolve(functor.dtypes)
+    # Of a dtype without a kind or a size, which is noted, it is not known what it holds.
+    integers = [dtype for dtype in spec.dtypes if dtype.name in names and dtype.kind in _INTEGERS and dtype.bytes]
+    if monoid.identity in BOUNDS:
         return
     lacking = [dtype.name for dtype in integers if not dtype.holds(monoid.number)]
     if lacking:

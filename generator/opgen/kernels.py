@@ -126,9 +126,7 @@ def build_family(document: Document, rank: int, rooms: Mapping[str, Room], probl
         members = [_field(field, inner, lengths, problems) for field, inner in _pairs(value)]
         kinds = [kind for kernel in kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
         most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
-        if most and _PARAMETERS not in [member.name for member in members]:
-            members.append(Field(_PARAMETERS, "u64", most))
-        structs.append(Struct(name, tuple(members)))
+        structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
     family = KernelFamily(
         name=document.stem,
         doc=fields.text("doc"),

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.skipif(HostKernels.open() is None, reason="no kernels f
 CODE = Path(tl.__file__).parent / "kernels" / "code"
 # Gives what `opgen compile --host` made, and writes down what it was asked for.
 COMPILER = """\
-#!{python}
 import shutil, sys
 from pathlib import Path
 folder = Path(__file__).parent
@@ -73,8 +72,9 @@ class Fresh:
         return output, errors
 
     def install(self) -> None:
-        compiler = self.folder / "tools/g++"
-        compiler.write_text(COMPILER.format(python=sys.executable, code=str(CODE)), encoding="utf-8")
+        compiler, program = self.folder / "tools/g++", self.folder / "tools/compiler.py"
+        program.write_text(COMPILER.format(code=str(CODE)), encoding="utf-8")
+        compiler.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{program}' \"$@\"\n", encoding="utf-8")
         compiler.chmod(0o755)
 
     def compiled(self) -> list[str]:

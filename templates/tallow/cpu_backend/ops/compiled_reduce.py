@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# Of a state of any reduction.
-_STATE_BYTES: Final = 24
+# Of a number of a state, and of a state that is a rank and a place.
+_NUMBER_BYTES: Final = 8
+_PLACED_BYTES: Final = 16
 # Columns are split into so many parts where there are fewer, each of no fewer elements.
 _PARTS: Final = 128
 _LEAST_ELEMENTS: Final = 1 << 16
@@ -69,7 +70,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
         columns = outputs // inner * -(-inner // FOLD_COLUMNS)
         split = -(-length // max(min(_PARTS // columns, layout.elem_count // _LEAST_ELEMENTS), 1))
         parts, sizes, packer = -(-length // split), [outputs, length, inner, split], host_arguments.FOLD_COLUMNS
-    places = packer.places
+    places, state = packer.places, max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)
     run: Callable[..., CpuStorage] = kernels.call(
         kernel,
         packer,
@@ -77,7 +78,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
         operand.storage,
         Result(places["result"], outputs, op.result or dtype),
         sources_of(packer, {"source": operand}),
-        scratch=Result(places["states"], outputs * parts * _STATE_BYTES, DType.U8) if parts > 1 else None,
+        scratch=Result(places["states"], outputs * parts * state, DType.U8) if parts > 1 else None,
         numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
         compute=dtype.compute,
     )
