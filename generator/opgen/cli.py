@@ -184,7 +184,7 @@ def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence
     \b
     opgen matrix
     opgen matrix conv2d
-    opgen matrix unary_impl --backend rocm --dtype f16
+    opgen matrix unary_impl --dtype f16 --dtype bf16
     opgen matrix --format json | jq '.[] | select(.status == "unsupported")'
     """  # noqa: D301 -- \b is the character that click reads
     spec = read_spec(root)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Never, Self
 
 from .error import InvalidArgument, shown
 
@@ -16,8 +16,21 @@ class Named(Enum):
         # Enum's own takes three times as long, and every op asks for it several times.
         value = property(attrgetter("_value_"))
 
+    # Enum's own would call "f32" another dtype without a word.
+    def __eq__(self, other: object) -> bool:
+        """Compare with a member or its name; InvalidArgument for text that names none."""
+        if isinstance(other, str):
+            found = self.named(other)
+            return self is (type(self)._missing_(other) if found is None else found)
+        return self is other if isinstance(other, Named) else NotImplemented
+
     # Enum's own is a function of Python, and members are parts of keys.
     __hash__ = object.__hash__
+
+    @classmethod
+    def named(cls, name: str) -> Self | None:
+        """The member of a name; None where there is none."""
+        return cls._value2member_map_.get(name)  # type: ignore[return-value]
 
     @classmethod
     def _missing_(cls, value: object) -> Never:

@@ -46,7 +46,7 @@ def same(found: float, expected: float) -> bool:
 
 
 def called(device: tallow.Device, functor: Functor, name: str, arguments: list[float]) -> tallow.Storage:
-    """What a functor gives on many elements that are all the same."""
+    """What a functor gives on many elements that are all the same. A parameter without a default is 1."""
     is_reduction = functor.reduction is not None
     count = len(arguments) if is_reduction else len(functor.operands)
 
@@ -55,7 +55,8 @@ def called(device: tallow.Device, functor: Functor, name: str, arguments: list[f
             rows: Array = np.tile(np.array(values, np.float64), COUNT).astype(NUMPY[name])
         return device.storage(rows)
 
-    parameters = [*arguments[count:], *list(functor.parameters.values())[max(len(arguments) - count, 0) :]]
+    defaults = [1.0 if default is None else default for default in functor.parameters.values()]
+    parameters = [*arguments[count:], *defaults[max(len(arguments) - count, 0) :]]
     if is_reduction:
         x, where = stored(arguments), layout(COUNT, count)
         if functor.is_method:

@@ -144,7 +144,7 @@ for call in (lambda: x.storage.half(x.layout), Device.cpu().nap):
     assert run_python(repository, code).splitlines() == [
         "[3.0, 4.0]",
         "UnsupportedDType half: f32 is not supported on cpu: not written yet",
-        "UnsupportedDType nap is not supported on cpu: not written yet",
+        "UnsupportedDevice nap: devices of cpu do not have it: not written yet",
     ]
 
 

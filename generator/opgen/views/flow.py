@@ -31,6 +31,10 @@ class FlowView(NamedTuple):
 
     width: int
     height: int
+    frame_width: int
+    frame_height: int
+    line_width: int
+    tip: int
     left: int
     row_width: int
     storages: int
@@ -57,9 +61,14 @@ def flow(spec: Spec, _: str | None) -> FlowView:
     words = storages + _PADDING + math.ceil(_CODE_LETTER * max(len(row.storage) for row in rows))
     end = words + _PADDING + math.ceil(_SMALL_LETTER * max(len(row.words) for row in rows))
     width = max(_WIDTH, end + _MARGIN)
+    height = _TOP + len(rows) * _STEP + 12
     return FlowView(
         width=width,
-        height=_TOP + len(rows) * _STEP + 12,
+        height=height,
+        frame_width=width - 2,
+        frame_height=height - 2,
+        line_width=width - 2 * _MARGIN,
+        tip=_LEFT - 2,
         left=_LEFT,
         row_width=width - _MARGIN - _LEFT,
         storages=storages,

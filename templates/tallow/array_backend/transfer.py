@@ -13,10 +13,10 @@ from ..error import UnsupportedDType
 _BITS: Final = {1: DType.U8, 2: DType.I16}
 
 
-def native(library: Any, dtype: DType) -> Any:
-    """The library's dtype; UnsupportedDType where it lacks it."""
+def native(library: Any, dtype: DType, op: str = "dtype") -> Any:
+    """The library's dtype; UnsupportedDType of `op` where it lacks it."""
     if dtype in library.LACKING:
-        raise UnsupportedDType("dtype", dtype, library.NAME, library.LACKING[dtype])
+        raise UnsupportedDType(op, dtype, library.NAME, library.LACKING[dtype])
     return library.DTYPES[dtype]
 
 

@@ -11,6 +11,7 @@ from ...op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from .. import strided
 from ..errors import tells_errors
 from ..functors import functors
+from ..transfer import native
 from . import cast
 from .operand import Operand
 
@@ -44,7 +45,7 @@ def _prepared(op: Op, operands: Sequence[Operand], result: DType | None) -> Call
     count = len(operands)
     compute = functors(library).elementwise[op].compute if op is not MethodOp.TO_DTYPE else None
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
-    own = library.DTYPES[target]
+    own = native(library, target, op.value)
 
     def run(*given: Any) -> Any:
         arrays = [
