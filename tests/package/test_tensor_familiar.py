@@ -179,7 +179,7 @@ def test_a_dtype_is_equal_to_its_names() -> None:
     assert DType.F32 != "f16"
     assert DType.F32 != DType.F16
     assert DType.F32 != 32
-    with pytest.raises(InvalidArgument, match="'f31' names no dtype; use one of"):
+    with pytest.raises(InvalidArgument, match="'f31' is no DType; use one of"):
         DType.F32 == "f31"  # noqa: B015
 
 
