@@ -83,8 +83,7 @@ test-gpu: $(GPU_NEEDS)  ## the conformance suite on a GPU, and backends of one f
 
 hip-host: $(VENV)/tallow.stamp  ## the HIP runtime for the CPU in build/hip_host; use it with ROCM_PATH=build/hip_host
 	@tests/hip_host/build.sh build/hip_host
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 $(BIN)/python tests/hip_host/precompile.py
-	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(BIN)/python tests/hip_host/precompile.py
+	@$(ON_HIP_HOST) $(BIN)/python tests/hip_host/precompile.py
 
 wheel: compile  ## a wheel of tallow in build/wheel, with the kernels of every target whose compiler is installed
 	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel ./generated

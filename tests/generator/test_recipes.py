@@ -250,13 +250,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 """
 
 
-def lay(project: Project, recipe: Recipe) -> None:
-    """Make the edits of a recipe, and generate."""
+def lay(project: Project, *recipes: Recipe) -> None:
+    """Make the edits of recipes, and generate."""
     add_tests(project)
-    with (project.root / f"spec/functors/{recipe.kind}.yaml").open("a", encoding="utf-8") as file:
-        file.write(f"  {recipe.name}:\n    {{{recipe.entry}}}\n")
-    for (file, place), text in recipe.oracle.items():
-        project.edit(file, place, text + place)
+    for recipe in recipes:
+        with (project.root / f"spec/functors/{recipe.kind}.yaml").open("a", encoding="utf-8") as file:
+            file.write(f"  {recipe.name}:\n    {{{recipe.entry}}}\n")
+        for (file, place), text in recipe.oracle.items():
+            project.edit(file, place, text + place)
     project.generate()
 
 
@@ -299,20 +300,33 @@ def conform(project: Project, *arguments: str, **environment: str) -> None:
     run(project, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "tests/conformance", *arguments, **environment)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
-def test_an_op_is_one_entry_of_the_spec(repository: Project, recipe: Recipe, full: bool) -> None:
+def check(project: Project, *recipes: Recipe, **environment: str) -> None:
+    """Run the recipes' sessions, and the conformance tests of their ops."""
+    assert edited(project) == sorted({f"spec/functors/{recipe.kind}.yaml" for recipe in recipes})
+    calls = [item for recipe in recipes for item in recipe.session.items()]
+    session = "".join(f"assert {call}.tolist() == {result!r}, {call!r}\n" for call, result in calls)
+    run(project, "-c", f"from math import inf\nfrom tallow import Tensor\n{session}", **environment)
+    names = " or ".join(recipe.name for recipe in recipes)
+    conform(project, "-k", f"cpu and ({names}) or test_matrix", **environment)
+
+
+def test_an_op_is_one_entry_of_the_spec(repository: Project) -> None:
     """Its kernels, its branch on every backend, its method and its rows follow; the oracle is the test's."""
+    lay(repository, *RECIPES)
+    # The compiler takes ten seconds for a family.
+    check(repository, *RECIPES, TALLOW_THREADS="0")
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [RECIPES[0], *(pytest.param(recipe, marks=pytest.mark.full) for recipe in RECIPES[1:])],
+    ids=lambda recipe: recipe.name,
+)
+def test_an_op_has_kernels_for_the_cpu_without_more(repository: Project, recipe: Recipe) -> None:
     lay(repository, recipe)
-    # The compiler takes ten seconds for a family, so without --full NumPy does the work of all ops but one.
-    has_kernels = full or recipe is RECIPES[0]
-    environment = {} if has_kernels else {"TALLOW_THREADS": "0"}
-    if has_kernels:
-        with_kernels(repository)
-    assert edited(repository) == [f"spec/functors/{recipe.kind}.yaml"]
-    session = "".join(f"assert {call}.tolist() == {result!r}, {call!r}\n" for call, result in recipe.session.items())
-    run(repository, "-c", f"from math import inf\nfrom tallow import Tensor\n{session}", **environment)
-    conform(repository, "-k", f"cpu and {recipe.name} or test_matrix", **environment)
-    if has_kernels and HostKernels.open() is not None:
+    with_kernels(repository)
+    check(repository, recipe)
+    if HostKernels.open() is not None:
         kernels = "[kernels.address('span', NAME + '_f32'), kernels.address('fold', NAME + '_f32_rows')]"
         code = (
             f"import tallow; kernels = tallow.Device.cpu().inner.kernels; NAME = {recipe.name!r}; assert any({kernels})"

@@ -18,11 +18,11 @@ from . import attention, capture
 if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
 
-_NAMES: Final = (
+INDEX_OPS: Final = (
     *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
     *("rope", "scaled_dot_product_attention", "cross_entropy", "embedding"),
 )
-_CODES: Final = {name: 2 * number for number, name in enumerate(_NAMES)}
+_CODES: Final = {name: 2 * number for number, name in enumerate(INDEX_OPS)}
 
 # IndexError of kernels/index.hpp: state, op, index, size, refused. The state is 0 while there is none.
 _RECORD: Final = struct.Struct("=IIqqQ")
@@ -146,7 +146,7 @@ class IndexErrors:
             record.expected = True
             raise
         if state:
-            raise InvalidIndex(_NAMES[op // 2], index % 2**64 if op % 2 else index, size)
+            raise InvalidIndex(INDEX_OPS[op // 2], index % 2**64 if op % 2 else index, size)
 
     def _new_page(self) -> list[_Record]:
         first = self._driver.allocate(_PAGE * _RECORD.size)

@@ -21,7 +21,7 @@ _REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatche
 class RocBlas(GemmLibrary, HipResource):
     """A handle of hipBLAS."""
 
-    needs = "libhipblas.so of ROCm 7 or later, and the module hip.hipblas of hip-python[libraries]"
+    needs = "libhipblas.so of ROCm 7 or later, and hip-python[libraries]"
 
     @classmethod
     def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
