@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,12 +120,14 @@ def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
+@lru_cache(1 << 12)
 def reached(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Array:
     """The place in the storage of every element, in the shape of the tensor."""
     places = np.full(shape, offset, np.int64)
     for dim, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         steps = np.arange(size) * stride
         places += steps.reshape([-1 if axis == dim else 1 for axis in range(len(shape))])
+    places.flags.writeable = False
     return places
 
 
@@ -135,7 +138,9 @@ def poison(name: str, length: int) -> Array:
     else:
         highest = INTEGERS[name].highest
         pattern = np.array([highest - 1, highest - 2]).astype(NUMPY[name])
-    return np.resize(pattern, length)
+    filled = np.empty((length + 1) // 2 * 2, NUMPY[name])
+    filled.reshape(-1, 2)[:] = pattern
+    return filled[:length]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,18 @@ import pytest
 
 from .handlers.quantized import random_blocks
 from .oracle import blocks, elementwise, functions, indexing, movement, randomness, reductions, windows
-from .oracle.formats import EXTENDED, FLOATS, INTEGERS, convert, decode, encode, from_number, spacing
+from .oracle.formats import (
+    EXTENDED,
+    FLOATS,
+    INTEGERS,
+    convert,
+    decode,
+    decode_bits,
+    encode,
+    encode_bits,
+    from_number,
+    spacing,
+)
 
 F64_ULP = 2.0**-53
 
@@ -88,6 +99,7 @@ def test_nan_stays_nan(name):
 def test_every_bit_pattern_survives_decode_and_encode(name):
     patterns = np.arange(2 ** FLOATS[name].bits).astype(FLOATS[name].raw)
     values = decode(name, patterns.view(FLOATS[name].numpy))
+    np.testing.assert_array_equal(values, decode_bits(name, patterns.view(FLOATS[name].numpy)))
     numbers = ~np.isnan(values)
     assert (encode(name, values).view(FLOATS[name].raw)[numbers] == patterns[numbers]).all()
     # ml_dtypes and NumPy decode alike; how they round is what the package is tested for.
@@ -102,7 +114,19 @@ def test_rounding_agrees_with_the_hardware(name):
     values = np.ldexp(generator.uniform(-1, 1, 20000), generator.integers(-160, 140, 20000))
     with np.errstate(all="ignore"):
         expected = values.astype(FLOATS[name].numpy)
-    assert encode(name, values.astype(EXTENDED)).tobytes() == expected.tobytes()
+    assert encode_bits(name, values.astype(EXTENDED)).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_numpy_widens_and_rounds_as_the_bits_say(name):
+    generator = np.random.default_rng(8)
+    bits = generator.integers(0, 2 ** FLOATS[name].bits, 20000, dtype=FLOATS[name].raw)
+    values = decode(name, bits.view(FLOATS[name].numpy))
+    np.testing.assert_array_equal(values, decode_bits(name, bits.view(FLOATS[name].numpy)))
+    with np.errstate(all="ignore"):
+        between = np.concatenate([values * EXTENDED("1.3"), values * (1 + EXTENDED(2) ** -FLOATS[name].precision)])
+    between = between[~np.isnan(between)]
+    assert encode(name, between).tobytes() == encode_bits(name, between).tobytes()
 
 
 def test_spacing_is_the_denormal_spacing_near_zero():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from .oracle.formats import EXTENDED, FLOATS, INTEGERS, NUMPY, Array, encode
@@ -17,7 +19,7 @@ _MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e
 def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: tuple[int, int]) -> Array:
     magnitude = np.exp2(generator.uniform(*exponents, shape))
     signs = generator.choice([-1.0, 1.0], shape)
-    return encode(name, (signs * magnitude).astype(EXTENDED))
+    return (signs * magnitude).astype(NUMPY[name])
 
 
 def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
@@ -36,6 +38,7 @@ def modest(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     return generator.integers(bounds.lowest, bounds.highest, shape, dtype=NUMPY[name], endpoint=True)
 
 
+@cache
 def specials(name: str) -> Array:
     """Zeros, infinities, NaN, denormals, extremes and halves; of integers the extremes and their neighbours."""
     if name in INTEGERS:

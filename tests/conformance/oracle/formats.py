@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -82,8 +83,13 @@ def compute_name(name: str) -> str:
 
 def decode(name: str, array: Array) -> Array:
     """The exact values of an array of dtype `name`, extended."""
-    if name in INTEGERS:
-        return array.astype(EXTENDED)
+    # NumPy widens exactly, as the tests of the oracle see from the bits; a signalling NaN it warns of.
+    with np.errstate(invalid="ignore"):
+        return (array.astype(np.float32) if name in ("bf16", "f8e4m3") else array).astype(EXTENDED)
+
+
+def decode_bits(name: str, array: Array) -> Array:
+    """The same of a float dtype from the parts of each number."""
     number_format = FLOATS[name]
     bits = np.ascontiguousarray(array).view(number_format.raw).astype(np.uint64).reshape(array.shape)
     fraction_bits = number_format.precision - 1
@@ -103,22 +109,33 @@ def decode(name: str, array: Array) -> Array:
     return np.where(negative, -magnitude, magnitude)
 
 
+@cache
+def _units(name: str) -> Array:
+    """The units in the last place for each exponent, from that of the smallest normal number on."""
+    number_format = FLOATS[name]
+    _, highest = np.frexp(number_format.largest)
+    exponents = np.arange(number_format.min_exponent, highest) - (number_format.precision - 1)
+    return np.ldexp(EXTENDED(1), exponents)
+
+
 def spacing(name: str, value: Array) -> Array:
     """The unit in the last place of `name` at `value`: in the denormal range the denormal spacing."""
-    number_format = FLOATS[name]
-    magnitude = np.minimum(np.abs(value), EXTENDED(number_format.largest))
-    _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, EXTENDED(0)))
-    lowest = number_format.min_exponent
-    exponent = np.where(magnitude > 0, np.maximum(exponent.astype(np.int64) - 1, lowest), lowest)
-    return np.ldexp(EXTENDED(1), exponent - (number_format.precision - 1))
+    units, lowest = _units(name), FLOATS[name].min_exponent
+    magnitude = np.abs(value)
+    _, exponent = np.frexp(magnitude)
+    place = np.minimum(np.maximum(exponent - (1 + lowest), 0), len(units) - 1)
+    # `frexp` gives 0 for zero, NaN and infinity.
+    place = np.where(np.isfinite(magnitude) & (magnitude != 0), place, np.isinf(magnitude) * (len(units) - 1))
+    found: Array = units[place]
+    return found
 
 
-def round_values(name: str, value: Array) -> Array:
-    """`value`, extended and exact, rounded once to nearest even into float dtype `name`; still extended."""
+def _rounded(name: str, value: Array) -> tuple[Array, Array]:
+    """`round_values`, and the unit in the last place of `value`."""
     number_format = FLOATS[name]
     value = np.asarray(value, EXTENDED)
+    quantum = spacing(name, value)
     with np.errstate(all="ignore"):
-        quantum = spacing(name, value)
         rounded = np.rint(value / quantum) * quantum
         largest = EXTENDED(number_format.largest)
         if number_format.saturates:
@@ -126,20 +143,33 @@ def round_values(name: str, value: Array) -> Array:
         else:
             # `quantum` is clamped at the largest number, so half a quantum above it rounds away and below it back.
             rounded = np.where(np.abs(rounded) > largest, np.copysign(EXTENDED("inf"), value), rounded)
-    return np.copysign(rounded, value)
+    return np.copysign(rounded, value), quantum
+
+
+def round_values(name: str, value: Array) -> Array:
+    """`value`, extended and exact, rounded once to nearest even into float dtype `name`; still extended."""
+    return _rounded(name, value)[0]
 
 
 def encode(name: str, value: Array) -> Array:
     """`value`, extended and exact, as an array of float dtype `name`, rounded once to nearest even."""
+    # NumPy rounds to others by way of f64.
+    if name in ("f32", "f64"):
+        with np.errstate(all="ignore"):
+            return np.asarray(value, EXTENDED).astype(NUMPY[name])
+    return encode_bits(name, value)
+
+
+def encode_bits(name: str, value: Array) -> Array:
+    """The same by way of the parts of each number."""
     number_format = FLOATS[name]
-    rounded = round_values(name, value)
+    rounded, quantum = _rounded(name, value)
     magnitude = np.abs(rounded)
-    finite = np.isfinite(magnitude)
     fraction_bits = number_format.precision - 1
-    quantum = spacing(name, magnitude)
-    significand = np.where(finite, magnitude / quantum, EXTENDED(0)).astype(np.uint64)
+    significand = np.where(np.isfinite(magnitude), magnitude / quantum, EXTENDED(0)).astype(np.uint64)
     _, exponent = np.frexp(quantum)
-    # A normal significand's hidden bit carries into the exponent field, and a denormal lacks it: one sum serves both.
+    # A normal significand's hidden bit carries into the exponent field, and a denormal lacks it: one sum serves both,
+    # and also a significand that was rounded up to the next power of two.
     steps = exponent.astype(np.int64) - 1 + fraction_bits - number_format.min_exponent
     bits = (steps.astype(np.uint64) << np.uint64(fraction_bits)) + significand
     infinity = number_format.quiet_nan & ~((1 << fraction_bits) - 1)
