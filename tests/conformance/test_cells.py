@@ -55,7 +55,8 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     def planned(
         device: GpuDevice, key: object, numbers: int, function: Any, arguments: tuple[Any, ...], options: Any
     ) -> Any:
-        if attention.needed:  # a capture, which takes no copies
+        # A capture takes no copies, and what has no key is never repeated.
+        if attention.needed or key is None:
             return made_at_once(device, key, numbers, function, arguments, options)
         operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
         given = [operand for operand in operands if isinstance(operand, GpuStorage | QGpuStorage)]
