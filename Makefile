@@ -15,10 +15,15 @@ TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/packag
 # What runs models; of the logits of all architectures in all formats, some.
 MODELS := $(patsubst %,tests/package/test_%.py,gguf logits runtime gpu_runtime)
 SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
+# Sorting takes a sixth of the time of all cells: of the dtypes two with each size of waves, one of them of 64 bits.
+SORTS64 := not argsort or f64 or bf16
+SORTS32 := not argsort or i64 or f16
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
 SAME_CODE := test_cell and (unary or binary or cmp or where or affine or to_dtype or conv or pool or upsample or matmul or copy or rope or rand)
+# What the array libraries compute alike runs on metal in all dtypes, and with NumPy in some.
+SOME_DTYPES := f32 or f16 or i32 or u8
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
@@ -49,18 +54,18 @@ test-opgen: $(VENV)/tallow.stamp
 
 test-tallow: $(VENV)/tallow.stamp
 	@echo "2 of 7: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
-	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package
+	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,-k "$(SOME_LOGITS)")
+		tests/conformance $(MODELS) $(if $(FULL),,-k "($(SOME_LOGITS)) and ($(SORTS64))")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7: on rocm with waves of 32: cells whose kernels use waves, and models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
-		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(MODELS) \
-		$(if $(FULL),,-k "($(SOME_LOGITS)) and not ($(SAME_CODE))")
+		tests/conformance/test_cells.py tests/conformance/test_blocks.py \
+		$(if $(FULL),$(MODELS),tests/package/test_logits.py -k "($(SOME_LOGITS)) and ($(SORTS32)) and not ($(SAME_CODE))")
 
 test-devices: $(VENV)/tallow.stamp
 	@echo "5 of 7: two devices on rocm"
@@ -69,7 +74,7 @@ test-devices: $(VENV)/tallow.stamp
 test-numpy: $(VENV)/tallow.stamp
 	@echo "6 of 7: the CPU without its kernels, by NumPy alone"
 	@TALLOW_THREADS=0 $(PYTEST) tests/conformance/test_cells.py \
-		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)'
+		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7: every cell on metal, by its library's CPU"

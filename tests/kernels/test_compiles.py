@@ -33,7 +33,7 @@ CUDA_STACKS = {"silu_mul_f64_number_contiguous": (8, 40), "scatter_add_f64_waves
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {"cross_entropy_f64": 16}
 # So many targets of a compiler share the sample of a group of families.
-SHARERS = 3
+SHARERS = 1
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
