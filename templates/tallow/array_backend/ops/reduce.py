@@ -83,8 +83,9 @@ def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: 
         axis = len(x.shape) - 1
         if element is not None:
             x = element(x) if given is None else element(x, given(x))
-            if result is not None:
-                x = library.astype(x, result)
+        # A library may join elements in their own dtype.
+        if result is not None and x.dtype != result:
+            x = library.astype(x, result)
         own = x.dtype if result is None else result
         if columns == 0:
             assert identity is not None
