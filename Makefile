@@ -32,6 +32,9 @@ GPU_PYTHON := $(BIN)/python
 ON_GPU := PYTHONPATH='$(CURDIR)/generated:$(CURDIR)/generator$(if $(PYTHONPATH),:$(PYTHONPATH))' $(GPU_PYTHON)
 GPU_NEEDS := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/tallow.stamp)
 
+# The tests start hundreds of processes, each of which would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:

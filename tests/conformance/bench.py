@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pytest
@@ -20,11 +21,25 @@ if TYPE_CHECKING:
     from tallow.shape import Shape
     from tallow.support import SupportCell
 
+T = TypeVar("T")
+
 
 def cell_label(cell: SupportCell) -> str:
     """The name of the cell's test, and what its random numbers follow from."""
     parts = [cell.backend, cell.method, cell.op, cell.dtype.value if cell.dtype else None]
     return "-".join(part for part in parts if part)
+
+
+@cache
+def ops_of(backend: str, method: str, dtype: DType | None) -> list[str | None]:
+    """The ops that a method has on a backend for a dtype."""
+    import tallow
+
+    return [
+        cell.op
+        for cell in tallow.support()
+        if (cell.backend, cell.method, cell.dtype, cell.status) == (backend, method, dtype, "supported")
+    ]
 
 
 @dataclass(frozen=True)
@@ -51,6 +66,15 @@ class Bench:
         """The name of the cell's op."""
         assert self.cell.op is not None, f"{self.cell.method} has an op"
         return self.cell.op
+
+    def share(self, cases: Sequence[T]) -> list[T]:
+        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a third.
+
+        The kernels of the ops of a method differ in an expression alone. --full runs all cases of each.
+        """
+        ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
+        number = ops.index(self.cell.op)
+        return list(cases) if self.full or number == 0 else list(cases[number % 3 :: 3])
 
     def where(self, *facts: object) -> str:
         """The cell and what it is called on, for messages."""

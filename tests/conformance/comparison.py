@@ -29,6 +29,7 @@ ULPS = {
 LARGEST_ANGLE = 1e5
 # A sum of n terms is off by at most this many epsilons, plus log2(n), of the sum of absolute values.
 SUM_EPSILONS = 4
+NO_SLACK = 0.0
 
 
 def tolerance(op: str, name: str) -> int:
@@ -71,7 +72,7 @@ def assert_close(
     where: str,
     inputs: Mapping[str, Array] | None = None,
     *,
-    slack: Array | float = 0.0,
+    slack: Array | float = NO_SLACK,
     zero_sign: bool = True,
 ) -> None:
     """Within `ulps` units in the last place of float dtype `name`, plus `slack`, of the extended `expected`."""
@@ -79,7 +80,9 @@ def assert_close(
     assert got.shape == expected.shape, f"{where}: shape {got.shape}, expected {expected.shape}"
     with np.errstate(all="ignore"):
         error = ulp_error(name, got, expected, zero_sign=zero_sign)
-        allowed = ulps + np.asarray(slack, EXTENDED) / spacing(name, expected)
+        allowed: Array | float = ulps
+        if slack is not NO_SLACK:
+            allowed = ulps + np.asarray(slack, EXTENDED) / spacing(name, expected)
         # What the extended reference itself may be off.
         wrong = ~(error <= allowed + EXTENDED(2) ** -8)
     _report(wrong, got, expected, where, inputs, error)
@@ -94,15 +97,17 @@ def ulp_error(name: str, got: Array, expected: Array, *, zero_sign: bool = True)
         expected = np.where(np.isnan(expected), expected, np.clip(expected, -largest, largest))
     unit = spacing(name, expected)
     error = np.abs(value - expected) / unit
-    # Infinity is right from half a unit above the largest number on.
-    beyond = np.maximum(largest + spacing(name, largest) / 2 - np.abs(expected), EXTENDED(0)) / spacing(name, largest)
-    error = np.where(np.isinf(value) & (np.signbit(value) == np.signbit(expected)), beyond, error)
-    error = np.where(np.isnan(expected), np.where(np.isnan(value), EXTENDED(0), EXTENDED("inf")), error)
-    error = np.where(np.isnan(value) & ~np.isnan(expected), EXTENDED("inf"), error)
+    infinite, is_nan, should_be_nan = np.isinf(value), np.isnan(value), np.isnan(expected)
+    if infinite.any():
+        # Infinity is right from half a unit above the largest number on.
+        top = spacing(name, largest)
+        beyond = np.maximum(largest + top / 2 - np.abs(expected), EXTENDED(0)) / top
+        error = np.where(infinite & (np.signbit(value) == np.signbit(expected)), beyond, error)
+    error = np.where(is_nan & should_be_nan, EXTENDED(0), np.where(is_nan | should_be_nan, EXTENDED("inf"), error))
     if zero_sign:
         other_sign = (value == 0) & (np.signbit(value) != np.signbit(expected))
         # A result may be off across zero, but a zero has the sign of what it stands for.
-        error = np.where(other_sign & ~np.isnan(expected), EXTENDED("inf"), error)
+        error = np.where(other_sign & ~should_be_nan, EXTENDED("inf"), error)
     return error
 
 

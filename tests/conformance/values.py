@@ -18,8 +18,7 @@ _MODEST = {"bf16": (-4, 4), "f16": (-4, 3), "f32": (-4, 4), "f64": (-6, 6), "f8e
 
 def _drawn(generator: Generator, name: str, shape: tuple[int, ...], exponents: tuple[int, int]) -> Array:
     magnitude = np.exp2(generator.uniform(*exponents, shape))
-    signs = generator.choice([-1.0, 1.0], shape)
-    return (signs * magnitude).astype(NUMPY[name])
+    return np.where(generator.random(shape) < 1 / 2, magnitude, -magnitude).astype(NUMPY[name])
 
 
 def ordinary(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
@@ -61,7 +60,8 @@ def mixed(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:
     """Ordinary numbers with one in three replaced by one that makes trouble."""
     numbers = ordinary(generator, name, shape)
     chosen = generator.random(shape) < 1 / 3
-    return np.where(chosen, generator.choice(specials(name), shape), numbers)
+    troubles = specials(name)
+    return np.where(chosen, troubles[generator.integers(0, len(troubles), shape)], numbers)
 
 
 def few_values(generator: Generator, name: str, shape: tuple[int, ...]) -> Array:

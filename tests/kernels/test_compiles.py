@@ -87,7 +87,10 @@ def test_a_sample_compiles(
     tmp_path: Path,
     target: str,
     families: Sequence[str],
+    full: bool,
 ) -> None:
+    if target.startswith("sm_") and not full:
+        pytest.skip("NVRTC compiles a sample in tests/package/test_cuda_compiler.py, and nvcc one with --full")
     machine.compiler(target)
     chosen = {family: sample(machine, target, family) for family in families}
     if not any(chosen.values()):

@@ -42,7 +42,7 @@ def sweep_size(bench: Bench) -> int:
 
 def unary_impl(bench: Bench) -> None:
     operands = [("sweep", bench.place(values.sweep(bench.generator, bench.name, sweep_size(bench))))]
-    for case in VIEWS + CONTIGUOUS:
+    for case in bench.share(VIEWS + CONTIGUOUS):
         numbers = values.mixed(bench.generator, bench.name, case.shape)
         operands.append((str(case), bench.place(numbers, case.placement)))
     for fact, operand in operands:
@@ -79,7 +79,7 @@ def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Arr
 
 
 def binary_impl(bench: Bench) -> None:
-    tiles = [_operand_pair(bench, left, right) for left, right in pairs(TILES)]
+    tiles = [_operand_pair(bench, left, right) for left, right in bench.share(pairs(TILES))]
     for fact, lhs, rhs in _operand_pairs(bench) + tiles:
         where = bench.where(fact)
         result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
@@ -124,7 +124,7 @@ def _check_binary(bench: Bench, got: Array, left: Array, right: Array, where: st
 
 
 def binary_assign(bench: Bench) -> None:
-    for case in WRITABLE + CONTIGUOUS[::3]:
+    for case in bench.share(WRITABLE + CONTIGUOUS[::3]):
         for other in ("contiguous", "offset", "transposed", "broadcast all"):
             where = bench.where(case, f"from {other}")
             target, source = (
@@ -163,7 +163,7 @@ def _operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
     for draw in (values.few_values, values.mixed, values.modest):
         numbers = [draw(bench.generator, bench.name, (1500,)) for _ in range(2)]
         operands.append((f"{draw.__name__} numbers", bench.place(numbers[0]), bench.place(numbers[1])))
-    for left_case, right_case in pairs(VIEWS) + [(case, case) for case in CONTIGUOUS[::3]]:
+    for left_case, right_case in bench.share(pairs(VIEWS) + [(case, case) for case in CONTIGUOUS[::3]]):
         operands.append(_operand_pair(bench, left_case, right_case))
     return operands
 
