@@ -16,11 +16,14 @@ import tallow as tl
 from tallow.code_cache import CodeCache
 from tallow.cpu_backend import host_compiler
 from tallow.cpu_backend.host_compiler import HostCompiler
-from tallow.cpu_backend.kernels import HostKernels
 from tallow.kernels.host_arguments import FAMILIES, TARGETS
 
-pytestmark = pytest.mark.skipif(HostKernels.open() is None, reason="no kernels for this machine")
 CODE = Path(tl.__file__).parent / "kernels" / "code"
+# The compiler of these tests gives what was built ahead.
+pytestmark = pytest.mark.skipif(
+    not any((CODE / target / "span.json").is_file() for target in TARGETS),
+    reason="the package has no kernels for the CPU; run 'opgen compile --host'",
+)
 # Gives what `opgen compile --host` made, and writes down what it was asked for.
 COMPILER = """\
 import shutil, sys
