@@ -70,6 +70,11 @@ def conform(project: Path, *arguments: str) -> str:
     return result.stdout.splitlines()[-1]
 
 
+def is_whole(pytestconfig: pytest.Config, full: bool) -> bool:
+    """Whether all is tested: with --full, and beside the tests of a GPU."""
+    return full or bool(pytestconfig.getoption("--device") != "cpu")
+
+
 def left_out(project: Path) -> str:
     """The cells that a library is known to fail, as pytest chooses them."""
     return LEFT_OUT.get(project.name, "nothing")
@@ -80,11 +85,13 @@ def test_some_of_its_cells_agree_with_the_oracle(project: Path) -> None:
     assert int(re.search(r"(\d+) passed", passed)[1]) > 10  # type: ignore[index]
 
 
-def test_all_but_its_cells_conforms(project: Path) -> None:
+def test_all_but_its_cells_conforms(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
     # Two files are about the spec and the oracle themselves.
-    files = [
-        file for file in CONFORMANCE.glob("test_*.py") if file.stem not in ("test_cells", "test_matrix", "test_oracle")
-    ]
+    others = {"test_cells", "test_matrix", "test_oracle"}
+    if not is_whole(pytestconfig, full):
+        # They take half of the time, and metal, of the same family, has them too.
+        others |= {"test_fusion", "test_threads"}
+    files = [file for file in CONFORMANCE.glob("test_*.py") if file.stem not in others]
     # What chance finds there is of the whole package, and metal has it too.
     hostile = "tests/conformance/test_hostile.py::test_hostile_arguments_meet_errors_of_tallow"
     also = ALSO_LEFT_OUT.get(project.name, hostile)
@@ -92,7 +99,7 @@ def test_all_but_its_cells_conforms(project: Path) -> None:
 
 
 def test_all_of_its_cells_agree_with_the_oracle(project: Path, pytestconfig: pytest.Config, full: bool) -> None:
-    if not full and pytestconfig.getoption("--device") == "cpu":
+    if not is_whole(pytestconfig, full):
         pytest.skip("a slow sweep; run it with --full, or beside the tests of a GPU")
     own = [cell for cell in cells(read_spec(project)) if cell.backend == project.name]
     supported = sum(cell.status == "supported" for cell in own)

@@ -32,7 +32,7 @@ from .project import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = 60
+SAMPLE = 30
 GARBAGE = "zzz garbage"
 Path_ = tuple[str | int, ...]  # the keys and positions that lead to a value of a file
 

@@ -44,10 +44,14 @@ APART = (
 TOGETHER = ([family for family in FAMILIES if family not in chain(*APART)], *APART)
 
 
+def is_nvidia(target: str) -> bool:
+    return target.startswith("sm_")
+
+
 def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str]) -> None:
     by_name = {usage.kernel: usage for usage in usages}
     assert sorted(by_name) == sorted(names)
-    is_cuda = target.startswith("sm_")
+    is_cuda = is_nvidia(target)
     usual = CUDA_STACK if is_cuda and family not in WITHOUT_SUBROUTINES else (0, 0)
     for usage in by_name.values():
         spills, scratch = CUDA_STACKS.get(usage.kernel, usual) if is_cuda else usual
@@ -57,22 +61,23 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
 
 
 def sample(machine: Machine, target: str, family: str) -> list[str]:
-    """Kernels of each op and each function for every compiler, and of each dtype for one.
+    """Kernels of each function for every compiler, and of each op and each dtype for one.
 
     Some targets of a compiler share them, others for each group of families; the rest have none.
     """
-    compilers = machine.shared(TARGETS)
+    compilers = machine.shared([other for other in TARGETS if is_nvidia(other) == is_nvidia(target)])
     number, every = next(pair for pair in enumerate(compilers) if target in pair[1])
     group = next(place for place, families in enumerate(TOGETHER) if family in families)
     sharers = list(dict.fromkeys(every[(group * SHARERS + place) % len(every)] for place in range(SHARERS)))
     if target not in sharers:
         return []
     kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
-    dtypes = set(sorted({dtype for _, _, dtype, _ in kernels})[number :: len(compilers)])
+    dtypes, ops = (set(sorted({kernel[part] for kernel in kernels})[number :: len(compilers)]) for part in (2, 1))
     chosen: list[str] = []
-    seen: set[tuple[int, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for name, op, dtype, function in random.Random(f"{family} {number}").sample(kernels, len(kernels)):
-        parts = set(enumerate([op, function, *dtypes & {dtype}]))
+        parts = {("op", op) for op in ops & {op}} | {("dtype", dtype) for dtype in dtypes & {dtype}}
+        parts.add(("function", function))
         if not parts <= seen:
             chosen.append(name)
             seen |= parts
@@ -89,7 +94,7 @@ def test_a_sample_compiles(
     families: Sequence[str],
     full: bool,
 ) -> None:
-    if target.startswith("sm_") and not full:
+    if is_nvidia(target) and not full:
         pytest.skip("NVRTC compiles a sample in tests/package/test_cuda_compiler.py, and nvcc one with --full")
     machine.compiler(target)
     chosen = {family: sample(machine, target, family) for family in families}

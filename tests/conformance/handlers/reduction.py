@@ -52,7 +52,7 @@ def reduce_op(bench: Bench) -> None:
         draws = [_powers_of_two, _near_one]
     if bench.op in ("any", "all"):
         draws.append(_mostly_neutral)
-    for shape, dims, placement in REDUCTIONS:
+    for shape, dims, placement in bench.share(REDUCTIONS):
         for draw in draws:
             numbers = draw(bench.generator, bench.name, shape)
             where = bench.where(f"shape {shape}, dims {dims}, {placement}, {draw.__name__} numbers")
@@ -68,7 +68,7 @@ def reduce_op(bench: Bench) -> None:
         assert caught.value.op == bench.op, where
     if is_sum and bench.name not in INTEGERS:
         check_float_sums(bench)
-        for shape, dims, placement in REDUCTIONS:
+        for shape, dims, placement in bench.share(REDUCTIONS):
             check_sum_of_negative_zeros(bench, shape, dims, placement)
     if bench.op == "prod" and bench.name not in INTEGERS:
         rows = np.ones((4, 70), EXTENDED)
