@@ -335,7 +335,14 @@ def _compile(
     with click.progressbar(
         length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
     ) as bar:
-        results = compile_objects(possible, compilers, jobs, lambda result: bar.update(1, result.object.name))
+
+        def show(result: "Result") -> None:
+            bar.update(1, result.object.name)
+            # Elsewhere than on a terminal the bar is its label alone.
+            if result.status == "compiled" and not sys.stderr.isatty():
+                click.echo(f"compiled {result.object.name}, {bar.pos} of {bar.length}", err=True)
+
+        results = compile_objects(possible, compilers, jobs, show)
     return results, mends
 
 

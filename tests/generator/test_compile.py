@@ -430,6 +430,15 @@ def test_interrupted(compilation: Compilation, tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_without_a_terminal_each_code_object_that_is_compiled_has_a_line(compilation: Compilation) -> None:
+    label, *lines = compilation.succeed("--target", "two").stderr.splitlines()
+    assert label == "compiling"
+    names = {line.removeprefix("compiled ").partition(",")[0] for line in lines}
+    assert names == {"two/scale", "two/shift"}
+    assert [line.partition(", ")[2] for line in lines] == ["1 of 2", "2 of 2"]
+    assert compilation.succeed("--target", "two").stderr == "compiling\n"
+
+
 def test_progress_on_a_terminal(compilation: Compilation) -> None:
     terminal, end = pty.openpty()
     process = subprocess.Popen(
