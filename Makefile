@@ -17,15 +17,19 @@ MODELS := $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),g
 SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
 # Sorting takes a sixth of the time of all cells: of the dtypes two with each size of waves, one of them of 64 bits.
 SORTS64 := not argsort or f64 or bf16
-SORTS32 := not argsort or i64 or f16
-# Of products with weights in blocks the longest test runs with the waves of 32 alone.
-BLOCKS64 := not a_row_of_x
+SORTS32 := not argsort or u32 or i16
+# Of products with weights in blocks the longest test runs with the waves of 32 alone, and logits of rounded ones on the CPU.
+MODELS64 := not (a_row_of_x or rounded_activations)
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
 SAME_CODE := test_cell and (unary or binary or cmp or where or affine or to_dtype or conv or pool or upsample or matmul or copy or rope or rand)
-# What the array libraries compute alike runs on metal in all dtypes, and with NumPy in some.
-SOME_DTYPES := f32 or f16 or i32 or u8
+# What backends on array libraries do alike: elementwise ops run with NumPy in some dtypes, and on metal in the others.
+SOME_DTYPES := f64 or i16 or u32 or f8e4m3
+OTHERS_ON_METAL := not (test_cell and (unary or binary or cmp) and ($(SOME_DTYPES)))
+# The oracle is the same on every device, fused functions and weights in blocks on all array libraries.
+ORACLE := --ignore tests/conformance/test_oracle.py
+ON_ARRAYS := $(ORACLE) $(patsubst %,--ignore tests/conformance/test_%.py,blocks fusion)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What test-gpu and bench-gpu run on. Another GPU_PYTHON has pytest, PyTorch and the rest already: nothing is installed
 # for it, and it finds the packages where they lie.
@@ -64,7 +68,7 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,-k "($(SOME_LOGITS)) and ($(SORTS64)) and $(BLOCKS64)")
+		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64)")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7: on rocm with waves of 32: cells whose kernels use waves"
@@ -83,7 +87,7 @@ test-numpy: $(VENV)/tallow.stamp
 
 test-metal: $(VENV)/tallow.stamp
 	@echo "7 of 7: every cell on metal, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance --device metal
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance --device metal $(if $(FULL),,$(ON_ARRAYS) -k "$(OTHERS_ON_METAL)")
 
 test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

@@ -32,8 +32,6 @@ CUDA_STACK = (3, 40)
 CUDA_STACKS = {"silu_mul_f64_number_contiguous": (8, 40), "scatter_add_f64_waves": (0, 8)}
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {"cross_entropy_f64": 16}
-# So many targets of a compiler share the sample of a group of families.
-SHARERS = 1
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
 # share. Those that define the same names stand apart. The first group has all others.
@@ -61,27 +59,23 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
 
 
 def sample(machine: Machine, target: str, family: str) -> list[str]:
-    """Kernels of each function for every compiler, and of each op and each dtype for one.
+    """Kernels of each op, each function and each dtype; none where another target has the family's group.
 
-    Some targets of a compiler share them, others for each group of families; the rest have none.
+    The groups take turns among the compilers of a vendor, and among the targets of a compiler.
     """
     compilers = machine.shared([other for other in TARGETS if is_nvidia(other) == is_nvidia(target)])
-    number, every = next(pair for pair in enumerate(compilers) if target in pair[1])
     group = next(place for place, families in enumerate(TOGETHER) if family in families)
-    sharers = list(dict.fromkeys(every[(group * SHARERS + place) % len(every)] for place in range(SHARERS)))
-    if target not in sharers:
+    targets = compilers[group % len(compilers)]
+    if target != targets[group % len(targets)]:
         return []
     kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
-    dtypes, ops = (set(sorted({kernel[part] for kernel in kernels})[number :: len(compilers)]) for part in (2, 1))
     chosen: list[str] = []
-    seen: set[tuple[str, str]] = set()
-    for name, op, dtype, function in random.Random(f"{family} {number}").sample(kernels, len(kernels)):
-        parts = {("op", op) for op in ops & {op}} | {("dtype", dtype) for dtype in dtypes & {dtype}}
-        parts.add(("function", function))
-        if not parts <= seen:
+    seen: set[tuple[int, str]] = set()
+    for name, *parts in random.Random(family).sample(kernels, len(kernels)):
+        if not set(enumerate(parts)) <= seen:
             chosen.append(name)
-            seen |= parts
-    return chosen[sharers.index(target) :: len(sharers)] or chosen[:1]
+            seen |= set(enumerate(parts))
+    return chosen
 
 
 @pytest.mark.parametrize("families", TOGETHER, ids=lambda families: families[0])
@@ -99,7 +93,7 @@ def test_a_sample_compiles(
     machine.compiler(target)
     chosen = {family: sample(machine, target, family) for family in families}
     if not any(chosen.values()):
-        pytest.skip("other targets of the compiler share this sample")
+        pytest.skip("another target has this sample")
     includes = [f'#include "{reduced(family, wanted).name}"\n' for family, wanted in chosen.items()]
     together = tmp_path / "sample.hip"
     together.write_text("".join(includes), encoding="utf-8")
