@@ -262,6 +262,9 @@ def test_cross_entropy_refuses_what_does_not_fit(device: Device) -> None:
     x, targets = Tensor(numbers((4, 3), seed=1), device=device), Tensor([0, 1, 2, 0], device=device)
     with pytest.raises(InvalidArgument, match="reduction is one of mean, sum, none, not 'median'"):
         x.cross_entropy(targets, reduction="median")
+    for array in (np.ones(2)[:0], np.zeros(2, [("a", int)])):
+        with pytest.raises(InvalidArgument, match="reduction must be of type str, not ndarray"):
+            x.cross_entropy(targets, reduction=array)
     with pytest.raises(ShapeMismatch, match="cross_entropy"):
         x.cross_entropy(targets[1:])
     with pytest.raises(UnsupportedDType, match="cross_entropy"):

@@ -6,7 +6,7 @@ from typing import Final, Self, overload
 
 import numpy as np
 
-from ..argument import integer
+from ..argument import integer, text
 from ..dtype import DType
 from ..error import InvalidArgument, InvalidIndex, ShapeMismatch, UnsupportedDType, shown
 from ..layout import Layout
@@ -107,7 +107,7 @@ class NetworkOpMethods(IndexMethods):
         op = "cross_entropy"
         if not isinstance(targets, TensorBase):
             require_tensors(op, targets=targets)
-        if reduction not in _REDUCTIONS:
+        if text(op, "reduction", reduction) not in _REDUCTIONS:
             raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
         dim, layout = min(self.rank, 2) - 1, targets._layout.dense
         made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
