@@ -115,11 +115,17 @@ def real(op: str, name: str, value: Any, expected: str = "a Python number") -> f
     return value if type(value) is float else float(number(op, name, value, expected))
 
 
+def _elements(op: str, name: str, values: Iterable[Object], expected: str) -> tuple[Object, ...]:
+    """The elements of a sequence. An array without dims has a method for them, which raises an error."""
+    try:
+        return tuple(values)
+    except TypeError:
+        raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}") from None
+
+
 def objects(op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str) -> tuple[Object, ...]:
     """Return a sequence of objects of a class as a tuple."""
-    if not isinstance(values, Iterable):
-        raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}")
-    found = tuple(values)
+    found = _elements(op, name, values, expected)
     for value in found:
         if not isinstance(value, kind):
             reason = f"each of {name} must be of type {expected}, not {type(value).__name__}"
@@ -151,9 +157,9 @@ def text(op: str, name: str, value: Any) -> str:
 
 def texts(op: str, name: str, values: Any) -> tuple[str, ...]:
     """Return a sequence of such texts as a tuple."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
+    if isinstance(values, str):
         raise InvalidArgument(op, f"{name} must be a sequence of str, not {shown(values)}")
-    return tuple([text(op, name, value) for value in values])
+    return tuple([text(op, name, value) for value in _elements(op, name, values, "str")])
 
 
 def device_label(value: Any, backends: Collection[str]) -> tuple[str, int]:

@@ -164,6 +164,7 @@ def test_arguments_of_other_types_are_named(device, x):
         (lambda: x.apply_op1(vector, abs), "apply_op1: the op is an object of a class that derives from CustomOp1"),
         (lambda: x.upsample_bilinear2d(vector, 1, 1, 1, None, None), "align_corners must be True or False, not 1"),
         (lambda: device.zeros(3.5, DType.F32), "a shape must be a sequence of integers, not 3.5"),
+        (lambda: x.cat(vector, np.array(3), (vector,), 0), "cat: others must be a sequence of Storage, not array"),
         (lambda: device.storage([1.0]), "storage: array must be of type numpy.ndarray, not list"),
     ):
         with pytest.raises(InvalidArgument, match=message):
