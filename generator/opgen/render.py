@@ -140,6 +140,12 @@ def is_generated(text: str) -> bool:
     return _BANNER in text.partition("\n")[0]
 
 
+def is_conflicted(text: str) -> bool:
+    """Whether a merge left conflicts in a generated file: both sides changed it, and so its banner."""
+    conflicts = re.findall(r"^<{7} .*?^>{7} ", text, flags=re.MULTILINE | re.DOTALL)
+    return any(_BANNER in conflict for conflict in conflicts)
+
+
 def is_edited(text: str) -> bool:
     """Whether a file that carries the banner was changed since it was written."""
     banner, _, body = text.partition("\n")

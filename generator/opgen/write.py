@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from opgen.problem import Refusal
-from opgen.render import digest, is_edited, is_generated
+from opgen.render import digest, is_conflicted, is_edited, is_generated
 
 if sys.platform != "win32":
     import fcntl
@@ -35,7 +35,9 @@ class Change:
     @property
     def is_edit_lost(self) -> bool:
         """Whether the change would lose what somebody wrote by hand."""
-        return self.old is not None and (not is_generated(self.old) or is_edited(self.old))
+        if self.old is None or is_conflicted(self.old):
+            return False
+        return not is_generated(self.old) or is_edited(self.old)
 
     def diff(self) -> str:
         """The change as a unified diff."""

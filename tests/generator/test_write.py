@@ -77,6 +77,22 @@ def test_what_python_leaves_is_not_looked_at(small: Project, command: str) -> No
     assert len(small.files()) == 20
 
 
+def test_a_file_with_conflicts_of_a_merge_is_written_anew(small: Project) -> None:
+    """Both sides changed it, and its banner with it; what belongs there follows from the merged spec."""
+    file = small.output / LIMITS
+    text = file.read_text(encoding="utf-8")
+    banner, rest = text.split("\n", 1)
+    file.write_text(f"<<<<<<< HEAD\n{banner}\n=======\n{banner[:-1]}0\n>>>>>>> theirs\n{rest}", encoding="utf-8")
+    assert small.run("generate").exit_code == 0
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_conflicts_of_somebody_elses_text_are_no_reason_to_overwrite_it(small: Project) -> None:
+    file = small.output / LIMITS
+    file.write_text("<<<<<<< HEAD\nONE = 1\n=======\nONE = 2\n>>>>>>> theirs\n", encoding="utf-8")
+    assert small.run("generate").exit_code == 1
+
+
 @pytest.mark.parametrize(
     "content",
     [
