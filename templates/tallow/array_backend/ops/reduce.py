@@ -16,7 +16,7 @@ from . import cast
 from .operand import Operand
 
 # Sums of so many f32 in a row are added up by a library as it likes.
-_BLOCK: Final = 1 << 7
+_BLOCK: Final = 1 << 6
 
 
 @tells_errors
@@ -105,13 +105,12 @@ def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) 
     if DType.F64 in library.DTYPES:
         return combine(x, axis, library.DTYPES[DType.F64])
     while x.shape[axis] > _BLOCK:
-        columns = x.shape[axis]
-        parts = math.isqrt(columns - 1) + 1
-        rest = parts * -(-columns // parts) - columns
+        parts = -(-x.shape[axis] // _BLOCK)
+        rest = parts * _BLOCK - x.shape[axis]
         if rest:
             begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
             x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
-        x = combine(library.reshape(x, (*x.shape[:axis], parts, -1)), axis + 1, x.dtype)
+        x = combine(library.reshape(x, (*x.shape[:axis], parts, _BLOCK)), axis + 1, x.dtype)
         x = library.reshape(x, x.shape[:-1])
     return combine(x, axis, x.dtype)
 
