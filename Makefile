@@ -13,7 +13,7 @@ FULL :=
 PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
 # What runs models; of the logits of all architectures in all formats, some.
-MODELS := $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),gguf runtime))
+MODELS = $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),gguf runtime))
 SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
 # Sorting takes a sixth of the time of all cells: of the dtypes two with each size of waves, one of them of 64 bits.
 SORTS64 := not argsort or f64 or bf16

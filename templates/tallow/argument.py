@@ -118,9 +118,10 @@ def real(op: str, name: str, value: Any, expected: str = "a Python number") -> f
 def _elements(op: str, name: str, values: Iterable[Object], expected: str) -> tuple[Object, ...]:
     """The elements of a sequence. An array without dims has a method for them, which raises an error."""
     try:
-        return tuple(values)
+        found = iter(values)
     except TypeError:
         raise InvalidArgument(op, f"{name} must be a sequence of {expected}, not {shown(values)}") from None
+    return tuple(found)
 
 
 def objects(op: str, name: str, values: tuple[Object, ...], kind: type[Any], expected: str) -> tuple[Object, ...]:

@@ -21,7 +21,9 @@ class Named(Enum):
         """Compare with a member or its name; InvalidArgument for text that names none."""
         if isinstance(other, str):
             found = self.named(other)
-            return self is (type(self)._missing_(other) if found is None else found)
+            if found is None:
+                self._missing_(other)
+            return self is found
         return self is other if isinstance(other, Named) else NotImplemented
 
     # Enum's own is a function of Python, and members are parts of keys.

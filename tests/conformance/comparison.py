@@ -29,7 +29,6 @@ ULPS = {
 LARGEST_ANGLE = 1e5
 # A sum of n terms is off by at most this many epsilons, plus log2(n), of the sum of absolute values.
 SUM_EPSILONS = 4
-NO_SLACK = 0.0
 
 
 def tolerance(op: str, name: str) -> int:
@@ -72,7 +71,7 @@ def assert_close(
     where: str,
     inputs: Mapping[str, Array] | None = None,
     *,
-    slack: Array | float = NO_SLACK,
+    slack: Array | float = 0.0,
     zero_sign: bool = True,
 ) -> None:
     """Within `ulps` units in the last place of float dtype `name`, plus `slack`, of the extended `expected`."""
@@ -81,7 +80,7 @@ def assert_close(
     with np.errstate(all="ignore"):
         error = ulp_error(name, got, expected, zero_sign=zero_sign)
         allowed: Array | float = ulps
-        if slack is not NO_SLACK:
+        if np.any(slack):
             allowed = ulps + np.asarray(slack, EXTENDED) / spacing(name, expected)
         # What the extended reference itself may be off.
         wrong = ~(error <= allowed + EXTENDED(2) ** -8)

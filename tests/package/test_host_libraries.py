@@ -19,11 +19,9 @@ from tallow.cpu_backend.host_compiler import HostCompiler
 from tallow.kernels.host_arguments import FAMILIES, TARGETS
 
 CODE = Path(tl.__file__).parent / "kernels" / "code"
+BUILT = [target for target in TARGETS if (CODE / target / "span.json").is_file()]
 # The compiler of these tests gives what was built ahead.
-pytestmark = pytest.mark.skipif(
-    not any((CODE / target / "span.json").is_file() for target in TARGETS),
-    reason="the package has no kernels for the CPU; run 'opgen compile --host'",
-)
+pytestmark = pytest.mark.skipif(not BUILT, reason="the package has no kernels for the CPU; run 'opgen compile --host'")
 # Gives what `opgen compile --host` made, and writes down what it was asked for.
 COMPILER = """\
 import shutil, sys
@@ -130,7 +128,7 @@ def test_only_what_changed_is_compiled_where_kernels_were_built_ahead(fresh: Fre
     shutil.copytree(CODE, fresh.kernels / "code")
     with (fresh.kernels / "fold.hpp").open("a", encoding="utf-8") as file:
         file.write("// changed\n")
-    target = next(target for target in TARGETS if (CODE / target / "span.json").is_file())
+    target = BUILT[0]
     changed = [
         family
         for family in FAMILIES
