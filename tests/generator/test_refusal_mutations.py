@@ -152,7 +152,8 @@ def survivors(root: Path, mutants: list[Mutant], test: str, *, is_generated: boo
         check=False,
     )
     assert finished.returncode == 1, finished.stdout + finished.stderr
-    failed = set(re.findall(r"^FAILED .*\[(\w+)\]", finished.stdout, re.MULTILINE))
+    # Where CI is set, pytest prints a failure's whole message after the test's name, brackets included.
+    failed = set(re.findall(r"^FAILED \S+?\[(\w+)\]", finished.stdout, re.MULTILINE))
     return [str(mutant) for mutant in mutants if mutant.subject not in failed]
 
 
