@@ -20,6 +20,10 @@ SORTS64 := not argsort or f64 or bf16
 SORTS32 := not argsort or u32 or i16
 # Of products with weights in blocks the longest test runs with the waves of 32 alone, and logits of rounded ones on the CPU.
 MODELS64 := not (a_row_of_x or rounded_activations)
+# Whether a call waits follows from its dtype where the dtype has a kind of its own.
+WAITS64 := not test_no_cell_waits or f32 or u8 or Q4K
+# Layouts of fused functions are those of two dtypes.
+FUSED64 := not (test_layouts_of_every_class_give_the_bits_of_the_ops and (u8 or f32))
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
@@ -68,7 +72,7 @@ test-tallow: $(VENV)/tallow.stamp
 test-wave64: $(VENV)/tallow.stamp
 	@echo "3 of 7: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64)")
+		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7: on rocm with waves of 32: cells whose kernels use waves"

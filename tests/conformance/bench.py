@@ -68,13 +68,14 @@ class Bench:
         return self.cell.op
 
     def share(self, cases: Sequence[T]) -> list[T]:
-        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a third.
+        """Of cases that differ in where operands lie, all for the first op of a method, and for each other op a sixth.
 
-        The kernels of the ops of a method differ in an expression alone. --full runs all cases of each.
+        The kernels of the ops of a method differ in an expression alone, and six ops have all cases between them.
+        --full runs all cases of each.
         """
         ops = ops_of(self.cell.backend, self.cell.method, self.cell.dtype)
         number = ops.index(self.cell.op)
-        return list(cases) if self.full or number == 0 else list(cases[number % 3 :: 3])
+        return list(cases) if self.full or number == 0 else list(cases[number % 6 :: 6])
 
     def where(self, *facts: object) -> str:
         """The cell and what it is called on, for messages."""

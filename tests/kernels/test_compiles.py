@@ -59,7 +59,7 @@ def check(target: str, family: str, usages: Iterable[Usage], names: Iterable[str
 
 
 def sample(machine: Machine, target: str, family: str) -> list[str]:
-    """Kernels of each op, each function and each dtype; none where another target has the family's group.
+    """Kernels of each function and each dtype; none where another target has the family's group.
 
     The groups take turns among the compilers of a vendor, and among the targets of a compiler.
     """
@@ -71,7 +71,7 @@ def sample(machine: Machine, target: str, family: str) -> list[str]:
     kernels = PARTS.findall((KERNELS / f"{family}.hip").read_text(encoding="utf-8"))
     chosen: list[str] = []
     seen: set[tuple[int, str]] = set()
-    for name, *parts in random.Random(family).sample(kernels, len(kernels)):
+    for name, _, *parts in random.Random(family).sample(kernels, len(kernels)):
         if not set(enumerate(parts)) <= seen:
             chosen.append(name)
             seen |= set(enumerate(parts))

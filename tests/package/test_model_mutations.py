@@ -177,7 +177,7 @@ def test_mutated_models_run_or_are_refused(
         run(path)
     tracemalloc.start()
     try:
-        for number in range(1000 if full else 30):
+        for number in range(1000 if full else 15):
             tensors, values = ({**part} for part in models[number % len(models)])
             for _ in range(random.integers(1, 3)):
                 mutation(random, tensors, str(random.choice([*tensors])), values)
