@@ -17,7 +17,7 @@ import click
 import numpy as np
 import tallow as tl
 from tallow.gguf import open_gguf, save_gguf
-from tallow.runtime import ExecutionPlan, ModelRuntime
+from tallow.models import ExecutionPlan, ModelRuntime
 
 FORMATS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2K", "Q3K", "Q4K", "Q5K", "Q6K")
 SHAPES = ((14336, 4096), (4096, 14336))

@@ -23,7 +23,7 @@ import click
 import numpy as np
 import tallow as tl
 from tallow.gguf import save_gguf
-from tallow.runtime import ModelRuntime
+from tallow.models import ModelRuntime
 
 from .quantized import table
 

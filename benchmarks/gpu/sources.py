@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import tallow
@@ -14,7 +15,9 @@ _SUFFIXES = {".py", ".hip", ".hpp"}
 def checksum(package: Path = Path(tallow.__file__).parent) -> str:
     """The beginning of a SHA-256 over the names and contents of the package's sources."""
     digest = hashlib.sha256()
-    for name in sorted(path.relative_to(package).as_posix() for path in package.rglob("*") if path.suffix in _SUFFIXES):
+    # The runtime is behind a link.
+    paths = (Path(folder, file) for folder, _, files in os.walk(package, followlinks=True) for file in files)
+    for name in sorted(path.relative_to(package).as_posix() for path in paths if path.suffix in _SUFFIXES):
         digest.update(f"{name}\0".encode())
         digest.update(hashlib.sha256((package / name).read_bytes()).digest())
     return digest.hexdigest()[:12]

@@ -60,6 +60,7 @@ _FORMATS = Path("spec/formats.yaml")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
 _PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
 _LIBRARY_CLASS = re.compile(r"([a-z]\w*)\.([A-Z]\w*)")
+_MODULE = re.compile(r"\w+(?:/\w+)*")
 _NUMPY_RANK = 64
 # The names that the functions of a functor give to what is no operand or parameter of it.
 _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
@@ -68,7 +69,7 @@ _INFINITIES = ("inf", "-inf")
 # As many have the functors that name them: the cells that compute them take no more.
 _NAMED_OPERANDS = 3
 SINGLE_FILES = (Path("spec/package.yaml"), Path("spec/dtypes.yaml"), Path("spec/device.yaml"))
-_NO_PACKAGE = Package("", "", "", "", (), {}, 0, Location(SINGLE_FILES[0]))
+_NO_PACKAGE = Package("", "", "", "", (), {}, 0, {}, Location(SINGLE_FILES[0]))
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
@@ -126,6 +127,7 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         requires=tuple(text for text, _ in fields.texts("requires")),
         extras=fields.text_lists_by_name("extras"),
         max_rank=fields.integer("max_rank"),
+        public=_public(fields),
         location=fields.place("name"),
     )
     fields.finish()
@@ -133,6 +135,22 @@ def _package(document: Document, problems: list[Problem]) -> Package:
         message = f"'max_rank' must be from 1 to {_NUMPY_RANK}, the most dims of a NumPy array, not {package.max_rank}"
         fields.problem(fields.place("max_rank"), message)
     return package
+
+
+def _public(fields: Fields) -> dict[str, tuple[str, Location]]:
+    value = fields.optional("public")
+    modules: dict[str, tuple[str, Location]] = {}
+    if value is not None and not isinstance(value.content, dict):
+        fields.problem(value.location, f"'public' of {fields.what} must be a mapping, not {value.type_name}")
+    elif value is not None and isinstance(value.content, dict):
+        for name, inner in value.content.items():
+            path = fields.line(inner, name) or ""
+            wrong = next((text for text in (name, path) if not _MODULE.fullmatch(text)), None)
+            if wrong is None:
+                modules[name] = (path, inner.location)
+            elif wrong:
+                fields.problem(inner.location, f"'{wrong}' is no module; write its path, like 'files/gguf'")
+    return modules
 
 
 def _dtypes(document: Document, problems: list[Problem]) -> tuple[DType, ...]:

@@ -22,6 +22,7 @@ from opgen.model import Spec
 from opgen.problem import Refusal, SpecError, did_you_mean
 from opgen.project import read_project, read_spec
 from opgen.resources import table
+from opgen.sources import HEADERS
 from opgen.write import locked, write
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _find_root(context: click.Context, _parameter: click.Parameter, value: Path 
 
 
 _ROOT = click.Path(exists=True, file_okay=False, path_type=Path)
-_ROOT_HELP = "The folder with spec/, templates/ and generated/; found upwards from here by default."
+_ROOT_HELP = "The folder with spec/, templates/, runtime/ and generated/; found upwards from here by default."
 _root = click.option("--root", type=_ROOT, callback=_find_root, help=_ROOT_HELP)
 
 
@@ -114,6 +115,9 @@ def generate(root: Path, force: bool) -> None:
         project = read_project(root)
         found = project.changes(output)
         write(found, output, force=force)
+    copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]
+    for change in copies:
+        click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
     for change in found:
         verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
         click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
@@ -152,7 +156,9 @@ def check(root: Path, diff: bool) -> None:
             click.echo(f"{click.style(state, fg='red')} generated/{change.path}")
     mend = "run 'opgen generate'"
     if any(change.is_edit_lost for change in found):
-        mend = "move what was edited by hand to templates/ or spec/, or run 'opgen generate --force' to lose it"
+        mend = (
+            "move what was edited by hand to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it"
+        )
     click.secho(f"{len(found)} of {len(outputs)} files differ; {mend}", fg="red", err=True)
     raise SystemExit(1)
 
@@ -169,7 +175,7 @@ def list_outputs(root: Path) -> None:
     outputs = read_project(root).outputs
     width = max(len(str(output.path)) for output in outputs)
     for output in outputs:
-        click.echo(f"generated/{output.path!s:<{width}}  templates/{output.template}")
+        click.echo(f"generated/{output.path!s:<{width}}  {output.template}")
 
 
 @main.command()
@@ -348,7 +354,7 @@ def _compile(
 
 def _code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...], Path]:
     kernels = root / _OUTPUT / spec.package.name / "kernels"
-    return code_objects(spec, kernels, kernels / "code"), kernels / "code"
+    return code_objects(spec, kernels, root / HEADERS, kernels / "code"), kernels / "code"
 
 
 def _tell_out_of_date(root: Path, spec: Spec) -> None:

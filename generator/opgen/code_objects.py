@@ -26,6 +26,7 @@ class CodeObject:
     family: str
     is_host: bool
     source: Path
+    folders: tuple[Path, ...]  # of the headers
     sources: Mapping[str, str]  # the checksums of the source and of every header that it includes, by name
     file: Path
 
@@ -40,21 +41,23 @@ class CodeObject:
         return self.file.with_suffix(_RECORD)
 
 
-def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...]:
+def code_objects(spec: Spec, kernels: Path, headers: Path, code: Path) -> tuple[CodeObject, ...]:
     """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
 
-    CompileError where a source is missing.
+    Headers are in both folders. CompileError where a source is missing.
     """
+    folders = (kernels, headers)
     # A family without kernels is what others are composed of at run time.
     families = [family for family in spec.kernels if family.kernels]
     sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
-    checksums = {family: _checksums(source) for family, source in sources.items()}
+    checksums = {family: _checksums(source, folders) for family, source in sources.items()}
     return tuple(
         CodeObject(
             target=target,
             family=family.name,
             is_host=family.host,
             source=sources[family.name],
+            folders=folders,
             sources=checksums[family.name],
             file=code / target / f"{family.name}{_CODE}",
         )
@@ -66,7 +69,7 @@ def code_objects(spec: Spec, kernels: Path, code: Path) -> tuple[CodeObject, ...
     )
 
 
-def _checksums(source: Path) -> dict[str, str]:
+def _checksums(source: Path, folders: Iterable[Path]) -> dict[str, str]:
     if not source.is_file():
         raise CompileError(f"{source} is missing; run 'opgen generate'")
     found: dict[str, str] = {}
@@ -77,7 +80,7 @@ def _checksums(source: Path) -> dict[str, str]:
         if file.name not in found and file.is_file():
             content = file.read_bytes()
             found[file.name] = checksum(content)
-            waiting.extend(source.parent / name.decode() for name in _INCLUDE.findall(content))
+            waiting.extend(folder / name.decode() for name in _INCLUDE.findall(content) for folder in folders)
     return dict(sorted(found.items()))
 
 

@@ -104,7 +104,9 @@ async def _compile(code_object: CodeObject, compiler: Compiler, scratch: Path) -
     output = scratch / f"{code_object.target}-{code_object.family}"
     # What compilers put aside goes with the folder, even if they are killed.
     environment = {**compiler.environment, "TMPDIR": str(scratch)}
-    answer = await run(compiler.command(code_object.target, code_object.source, output), environment)
+    answer = await run(
+        compiler.command(code_object.target, code_object.source, output, code_object.folders), environment
+    )
     if answer.code != 0 or not output.is_file():
         messages = without_report(answer.errors + answer.output).strip()
         return Result(code_object, "failed", messages=messages or f"{compiler.path} ended with code {answer.code}")

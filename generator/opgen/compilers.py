@@ -25,10 +25,18 @@ class Compiler:
     environment: Mapping[str, str]
     device_libraries: Path | None
 
-    def command(self, target: str, source: Path, output: Path) -> list[str]:
-        """What compiles `source` to a code object."""
+    def command(self, target: str, source: Path, output: Path, folders: Sequence[Path] = ()) -> list[str]:
+        """What compiles `source`, whose headers are in `folders`, to a code object."""
         flags = _filled(self.flags(target), target=target, device_libraries=str(self.device_libraries))
-        return [self.path, *_subcommand(self.toolchain), *flags, str(source), "-o", str(output)]
+        return [
+            self.path,
+            *_subcommand(self.toolchain),
+            *flags,
+            *(f"-I{folder}" for folder in folders),
+            str(source),
+            "-o",
+            str(output),
+        ]
 
     def flags(self, target: str) -> tuple[str, ...]:
         """The flags for a target, with placeholders."""

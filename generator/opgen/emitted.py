@@ -7,9 +7,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from opgen.plan import Output
-from opgen.problem import Problem, SpecError
+from opgen.problem import Location, Problem, SpecError
 from opgen.render import line_of_template
-from opgen.templates import Templates, place
+from opgen.sources import RUNTIME, TEMPLATES, Sources, place
 
 _PACKAGE = "__init__"
 _WORD = re.compile(r"\w+")
@@ -17,35 +17,29 @@ _IMPORT = re.compile(r"^[ \t]*from (\.+)([\w.]*) import (\([^)]*\)|.*)", re.MULT
 
 
 def check_whole(
-    outputs: Sequence[Output],
-    texts: Mapping[PurePosixPath, str],
-    templates: Templates,
+    outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], sources: Sources, mount: PurePosixPath
 ) -> None:
-    """SpecError where one of `texts`, bodies of outputs, needs a module or a file that is not among them."""
-    made_by = {output.path: output for output in outputs}
-    problems: list[Problem] = []
-    folders = {folder for path in texts if path.suffix == ".py" for folder in path.parents if folder.name}
-    bare = {folder for folder in folders if folder / f"{_PACKAGE}.py" not in texts}
-    for path, text in texts.items():
-        if path.suffix == ".py":
-            problems += _imports(made_by[path], text, texts, folders, bare, templates)
-        elif path.name == "pyproject.toml":
-            problems += _files(made_by[path], text, texts, templates)
-    if problems:
-        raise SpecError(problems)
+    """SpecError where one of `texts`, bodies of outputs, or a module of the runtime needs one that is not there.
+
+    `mount` is where the runtime is in the package.
+    """
+    whole = _Whole(outputs, texts, sources, mount)
+    problems = [problem for path in whole.texts for problem in whole.problems(path)]
+    if problems or sources.problems:
+        raise SpecError([*problems, *sources.problems])
 
 
-def check_syntax(outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], templates: Templates) -> None:
+def check_syntax(outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], sources: Sources) -> None:
     """SpecError where one of `texts`, bodies of outputs, is no Python."""
     problems: list[Problem] = []
     for output in outputs:
         if output.path.suffix == ".py":
-            problems += _syntax(output, texts[output.path], templates)
+            problems += _syntax(output, texts[output.path], sources)
     if problems:
         raise SpecError(problems)
 
 
-def _syntax(output: Output, text: str, templates: Templates) -> Iterator[Problem]:
+def _syntax(output: Output, text: str, sources: Sources) -> Iterator[Problem]:
     try:
         ast.parse(text)
     except SyntaxError as error:
@@ -54,48 +48,67 @@ def _syntax(output: Output, text: str, templates: Templates) -> Iterator[Problem
         line, reason = 1, str(error)
     else:
         return
-    where = place(output.template, line_of_template(output, templates, line))
+    where = place(output.template, line_of_template(output, sources, line))
     message = f"generated/{output.path} would be no Python ({reason}); mend the template"
-    yield Problem(where, message if output.view is None else f"{message} or its view")
+    yield Problem(where, f"{message} or its view")
 
 
-def _imports(
-    output: Output,
-    text: str,
-    texts: Mapping[PurePosixPath, str],
-    folders: Container[PurePosixPath],
-    bare: set[PurePosixPath],
-    templates: Templates,
-) -> Iterator[Problem]:
-    for match in _IMPORT.finditer(text):
-        module = output.path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
-        # What is no module may be a name that the package defines, unless it is the package that asks.
-        init = module / f"{_PACKAGE}.py"
-        defined = texts.get(init, "") if init != output.path else ""
-        for missing in _missing(module, match[3], defined, texts, folders, bare):
-            line = text.count("\n", 0, match.start()) + 1
-            where = place(output.template, line_of_template(output, templates, line))
-            name = missing.parent.name if missing.name == _PACKAGE else missing.name
-            message = f"it imports {name}, but no template makes generated/{missing}.py"
-            yield Problem(where, f"{message}; write templates/{missing}.py or remove the import")
+class _Whole:
+    """The package: what is emitted, and the runtime that is mounted in it."""
 
+    def __init__(
+        self, outputs: Sequence[Output], texts: Mapping[PurePosixPath, str], sources: Sources, mount: PurePosixPath
+    ) -> None:
+        self._made_by = {output.path: output for output in outputs}
+        self._sources, self._mount = sources, mount
+        mounted = {mount / path.relative_to(RUNTIME): sources.text(path) or "" for path in sources.below(RUNTIME)}
+        self.texts = {**texts, **mounted}
+        python = [path for path in self.texts if path.suffix == ".py"]
+        self._folders = {folder for path in python for folder in path.parents if folder.name}
+        self._bare = {folder for folder in self._folders if folder / f"{_PACKAGE}.py" not in self.texts}
 
-def _files(output: Output, text: str, texts: Mapping[PurePosixPath, str], templates: Templates) -> Iterator[Problem]:
-    """What a pyproject.toml names of files that are not there."""
-    settings = tomllib.loads(text)
-    project, setuptools = settings.get("project", {}), settings.get("tool", {}).get("setuptools", {})
-    data = setuptools.get("package-data", {}).values()
-    for name in (
-        project.get("readme", "*"),
-        *project.get("license-files", ()),
-        *(name for names in data for name in names),
-    ):
-        if "*" not in name and not any(path.match(name) for path in texts):
-            line = text.count("\n", 0, text.index(f'"{name}"')) + 1
-            where = place(output.template, line_of_template(output, templates, line))
-            yield Problem(
-                where, f"it names '{name}', which no template makes; write it below templates/ or remove the name"
-            )
+    def problems(self, path: PurePosixPath) -> Iterator[Problem]:
+        """What a file lacks."""
+        if path.suffix == ".py":
+            yield from self._imports(path, self.texts[path])
+        elif path.name == "pyproject.toml":
+            yield from self._files(path, self.texts[path])
+
+    def _place(self, path: PurePosixPath, text: str, start: int) -> Location:
+        """Where the text of a file that begins at `start` is written."""
+        line = text.count("\n", 0, start) + 1
+        if path not in self._made_by:
+            return place(self._source(path), line)
+        output = self._made_by[path]
+        return place(output.template, line_of_template(output, self._sources, line))
+
+    def _source(self, path: PurePosixPath) -> PurePosixPath:
+        """What to write so that the package has a file."""
+        if path.is_relative_to(self._mount):
+            return RUNTIME / path.relative_to(self._mount)
+        return TEMPLATES / f"{path}.j2"
+
+    def _imports(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
+        for match in _IMPORT.finditer(text):
+            module = path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
+            # What is no module may be a name that the package defines, unless it is the package that asks.
+            init = module / f"{_PACKAGE}.py"
+            defined = self.texts.get(init, "") if init != path else ""
+            for missing in _missing(module, match[3], defined, self.texts, self._folders, self._bare):
+                name = missing.parent.name if missing.name == _PACKAGE else missing.name
+                message = f"it imports {name}, but there is no {self._source(_file(missing))}; write it"
+                yield Problem(self._place(path, text, match.start()), f"{message} or remove the import")
+
+    def _files(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
+        """What a pyproject.toml names of files that are not there."""
+        settings = tomllib.loads(text)
+        project, setuptools = settings.get("project", {}), settings.get("tool", {}).get("setuptools", {})
+        data = setuptools.get("package-data", {}).values()
+        licenses = project.get("license-files", ())
+        for name in (project.get("readme", "*"), *licenses, *(name for names in data for name in names)):
+            if "*" not in name and not any(other.match(name) for other in self.texts):
+                message = f"it names '{name}', which is not there; write it below templates/ or runtime/"
+                yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
 
 
 def _missing(

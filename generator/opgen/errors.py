@@ -1,35 +1,35 @@
 """The errors that a method raises: those of its checks are read from the functions that make them."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from opgen.model import Method, Spec
 from opgen.problem import Problem
-from opgen.templates import Templates
+from opgen.sources import CORE, RUNTIME, Sources
 
 # The module that makes arguments what the signature says, of which every method may be refused.
-_ARGUMENT = "argument"
+_ARGUMENT = CORE / "argument.py"
 
 
 @dataclass(frozen=True)
 class _Module:
-    """What a module defines at its top, and the modules beside it that it takes names from."""
+    """What a module defines at its top, and the modules of the runtime that it takes names from."""
 
     functions: Mapping[str, ast.FunctionDef]
     classes: Mapping[str, Mapping[str, ast.FunctionDef]]  # their methods
-    imported: Mapping[str, str]
+    imported: Mapping[str, PurePosixPath]
 
 
-def raised_by_checks(templates: Templates, package: PurePosixPath) -> dict[str, frozenset[str]]:
+def raised_by_checks(sources: Sources) -> dict[str, frozenset[str]]:
     """The errors that each function of the package's check module raises, itself or by what it calls."""
-    modules: dict[str, _Module] = {}
+    modules: dict[PurePosixPath, _Module] = {}
 
-    def read(name: str) -> _Module:
-        if name not in modules:
-            modules[name] = _module(templates.text(package / f"{name}.py") or "")
-        return modules[name]
+    def read(path: PurePosixPath) -> _Module:
+        if path not in modules:
+            modules[path] = _module(sources.tree(path) or [], path)
+        return modules[path]
 
     def raised(function: ast.FunctionDef, home: _Module, seen: set[int]) -> Iterator[str]:
         if id(function) in seen:
@@ -50,7 +50,7 @@ def raised_by_checks(templates: Templates, package: PurePosixPath) -> dict[str, 
                         if name in owner.classes.get(kind, ()):
                             yield from raised(owner.classes[kind][name], owner, seen)
 
-    check = read("check")
+    check = read(CORE / "check.py")
     return {name: frozenset(raised(function, check, set())) for name, function in check.functions.items()}
 
 
@@ -58,24 +58,25 @@ def _is_class(node: ast.expr, home: _Module) -> bool:
     return isinstance(node, ast.Name) and node.id in home.imported
 
 
-def _module(text: str) -> _Module:
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError):
-        body = []
+def _module(body: Sequence[ast.stmt], path: PurePosixPath) -> _Module:
     return _Module(
         functions=_functions(body),
         classes={node.name: _functions(node.body) for node in body if isinstance(node, ast.ClassDef)},
-        imported={
-            alias.name: node.module
-            for node in body
-            if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is not None
-            for alias in node.names
-        },
+        imported=dict(_imported(body, path)),
     )
 
 
-def _functions(body: list[ast.stmt]) -> dict[str, ast.FunctionDef]:
+def _imported(body: Iterable[ast.stmt], path: PurePosixPath) -> Iterator[tuple[str, PurePosixPath]]:
+    """The names that a module takes from others of the runtime, and these."""
+    for node in body:
+        match node:
+            case ast.ImportFrom(level=level, module=str(module), names=names) if level > 0:
+                folder = path.parents[level - 1]
+                if folder.is_relative_to(RUNTIME):
+                    yield from ((alias.name, folder / f"{module.replace('.', '/')}.py") for alias in names)
+
+
+def _functions(body: Sequence[ast.stmt]) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
 
 

@@ -56,7 +56,17 @@ class Package:
     requires: tuple[str, ...]
     extras: dict[str, tuple[str, ...]]  # what parts need that not everybody uses
     max_rank: int
+    public: Mapping[str, tuple[str, Location]]  # modules that users import, and those of the runtime behind them
     location: Location  # of its name
+
+
+@dataclass(frozen=True)
+class PublicModule:
+    """A module that users import: what a module of the runtime has for them."""
+
+    home: str  # below runtime/, without an ending
+    doc: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -445,10 +455,11 @@ class Spec:
         default_factory=dict
     )
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # What the templates define: the modules of each subpackage, and the functions of its ops, by module.
+    # What the runtime defines: the modules of each subpackage, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
     modules: Mapping[str, Mapping[str, Mapping[str, Callable]]] = field(default_factory=dict)
     raised: Mapping[str, Collection[str]] = field(default_factory=dict)  # by each check
+    public: Mapping[str, PublicModule] = field(default_factory=dict)
 
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:

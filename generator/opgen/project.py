@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
@@ -17,39 +17,41 @@ from opgen.problem import Problem, SpecError
 from opgen.references import check_references
 from opgen.render import render, with_banners
 from opgen.resolve import resolve
-from opgen.templates import Templates, check_templates
+from opgen.sources import RUNTIME, Sources, check_names
 from opgen.words import check_words
-from opgen.write import Change, changes
+from opgen.write import Change, Mount, changes
 
 
 @dataclass(frozen=True)
 class Project:
-    """The checked spec of a folder, its templates, and every file that comes of them."""
+    """The checked spec of a folder, its sources, and every file that comes of them."""
 
+    root: Path
     spec: Spec
-    templates: Templates
+    sources: Sources
     outputs: Sequence[Output]
 
     def changes(self, output: Path) -> list[Change]:
-        """How the tree below `output` differs from what the spec and the templates say."""
-        bodies = render(self.outputs, self.templates)
-        check_whole(self.outputs, bodies, self.templates)
+        """How the tree below `output` differs from what the spec and the sources say."""
+        bodies = render(self.outputs, self.sources)
+        mount = Mount(PurePosixPath(self.spec.package.name, RUNTIME), self.root / RUNTIME)
+        check_whole(self.outputs, bodies, self.sources, mount.path)
         try:
             bodies = formatted(bodies)
         except FormatError:
-            check_syntax(self.outputs, bodies, self.templates)
+            check_syntax(self.outputs, bodies, self.sources)
             raise
-        return changes(with_banners(self.outputs, bodies), output)
+        return changes(with_banners(self.outputs, bodies), output, mount)
 
 
 def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
     problems: list[Problem] = []
     documents = load(root, problems)
-    return compose(documents, Templates(root / "templates"), problems)
+    return compose(root, documents, Sources(root), problems)
 
 
-def compose(documents: Mapping[Path, Document], templates: Templates, problems: list[Problem]) -> Project:
+def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: list[Problem]) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
     # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
     is_whole = not problems and all(path in documents for path in SINGLE_FILES)
@@ -58,16 +60,16 @@ def compose(documents: Mapping[Path, Document], templates: Templates, problems: 
     if is_whole:
         check(spec, problems)
         spec = lower(spec, problems)
-        check_templates(spec, templates, problems)
-        spec = resolve(spec, templates, problems)
+        check_names(spec, sources, problems)
+        spec = resolve(spec, sources, problems)
         check_errors(spec, problems)
-        check_references(spec, templates, problems)
-        check_words(spec, templates, problems)
-        outputs = plan(spec, templates, problems)
-    problems += templates.problems
+        check_references(spec, sources, problems)
+        check_words(spec, sources, problems)
+        outputs = plan(spec, sources, problems)
+    problems += sources.problems
     if problems:
         raise SpecError(problems)
-    return Project(spec, templates, outputs)
+    return Project(root, spec, sources, outputs)
 
 
 def read_spec(root: Path) -> Spec:

@@ -1,4 +1,4 @@
-"""Stage 3, last part: what expressions name, found in the kernels' headers, in NumPy and in the templates."""
+"""Stage 3, last part: what expressions name, found in the kernels' headers, in NumPy and in the runtime."""
 
 import ast
 import importlib.util
@@ -14,23 +14,23 @@ from opgen.kernels import KernelFamily
 from opgen.model import Functor, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.scopes import HIP, LITERALS, NUMPY, Scoped, scoped
-from opgen.templates import Templates, place
+from opgen.sources import BACKENDS, HEADERS, RUNTIME, TEMPLATES, Sources, place
 
 _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
-# Where the expressions over arrays go, and the modules that they see there: NumPy, and those beside that template.
-_STEPS, _SIZES = ("runtime", "steps.py"), ("runtime", "config.py")
-_FUNCTORS, _NUMPY, _NUMERICS = "functors.py.j2", "np", "numerics"
+# What the expressions of architectures name, and the modules that those over arrays see.
+_STEPS, _SIZES = RUNTIME / "models/steps.py", RUNTIME / "models/config.py"
+_NUMPY, _NUMERICS = "np", "numerics"
 
 
-def check_references(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
+def check_references(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
-    _check_kernels(spec, templates, problems)
-    _check_architectures(spec, templates, problems)
-    beside = (path.with_name(f"{_NUMERICS}.py") for path in templates.paths if path.name == _FUNCTORS)
+    _check_kernels(spec, sources, problems)
+    _check_architectures(spec, sources, problems)
+    modules = (path for path in sources.below(BACKENDS) if path.name == f"{_NUMERICS}.py")
     # Functions of a module, or methods of an object in its place.
-    numerics = [known for path in beside if (known := templates.methods(path) or {*(templates.functions(path) or ())})]
+    numerics = [known for path in modules if (known := sources.methods(path) or {*(sources.functions(path) or ())})]
     for dtype in spec.dtypes:
         module, _, name = dtype.numpy.rpartition(".")
         if module == _NUMPY_MODULE and name not in _numpy_names() and not hasattr(_numpy(), name):
@@ -60,19 +60,17 @@ def _numpy() -> ModuleType:
     return importlib.import_module(_NUMPY_MODULE)
 
 
-def _check_architectures(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
-    """Note names that two architectures share, and sizes and calls of steps that their templates lack."""
+def _check_architectures(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
+    """Note names that two architectures share, and sizes and calls of steps that the runtime lacks."""
     owners: dict[str, str] = {}
-    path = PurePosixPath(spec.package.name, *_STEPS)
-    functions = (templates.functions(path) or {}) if path in templates.paths else {}
-    config = PurePosixPath(spec.package.name, *_SIZES)
-    sizes = {VOCABULARY, *templates.attributes(config, "int")}
+    functions = sources.functions(_STEPS) or {}
+    sizes = {VOCABULARY, *sources.attributes(_SIZES, "int")}
     for architecture in spec.architectures:
         for name, tensor in architecture.all_tensors.items():
             of = f"the shape of tensor '{name}' of architecture '{architecture.name}'"
             for size, location in tensor.shape:
                 for unknown in sorted(used(size) - sizes):
-                    _note(location, of, unknown, sizes, f"add it to templates/{config}", problems)
+                    _note(location, of, unknown, sizes, f"add it to {_SIZES}", problems)
         what = f"a step of architecture '{architecture.name}'"
         for name in architecture.names:
             if owners.setdefault(name, architecture.name) != architecture.name:
@@ -82,15 +80,14 @@ def _check_architectures(spec: Spec, templates: Templates, problems: list[Proble
             for name, count in calls(step.value):
                 function = functions.get(name)
                 if function is None:
-                    _note(step.location, what, name, functions, f"write it in templates/{path}", problems)
+                    _note(step.location, what, name, functions, f"write it in {_STEPS}", problems)
                 elif not function.fits([""] * (count + 1)):
                     message = f"{what} calls {name} with {count} arguments; behind the place it takes ({function})"
                     problems.append(Problem(step.location, message))
 
 
-def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
-    folder = PurePosixPath(spec.package.name, "kernels")
-    paths = [path for path in templates.paths if path.parent == folder]
+def _check_kernels(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
+    paths = [*sources.below(HEADERS), *sources.below(TEMPLATES / spec.package.name / "kernels")]
     headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
     is_whole = bool(headers) and bool(spec.kernels)
     unknown: dict[tuple[Scoped, str], list[str]] = {}
@@ -99,9 +96,9 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
         before = len(problems)
         for header, location in family.headers.items():
             if header not in headers:
-                hint = did_you_mean(header, headers, f"write a header to templates/{folder}")
+                hint = did_you_mean(header, headers, f"write a header to {HEADERS}")
                 problems.append(Problem(location, f"unknown header '{header}'{hint}"))
-        reached = _reached(family, headers, templates, problems)
+        reached = _reached(family, headers, sources, problems)
         # A header that is missing would have defined something.
         if len(problems) == before:
             _check_calls(spec, family, reached, problems)
@@ -115,17 +112,17 @@ def _check_kernels(spec: Spec, templates: Templates, problems: list[Problem]) ->
         mend = f"write one of {', '.join(scope.names)}, or define it in a header of {' and '.join(families)}"
         _note_scoped(scope, name, {*defined_anywhere, *scope.names}, mend, problems)
     # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
-    defined = {name for path in headers.values() for name in templates.defined(path)}
+    defined = {name for path in headers.values() for name in sources.defined(path)}
     types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
     types.update({f"width '{width}'": text for width, text in spec.widths.items()})
     for what, (text, location) in types.items() if is_whole else ():
         for name in names_in(text):
             if name not in defined:
-                _note(location, what, name, defined, f"define it in a header of templates/{folder}", problems)
+                _note(location, what, name, defined, f"define it in a header of {HEADERS}", problems)
 
 
 def _reached(
-    family: KernelFamily, headers: Mapping[str, PurePosixPath], templates: Templates, problems: list[Problem]
+    family: KernelFamily, headers: Mapping[str, PurePosixPath], sources: Sources, problems: list[Problem]
 ) -> set[str]:
     """What a family's headers define, and those that they include."""
     waiting = [header for header in family.headers if header in headers]
@@ -135,7 +132,7 @@ def _reached(
         if header in seen:
             continue
         seen.add(header)
-        text = templates.text(headers[header]) or ""
+        text = sources.text(headers[header]) or ""
         for match in _INCLUDE.finditer(text):
             if match[1] in headers:
                 waiting.append(match[1])
@@ -143,7 +140,7 @@ def _reached(
                 hint = did_you_mean(match[1], headers, "write it, or remove the include")
                 where = place(headers[header], text.count("\n", 0, match.start()) + 1)
                 problems.append(Problem(where, f"it includes an unknown header, '{match[1]}'{hint}"))
-    return {name for header in seen for name in templates.defined(headers[header])}
+    return {name for header in seen for name in sources.defined(headers[header])}
 
 
 def _unknown(spec: Spec, family: KernelFamily, known: set[str]) -> Iterator[tuple[Scoped, str]]:

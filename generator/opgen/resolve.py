@@ -1,4 +1,4 @@
-"""Stage 3, last part: what cells call, found in the templates of the ops of the backends."""
+"""Stage 3, last part: what cells call, found in the modules of the ops of the backends."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from opgen.errors import raised_by_checks
-from opgen.model import Backend, Callable, FunctionCall, Method, Spec
+from opgen.model import Backend, Callable, FunctionCall, Method, PublicModule, Spec
 from opgen.problem import Location, Problem, did_you_mean
-from opgen.templates import Templates
+from opgen.sources import BACKENDS, RUNTIME, Sources
 from opgen.views.dispatch import call_arguments, custom_class
 
 _CLASS = re.compile(r"^class (\w+)", re.MULTILINE)
@@ -18,25 +18,23 @@ _OPERAND = "operand"
 
 @dataclass(frozen=True)
 class _Module:
-    template: PurePosixPath
-    functions: Mapping[str, Callable] | None  # None where the template is no Python as it stands
+    path: PurePosixPath
+    functions: Mapping[str, Callable] | None  # None where it is no Python
 
 
-def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
+def resolve(spec: Spec, sources: Sources, problems: list[Problem]) -> Spec:
     """The spec with the functions that its cells may call; calls that nothing answers go to `problems`."""
-    modules = {
-        package: _modules(spec, package, templates) for packages in spec.packages.values() for package in packages
-    }
-    missing = _note_missing(spec, templates, problems)
+    modules = {package: _modules(package, sources) for packages in spec.packages.values() for package in packages}
+    missing = _note_missing(spec, sources, problems)
     # A cell of a family serves several backends: what is wrong with it is noted once.
     mistakes: dict[tuple[FunctionCall, str], str] = {}
-    own = {package: _python(templates, PurePosixPath(spec.package.name, package)) for package in modules}
+    own = {package: _python(sources, BACKENDS / package) for package in modules}
     for backend in spec.backends:
         packages = spec.packages[backend.name]
         if packages and missing.isdisjoint(packages):
-            _check_libraries(spec, backend, own, templates, problems)
+            _check_libraries(spec, backend, own, sources, problems)
             ops = {name: module for package in reversed(packages) for name, module in modules[package].items()}
-            folders = " or ".join(f"templates/{spec.package.name}/{package}/ops" for package in packages)
+            folders = " or ".join(f"{BACKENDS / package}/ops" for package in packages)
             if _OPERAND in ops:
                 _check_calls(spec, backend, ops, folders, mistakes)
             else:
@@ -50,36 +48,48 @@ def resolve(spec: Spec, templates: Templates, problems: list[Problem]) -> Spec:
         spec,
         modules=functions,
         own_modules={package: frozenset(found) for package, found in own.items()},
-        raised=raised_by_checks(templates, PurePosixPath(spec.package.name)),
+        raised=raised_by_checks(sources),
+        public=_public(spec, sources, problems),
     )
 
 
-def _modules(spec: Spec, package: str, templates: Templates) -> dict[str, _Module]:
+def _public(spec: Spec, sources: Sources, problems: list[Problem]) -> dict[str, PublicModule]:
+    """What the modules that users import are made of."""
+    found: dict[str, PublicModule] = {}
+    for name, (home, location) in spec.package.public.items():
+        module = sources.public(home)
+        if module is not None:
+            found[name] = module
+        else:
+            known = (str(path.relative_to(RUNTIME).with_suffix("")) for path in sources.below(RUNTIME))
+            message = f"module '{name}' has the names of {RUNTIME / home}, which is not there"
+            problems.append(Problem(location, message + did_you_mean(home, known, "write it")))
+    return found
+
+
+def _modules(package: str, sources: Sources) -> dict[str, _Module]:
     """The modules of a subpackage's ops."""
-    paths = _python(templates, PurePosixPath(spec.package.name, package, "ops"))
-    return {name: _Module(path, templates.functions(path)) for name, path in paths.items()}
+    paths = _python(sources, BACKENDS / package / "ops")
+    return {name: _Module(path, sources.functions(path)) for name, path in paths.items()}
 
 
-def _python(templates: Templates, folder: PurePosixPath) -> dict[str, PurePosixPath]:
-    """The templates of Python modules in a folder, by the names of the modules."""
-    paths = (path for path in templates.paths if path.parent == folder)
-    return {path.name.partition(".")[0]: path for path in paths if path.name.removesuffix(".j2").endswith(".py")}
+def _python(sources: Sources, folder: PurePosixPath) -> dict[str, PurePosixPath]:
+    """The Python modules in a folder by their names."""
+    return {path.stem: path for path in sources.below(folder) if path.parent == folder and path.suffix == ".py"}
 
 
-def _note_missing(spec: Spec, templates: Templates, problems: list[Problem]) -> set[str]:
-    """The subpackages that the spec names and that have no templates, each of which is noted."""
+def _note_missing(spec: Spec, sources: Sources, problems: list[Problem]) -> set[str]:
+    """The subpackages that the spec names and that the runtime lacks, each of which is noted."""
     owners = {family.package: Location(family.path) for family in spec.backend_families}
     owners.update({backend.package: backend.place("runtime") for backend in spec.backends if backend.package})
-    package = spec.package.name
-    found = {name for path in templates.paths if path.parts[0] == package for name in path.parts[1:2]}
+    found = {name for path in sources.below(BACKENDS) for name in path.parts[2:3]}
     # A backend that extends another one may leave all modules to it, and that of an array library is made for it.
     others = {backend.name for backend in spec.backends}
     spared = {backend.package for backend in spec.backends if backend.extends in others or backend.array is not None}
     torn = {problem.location.path for problem in problems}
     for name, place in owners.items():
-        # That the whole package is missing, `plan` tells.
-        if found and name not in found | spared and place.path not in torn:
-            message = f"package '{name}' has no templates; write its modules below templates/{package}/{name}"
+        if name not in found | spared and place.path not in torn:
+            message = f"package '{name}' has no modules; write them below {BACKENDS / name}"
             problems.append(Problem(place, message))
     return {*owners} - found - spared
 
@@ -88,21 +98,21 @@ def _check_libraries(
     spec: Spec,
     backend: Backend,
     own: Mapping[str, Mapping[str, PurePosixPath]],
-    templates: Templates,
+    sources: Sources,
     problems: list[Problem],
 ) -> None:
     """Note the libraries of a backend that neither its package nor one that it extends has a class for."""
     packages = spec.packages[backend.name]
-    folder = PurePosixPath(spec.package.name, packages[0])
+    folder = BACKENDS / packages[0]
     modules = {name: path for package in reversed(packages) for name, path in own[package].items()}
     for library in backend.libraries:
-        classes = _CLASS.findall(templates.text(modules[library.module]) or "") if library.module in modules else []
+        classes = _CLASS.findall(sources.text(modules[library.module]) or "") if library.module in modules else []
         if library.module not in modules:
-            message = f"library '{library.name}' is opened by module '{library.module}', which templates/{folder} lacks"
+            message = f"library '{library.name}' is opened by module '{library.module}', which {folder} lacks"
             problems.append(Problem(library.location, message + did_you_mean(library.module, modules)))
         elif library.class_name not in classes:
-            template = f"templates/{modules[library.module]}"
-            message = f"library '{library.name}' is opened by class '{library.class_name}', which {template} lacks"
+            path = modules[library.module]
+            message = f"library '{library.name}' is opened by class '{library.class_name}', which {path} lacks"
             problems.append(Problem(library.location, message + did_you_mean(library.class_name, classes)))
 
 
@@ -143,15 +153,12 @@ def _mistake(method: Method, call: FunctionCall, ops: Mapping[str, _Module], fol
     module = ops.get(call.module)
     if module is None:
         return f", but {folders} has no module '{call.module}'{did_you_mean(call.module, ops)}"
-    template = f"templates/{module.template}"
     if module.functions is None:
-        # Of a module that is copied as it is, `render` tells that it is no Python.
-        rendered = f", but {template} is no Python before it is rendered; write the function to another module"
-        return rendered if template.endswith(".j2") else None
+        return None  # which is noted
     function = module.functions.get(call.function)
     if function is None:
         mend = did_you_mean(call.function, module.functions) if module.functions else "; write it"
-        return f", but {template} has no function '{call.function}'{mend}"
+        return f", but {module.path} has no function '{call.function}'{mend}"
     given = [call.library] if call.library is not None else []
     given += [argument.removeprefix(".") for argument in call_arguments(method, "")]
     if not function.fits(given):

@@ -9,7 +9,7 @@ from opgen.model import Backend, BackendFamily, Functor, Monoid, Spec
 from opgen.problem import Location, Problem, did_you_mean, nearest
 from opgen.references import outer_names
 from opgen.scopes import LITERALS, NUMPY, scoped
-from opgen.templates import Templates
+from opgen.sources import BACKENDS, Sources
 
 # What the ops of a family call its library.
 _USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
@@ -17,7 +17,7 @@ _USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
 _AT_HAND = ("np", "os", "library")
 
 
-def check_words(spec: Spec, templates: Templates, problems: list[Problem]) -> None:
+def check_words(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note what is wrong between vocabularies, the backends that spell them, and what is written in them."""
     for backend in spec.backends:
         family = spec.family_of(backend)
@@ -32,7 +32,7 @@ def check_words(spec: Spec, templates: Templates, problems: list[Problem]) -> No
             problems.append(Problem(backend.place("extends"), message))
     for family in spec.backend_families:
         if family.vocabulary:
-            _check_uses(spec, family, templates, problems)
+            _check_uses(spec, family, sources, problems)
             _check_functors(spec, family, problems)
 
 
@@ -90,10 +90,9 @@ def _check_names(
                 problems.append(Problem(spelling.location, message))
 
 
-def _check_uses(spec: Spec, family: BackendFamily, templates: Templates, problems: list[Problem]) -> None:
+def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: list[Problem]) -> None:
     """Note the words that nothing is written in."""
-    folder = (spec.package.name, family.package)
-    texts = [templates.text(path) or "" for path in templates.paths if path.parts[:2] == folder]
+    texts = [sources.text(path) or "" for path in sources.below(BACKENDS / family.package)]
     used = {name for text in texts for name in _USE.findall(text)}
     used |= {name for functor in _functors(spec) for _, name in _library_names(spec, functor)}
     reductions = [functor.reduction for functor in _functors(spec) if isinstance(functor.reduction, Monoid)]

@@ -1,8 +1,13 @@
-"""Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go."""
+"""Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go.
+
+One link mounts the runtime in the package. Where no links can be made, a copy takes its place.
+"""
 
 import contextlib
 import difflib
+import filecmp
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +23,19 @@ if sys.platform != "win32":
 _TEMPORARY = ".opgen-"
 # What Python and `opgen compile` make beside the sources.
 _SKIPPED = ("__pycache__", "build", "code")
+_EDITED_COPY = "a copy that was edited by hand\n"
 
 
 class WriteError(Refusal):
     """The output tree cannot be written to."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Where the runtime is in the package, and the folder that it is."""
+
+    path: PurePosixPath  # below generated/
+    source: Path
 
 
 @dataclass(frozen=True)
@@ -31,10 +45,13 @@ class Change:
     path: PurePosixPath
     old: str | None
     new: str | None
+    mount: Mount | None = None  # of the link to the runtime, whose texts say where it leads
 
     @property
     def is_edit_lost(self) -> bool:
         """Whether the change would lose what somebody wrote by hand."""
+        if self.mount is not None:
+            return self.old == _EDITED_COPY
         if self.old is None or is_conflicted(self.old):
             return False
         return not is_generated(self.old) or is_edited(self.old)
@@ -100,9 +117,13 @@ def _wait_for_lock(handle: int, wait: Callable[[], None]) -> None:
         pass  # some file systems have no locks
 
 
-def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
+def changes(texts: Mapping[PurePosixPath, str], output: Path, mount: Mount) -> list[Change]:
     """How the tree below `output` differs from `texts`: files to write, and generated files to remove."""
     found = []
+    if mount.source.is_dir():
+        old, new = _mounted(output, mount), f"{_target(output, mount)}\n"
+        if old != new:
+            found.append(Change(mount.path, old, new, mount))
     for path, new in texts.items():
         file = output / path
         # Elsewhere in the tree it would be an orphan, or another output.
@@ -114,7 +135,7 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path) -> list[Change]:
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
         # What a killed run left may be torn, which is not an edit; `write` removes it.
-        if path not in texts and not _is_temporary(file):
+        if path not in texts and not path.is_relative_to(mount.path) and not _is_temporary(file):
             old = _read(file)
             if old is not None and is_generated(old):
                 found.append(Change(path, old, None))
@@ -128,7 +149,7 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
         names = "\n".join(f"  {output / change.path}" for change in edited)
         raise WriteError(
             f"edited by hand, not overwritten:\n{names}\n"
-            "move the edit to templates/ or spec/, or run 'opgen generate --force' to lose it"
+            "move the edit to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it"
         )
     for file in _files(output):
         if _is_temporary(file):  # left by a run that was killed
@@ -136,7 +157,9 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
     for change in found:
         file = output / change.path
         try:
-            if change.new is None:
+            if change.mount is not None:
+                _make_mount(output, change.mount)
+            elif change.new is None:
                 file.unlink(missing_ok=True)
                 _remove_empty(file.parent, output)
             else:
@@ -146,6 +169,40 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
                 f"{file}: {error.strerror}; every file is still whole, the old or the new one: "
                 "run 'opgen generate' again once that is mended"
             ) from error
+
+
+def _target(output: Path, mount: Mount) -> str:
+    """What the link to the runtime says."""
+    return Path(os.path.relpath(mount.source, (output / mount.path).parent)).as_posix()
+
+
+def _mounted(output: Path, mount: Mount) -> str | None:
+    """Where the link to the runtime leads, as the new one does if a copy in its place is up to date."""
+    link = output / mount.path
+    if link.is_symlink():
+        return f"{link.readlink().as_posix()}\n"
+    if not link.is_dir():
+        return _read(link)
+    copies = {file.relative_to(link) for file in _files(link)}
+    originals = {file.relative_to(mount.source) for file in _files(mount.source)}
+    shared = copies & originals
+    differing = [name for name in shared if not filecmp.cmp(link / name, mount.source / name, shallow=False)]
+    if any((link / name).stat().st_mtime_ns > (mount.source / name).stat().st_mtime_ns for name in differing):
+        return _EDITED_COPY
+    return f"{_target(output, mount)}\n" if copies == originals and not differing else "a copy that is out of date\n"
+
+
+def _make_mount(output: Path, mount: Mount) -> None:
+    link = output / mount.path
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if link.is_dir() and not link.is_symlink():
+        shutil.rmtree(link)
+    link.unlink(missing_ok=True)
+    try:
+        link.symlink_to(_target(output, mount), target_is_directory=True)
+    except (OSError, NotImplementedError):
+        # A copy keeps the times of its files, so that one that is edited is newer than its original.
+        shutil.copytree(mount.source, link, ignore=shutil.ignore_patterns(*_SKIPPED))
 
 
 def _read(file: Path) -> str | None:

@@ -18,8 +18,8 @@ from .oracle.formats import NUMPY, Array
 if TYPE_CHECKING:
     import tallow
     from tallow.dtype import DType
-    from tallow.shape import Shape
-    from tallow.support import SupportCell
+    from tallow.runtime.core.shape import Shape
+    from tallow.runtime.doctor.support import SupportCell
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Bench:
 
     def raises_invalid_index(self, call: Callable[[], object], index: int, size: int, where: str) -> None:
         """`call`, or what synchronises after it, raises InvalidIndex with these facts; then the device works."""
-        from tallow.error import InvalidIndex
+        from tallow.runtime.core.error import InvalidIndex
 
         with pytest.raises(InvalidIndex) as caught:
             call()
@@ -129,6 +129,6 @@ def dtype_of(name: str) -> DType:
 
 def shape_of(*sizes: int) -> Shape:
     """The package's shape."""
-    from tallow.shape import Shape
+    from tallow.runtime.core.shape import Shape
 
     return Shape(sizes)

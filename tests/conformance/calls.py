@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tallow import GgmlDType
-from tallow.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
+from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from tallow.runtime.core.layout import Layout
 
 from . import custom_ops
 from .bench import dtype_of, shape_of
@@ -18,7 +18,7 @@ from .oracle.formats import NUMPY, Array
 
 if TYPE_CHECKING:
     import tallow
-    from tallow.support import SupportCell
+    from tallow.runtime.doctor.support import SupportCell
 
 # Makes a storage of a dtype's name and a length.
 Make = Callable[[str, int], "tallow.Storage"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tallow
 from tallow.custom_op import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3
-from tallow.layout import Layout
+from tallow.runtime.core.layout import Layout
 
 from .bench import shape_of
 from .oracle.formats import Array

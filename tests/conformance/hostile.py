@@ -13,8 +13,8 @@ import numpy as np
 import tallow
 from hypothesis import strategies as st
 from tallow import BinaryOp, CmpOp, DType, Layout, ReduceOp, Shape, Tensor, UnaryOp
-from tallow.backend import BackendBlocks, BackendDevice, BackendStorage
-from tallow.user_op import UserOp
+from tallow.runtime.backends.backend import BackendBlocks, BackendDevice, BackendStorage
+from tallow.runtime.custom.user_op import UserOp
 
 from . import calls, custom_ops
 

@@ -13,7 +13,7 @@ from .oracle.formats import FLOATS, INTEGERS, NUMPY, Array
 
 if TYPE_CHECKING:
     import tallow
-    from tallow.layout import Layout
+    from tallow.runtime.core.layout import Layout
 
 # Around the widths of vector loads, waves and blocks.
 WIDTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1023, 1024, 1025)
@@ -156,8 +156,8 @@ class Operand:
 
 def place(device: tallow.Device, name: str, values: Array, placement: str = "contiguous") -> Operand:
     """`values` laid out like `placement` on `device`; under a broadcast the elements that share a place agree."""
-    from tallow.layout import Layout
-    from tallow.shape import Shape
+    from tallow.runtime.core.layout import Layout
+    from tallow.runtime.core.shape import Shape
 
     values = np.asarray(values)
     assert values.dtype == NUMPY[name], f"values of {values.dtype} for a {name} operand"

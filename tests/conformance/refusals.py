@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tallow
 from tallow import DType, GgmlDType, Layout
-from tallow.conv import Params
-from tallow.error import TallowError
 from tallow.op import BinaryOp
-from tallow.support import SupportCell
-from tallow.user_op import UserOp
+from tallow.runtime.core.conv import Params
+from tallow.runtime.core.error import TallowError
+from tallow.runtime.custom.user_op import UserOp
+from tallow.runtime.doctor.support import SupportCell
 
 from . import calls, custom_ops, hostile, matrix
 from .oracle.formats import NUMPY

@@ -8,8 +8,8 @@ import functools
 import numpy as np
 import pytest
 from tallow import DType, InvalidArgument, InvalidLayout, Layout, Shape, Tensor
-from tallow.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose2D
 from tallow.op import ReduceOp, UnaryOp
+from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose2D
 
 from . import calls
 from .calls import layout

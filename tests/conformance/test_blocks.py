@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tallow import Device, GgmlDType, QMatMul, QStorage, QTensor, Tensor
-from tallow.gpu_backend.device import GpuDevice
-from tallow.gpu_backend.ops import quantized
+from tallow.runtime.backends.gpu_backend.device import GpuDevice
+from tallow.runtime.backends.gpu_backend.ops import quantized
 
 from .layouts import Case, place
 from .matrix import dtypes_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tallow
 from tallow import backends
-from tallow.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
-from tallow.support import SupportCell
+from tallow.runtime.core.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
+from tallow.runtime.doctor.support import SupportCell
 
 from . import calls, matrix
 from .bench import Bench, cell_label
@@ -44,11 +44,11 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """With --replay each call is recorded as it does its work on copies, and the plan then does it on the operands."""
     if not request.config.getoption("--replay"):
         return
-    from tallow.backend import Repetition
-    from tallow.gpu_backend import attention
-    from tallow.gpu_backend.device import GpuDevice
-    from tallow.gpu_backend.recorder import FirstPlan
-    from tallow.gpu_backend.storage import GpuStorage, QGpuStorage
+    from tallow.runtime.backends.backend import Repetition
+    from tallow.runtime.backends.gpu_backend import attention
+    from tallow.runtime.backends.gpu_backend.device import GpuDevice
+    from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
+    from tallow.runtime.backends.gpu_backend.storage import GpuStorage, QGpuStorage
 
     made_at_once = GpuDevice.planned
 
@@ -75,7 +75,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def is_installed(backend: str) -> bool:
     """Whether the backend has a runtime here rather than its dummy."""
-    return not storage_class(backend).__module__.endswith(f"dummy_{backend}_backend")
+    return not storage_class(backend).to_numpy.__module__.endswith(f"dummy_{backend}_backend")
 
 
 def storage_class(backend: str) -> type:

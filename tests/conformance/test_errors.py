@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tallow
-from tallow.error import (
+from tallow.op import BinaryOp, UnaryOp
+from tallow.runtime.core.error import (
     DeviceMismatch,
     InvalidArgument,
     InvalidLayout,
     TallowError,
     UnsupportedDType,
 )
-from tallow.layout import Layout
-from tallow.op import BinaryOp, UnaryOp
+from tallow.runtime.core.layout import Layout
 
 from . import calls, matrix
 from .bench import dtype_of, shape_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tallow
-from tallow.layout import Layout
 from tallow.op import BinaryOp, ReduceOp, UnaryOp
+from tallow.runtime.core.layout import Layout
 
 from . import calls, matrix, values
 from .bench import dtype_of, read, shape_of

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tallow.layout import Layout
 from tallow.op import ReduceOp, UnaryOp
+from tallow.runtime.core.layout import Layout
 
 from . import matrix
 from .bench import dtype_of, read, shape_of

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import tallow
-from tallow.error import ShapeMismatch
 from tallow.op import MethodOp
+from tallow.runtime.core.error import ShapeMismatch
 
 from . import matrix, refusals, spec
 from .calls import error_op

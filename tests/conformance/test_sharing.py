@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tallow import Device, InvalidArgument, Tensor
-from tallow.array_backend.device import ArrayDevice
+from tallow.runtime.backends.array_backend.device import ArrayDevice
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

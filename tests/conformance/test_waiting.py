@@ -11,7 +11,7 @@ import pytest
 import tallow
 from hip_runtime import Host
 from tallow import Device, Tensor
-from tallow.gpu_backend.device import GpuDevice
+from tallow.runtime.backends.gpu_backend.device import GpuDevice
 
 from . import calls, hostile, matrix
 from .bench import cell_label

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import tallow as tl
 from click.testing import CliRunner, Result
+from tallow.runtime.helpers import threads
 
 from benchmarks.cpu import measure, plot, report
 from benchmarks.cpu.__main__ import main
@@ -190,7 +191,7 @@ def test_the_page_in_docs_is_as_rendered() -> None:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> Result:
-    monkeypatch.setattr(tl.threads, "_threads", tl.threads.get_threads())
+    monkeypatch.setattr(threads, "_threads", threads.get_threads())
     monkeypatch.setattr(sys, "argv", ["benchmarks/cpu/__main__.py", "run", *words])
     return CliRunner().invoke(main, ["run", *words])
 

@@ -112,7 +112,8 @@ class Compilation:
 
     def source(self, name: str, text: str) -> None:
         """Add a line to a source or a header."""
-        with (self.kernels / name).open("a", encoding="utf-8") as file:
+        folder = self.project.root / "runtime/kernels" if name.endswith(".hpp") else self.kernels
+        with (folder / name).open("a", encoding="utf-8") as file:
             file.write(f"// {text}\n")
 
     def settings(self, **changes: object) -> None:
@@ -154,17 +155,17 @@ def compilation(small: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     spec = {**yaml.safe_load(path.read_text(encoding="utf-8")), "code_objects": SETTINGS}
     path.write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
     (small.root / "spec/kernels").mkdir()
-    made.kernels.mkdir(parents=True)
-    # Names are looked up in the templates, sources are compiled from what was generated of them.
-    templates = small.root / "templates/tallow/kernels"
-    templates.mkdir()
-    (templates / "{family}.hip").touch()
+    made.kernels.mkdir(parents=True, exist_ok=True)
+    # Names are looked up in the headers; sources are compiled from what was generated.
+    (small.root / "templates/tallow/kernels/{family}.hip.j2").touch()
+    headers = small.root / "runtime/kernels"
+    headers.mkdir()
     for name, header in (("Scale", "common.hpp"), ("Shift", "other.hpp")):
-        (templates / header).write_text(HEADER, encoding="utf-8")
+        (headers / header).write_text(HEADER, encoding="utf-8")
         text = KERNELS.format(name=name, header=header)
         (small.root / f"spec/kernels/{name.lower()}.yaml").write_text(text, encoding="utf-8")
         (made.kernels / f"{name.lower()}.hip").write_text(f'#include "{header}"\n', encoding="utf-8")
-    (made.kernels / "common.hpp").write_text('#include "nested.hpp"\n', encoding="utf-8")
-    for name in ("nested.hpp", "other.hpp"):
-        (made.kernels / name).touch()
+    with (headers / "common.hpp").open("a", encoding="utf-8") as stream:
+        stream.write('#include "nested.hpp"\n')
+    (headers / "nested.hpp").touch()
     return made

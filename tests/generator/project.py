@@ -1,4 +1,4 @@
-"""Projects to run opgen on: a folder with spec/, templates/ and generated/, made for one test."""
+"""Projects to run opgen on: a folder with spec/, templates/, runtime/ and generated/, made for one test."""
 
 from __future__ import annotations
 
@@ -81,10 +81,12 @@ class Project:
                 path.unlink()
 
 
-def copy_project(source: Path, target: Path, folders: Sequence[str] = ("spec", "templates", "generated")) -> Project:
-    """A project with the spec, the templates and, where there is one, the output of `source`."""
+def copy_project(
+    source: Path, target: Path, folders: Sequence[str] = ("spec", "templates", "runtime", "generated")
+) -> Project:
+    """A project with the spec, the templates, the runtime and, where there is one, the output of `source`."""
     for folder in folders:
         if (source / folder).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "code")
-            shutil.copytree(source / folder, target / folder, ignore=ignored)
+            shutil.copytree(source / folder, target / folder, ignore=ignored, symlinks=True)
     return Project(target)

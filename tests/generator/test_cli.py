@@ -188,22 +188,22 @@ def test_backends_come_in_order_of_preference(small: Project) -> None:
 def test_list_names_each_output_and_its_template(small: Project) -> None:
     rows = [line.split() for line in small.run("list").stdout.splitlines()]
     assert ["generated/tallow/limits.py", "templates/tallow/limits.py.j2"] in rows
-    assert ["generated/tallow/index.py", "templates/tallow/{storage}.py"] in rows
+    assert ["generated/tallow/storage/index.py", "templates/tallow/storage/{storage}.py.j2"] in rows
     assert [output.removeprefix("generated/") for output, _ in rows] == sorted(small.files())
 
 
 def test_check_is_quiet_when_all_is_well(small: Project) -> None:
     for flags in ([], ["--diff"]):
         result = small.run("check", *flags)
-        assert (result.exit_code, result.stdout, result.stderr) == (0, "17 files, all up to date\n", "")
+        assert (result.exit_code, result.stdout, result.stderr) == (0, "8 files, all up to date\n", "")
 
 
 def disturb(project: Project) -> None:
     """Make the tree differ in every way: a file changed, one missing, one left over, one edited by hand."""
     project.edit("spec/package.yaml", "max_rank: 8", "max_rank: 9")
     (project.output / "tallow/__init__.py").unlink()
-    (project.root / "templates/tallow/nested/deep.py").unlink()
-    edited = project.output / "tallow/index.py"
+    (project.root / "templates/tallow/kernels/constants.py.j2").unlink()
+    edited = project.output / "tallow/storage/index.py"
     edited.write_text(edited.read_text(encoding="utf-8") + "# mine, with no newline at the end", encoding="utf-8")
 
 
@@ -214,12 +214,12 @@ def test_check_tells_what_differs_and_writes_nothing(small: Project) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         "missing generated/tallow/__init__.py",
-        "edited generated/tallow/index.py",
+        "left over generated/tallow/kernels/constants.py",
         "differs generated/tallow/limits.py",
-        "left over generated/tallow/nested/deep.py",
+        "edited generated/tallow/storage/index.py",
     ]
     assert result.stderr == (
-        "4 of 16 files differ; move what was edited by hand to templates/ or spec/, "
+        "4 of 7 files differ; move what was edited by hand to templates/, runtime/ or spec/, "
         "or run 'opgen generate --force' to lose it\n"
     )
     assert (small.files(), small.times()) == before
@@ -273,16 +273,16 @@ def test_generate_counts_what_it_did(small: Project) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "wrote generated/tallow/__init__.py",
-        "wrote generated/tallow/index.py",
+        "removed generated/tallow/kernels/constants.py",
         "wrote generated/tallow/limits.py",
-        "removed generated/tallow/nested/deep.py",
-        "16 files, 4 changed",
+        "wrote generated/tallow/storage/index.py",
+        "7 files, 4 changed",
     ]
 
 
 def test_the_root_is_found_upwards(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(small.root / "spec" / "storage")
-    assert CliRunner().invoke(main, ["check"]).stdout == "17 files, all up to date\n"
+    assert CliRunner().invoke(main, ["check"]).stdout == "8 files, all up to date\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -311,7 +311,7 @@ def test_a_root_that_is_no_project(tmp_path: Path, command: str) -> None:
 def test_the_root_stands_on_either_side_of_the_command(small: Project, before: bool) -> None:
     root = ["--root", str(small.root)]
     arguments = [*root, "check"] if before else ["check", *root]
-    assert CliRunner().invoke(main, arguments).stdout == "17 files, all up to date\n"
+    assert CliRunner().invoke(main, arguments).stdout == "8 files, all up to date\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -307,9 +307,9 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     """By generate, which makes them so, and by check; not where none were compiled."""
     project = compilation.project
     templates = project.root / "templates/tallow/kernels"
-    (templates / "{family}.hip").write_text('#include "other.hpp"\n', encoding="utf-8")
+    (templates / "{family}.hip.j2").write_text('#include "other.hpp"\n', encoding="utf-8")
     if host:
-        (templates / "{family}.hip").rename(templates / "{host}.cpp")
+        (templates / "{family}.hip.j2").rename(templates / "{host}.cpp.j2")
         for path in (project.root / "spec/kernels").iterdir():
             path.write_text(f"host: true\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
         second = SETTINGS["toolchains"]["second"]
@@ -318,7 +318,7 @@ def test_kernels_that_are_out_of_date_are_told(compilation: Compilation, host: b
     assert project.run("generate", "--force").stderr == ""
     compilation.succeed("--target", "one", "--target", "two")
     assert project.run("check").stderr == project.run("generate").stderr == ""
-    project.edit("templates/tallow/kernels/other.hpp", "void apply() {}", "void apply() { }")
+    project.edit("runtime/kernels/other.hpp", "void apply() {}", "void apply() { }")
     mend = "opgen compile --host" if host else "opgen compile"
     told = f"kernels of one, two are out of date (scale, shift); run '{mend}'\n"
     for command in ("generate", "check"):

@@ -22,6 +22,7 @@ from .project import REPOSITORY
 LICENSE = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
 # The folder of each project, and of its package.
 PROJECTS = {"opgen": (REPOSITORY, "generator/opgen"), "tallow": (REPOSITORY / "generated", "tallow")}
+LICENSES = {"opgen": "LICENSE", "tallow": "tallow/runtime/LICENSE"}
 # A link or a picture in Markdown that leads to a file of the repository.
 RELATIVE = re.compile(r"\]\((?!https://)")
 
@@ -31,8 +32,8 @@ def test_a_project_names_its_license_its_readme_and_its_types(name: str) -> None
     folder, package = PROJECTS[name]
     settings = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     project: dict[str, Any] = settings["project"]
-    assert (project["name"], project["license"], project["license-files"]) == (name, "Apache-2.0", ["LICENSE"])
-    assert LICENSE in (folder / "LICENSE").read_text(encoding="utf-8")
+    assert (project["name"], project["license"], project["license-files"]) == (name, "Apache-2.0", [LICENSES[name]])
+    assert LICENSE in (folder / LICENSES[name]).read_text(encoding="utf-8")
     assert not RELATIVE.search((folder / project["readme"]).read_text(encoding="utf-8"))
     assert {"Programming Language :: Python :: 3", "Typing :: Typed"} <= {*project["classifiers"]}
     assert (folder / package / "py.typed").is_file()

@@ -30,7 +30,8 @@ preference: -1
 FACTS = """\
 import json
 import tallow
-from tallow import Device, support
+from tallow import Device
+from tallow import support
 
 def raised(call):
     try:

@@ -26,7 +26,7 @@ from opgen.problem import SpecError
 from opgen.process import Finished
 from opgen.project import Project, compose
 from opgen.render import render
-from opgen.templates import Templates
+from opgen.sources import Sources
 
 from .project import REPOSITORY
 
@@ -64,8 +64,8 @@ def documents() -> Mapping[Path, Document]:
 
 
 @cache
-def templates() -> Templates:
-    return Templates(REPOSITORY / "templates")
+def sources() -> Sources:
+    return Sources(REPOSITORY)
 
 
 @cache
@@ -163,7 +163,7 @@ class Emitted:
 
     def body(self, path: PurePosixPath) -> str:
         output = replace(self.outputs[path], view=lambda: self.view(path))
-        return render([output], templates())[path]
+        return render([output], sources())[path]
 
 
 def emitted(project: Project) -> Emitted:
@@ -172,7 +172,7 @@ def emitted(project: Project) -> Emitted:
 
 @cache
 def unchanged() -> Emitted:
-    return emitted(compose(documents(), templates(), []))
+    return emitted(compose(REPOSITORY, documents(), sources(), []))
 
 
 @cache
@@ -192,7 +192,7 @@ def makes_a_difference(roots: Mapping[Path, Value]) -> bool:
     before = unchanged()
     others = {file: Document(file, root) for file, root in roots.items()}
     try:
-        after = emitted(compose({**documents(), **others}, templates(), []))
+        after = emitted(compose(REPOSITORY, {**documents(), **others}, sources(), []))
         if after.spec == before.spec and after.outputs.keys() == before.outputs.keys():
             return False
         if after.outputs.keys() != before.outputs.keys():
@@ -235,7 +235,9 @@ def _asked(spec: Spec, folder: str) -> list[str]:
         (root / "with/amdgcn/bitcode").mkdir(parents=True)
         environment = dict.fromkeys(("ROCM_PATH", "CUDA_HOME", "CUDA_PATH"), str(root / folder))
         built = [backend.code_objects for backend in spec.backends if backend.code_objects is not None]
-        objects = [CodeObject(target, "unary", each.host, root, {}, root) for each in built for target in each.targets]
+        objects = [
+            CodeObject(target, "unary", each.host, root, (), {}, root) for each in built for target in each.targets
+        ]
         with (
             mock.patch.dict(os.environ, environment, clear=True),
             mock.patch.object(shutil, "which", which),

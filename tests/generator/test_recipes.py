@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
-from tallow.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 
 from .project import REPOSITORY, Project
 
@@ -270,9 +270,9 @@ def add_tests(project: Project) -> None:
 
 
 def edited(project: Project) -> list[str]:
-    """The files of spec/ and templates/ that differ from the repository's, or are new."""
+    """The files of spec/, templates/ and runtime/ that differ from the repository's, or are new."""
     found = []
-    for folder in ("spec", "templates"):
+    for folder in ("spec", "templates", "runtime"):
         for path in sorted((project.root / folder).rglob("*")):
             name = path.relative_to(project.root)
             original = REPOSITORY / name

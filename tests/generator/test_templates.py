@@ -10,14 +10,11 @@ import yaml
 
 from .project import REPOSITORY
 
-TEMPLATES = REPOSITORY / "templates"
+TEMPLATES, RUNTIME = REPOSITORY / "templates", REPOSITORY / "runtime"
 RENDERED = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*.j2"))
 BACKENDS = sorted(path.stem for path in (REPOSITORY / "spec" / "backends").glob("*.yaml"))
 # The folders of one backend each that fill a family's folder up: what two of them share belongs there.
-SISTERS = [
-    sorted(path for path in (TEMPLATES / "tallow" / f"{name}_backend").rglob("*.py*") if path.suffix in (".py", ".j2"))
-    for name in ("cuda", "rocm")
-]
+SISTERS = [sorted((RUNTIME / "backends" / f"{name}_backend").rglob("*.py")) for name in ("cuda", "rocm")]
 MOST_SHARED_LINES = 4
 GENERATOR = sorted((REPOSITORY / "generator").rglob("*.py"))
 
@@ -78,8 +75,9 @@ PREFIXES = [
     yaml.safe_load((REPOSITORY / "spec" / "backends" / f"{name}.yaml").read_text(encoding="utf-8"))["class_prefix"]
     for name in BACKENDS
 ]
-TEXTS = sorted(path.relative_to(TEMPLATES).as_posix() for path in TEMPLATES.rglob("*") if path.is_file())
-SHARED = [name for name in TEXTS if "__pycache__" not in name and not any(folder in name.split("/") for folder in OWN)]
+FILES = [path for folder in (TEMPLATES, RUNTIME) for path in sorted(folder.rglob("*")) if path.is_file()]
+TEXTS = [path.relative_to(REPOSITORY).as_posix() for path in FILES if "__pycache__" not in path.parts]
+SHARED = [name for name in TEXTS if not any(folder in name.split("/") for folder in OWN)]
 
 
 def names_of_backends(text: str) -> list[str]:
@@ -94,10 +92,10 @@ def test_no_backend_is_named_in_the_generator(file: Path) -> None:
     assert not names_of_backends(file.read_text(encoding="utf-8").replace("os.cpu_count()", ""))
 
 
-@pytest.mark.parametrize("template", SHARED)
-def test_no_backend_is_named_in_a_template_that_serves_several(template: str) -> None:
-    assert not names_of_backends(template)
-    found = names_of_backends(text_of(template).replace(MACRO, ""))
+@pytest.mark.parametrize("name", SHARED)
+def test_no_backend_is_named_in_a_file_that_serves_several(name: str) -> None:
+    assert not names_of_backends(name)
+    found = names_of_backends((REPOSITORY / name).read_text(encoding="utf-8").replace(MACRO, ""))
     assert [name for name in found if not name.lower().startswith(HOST)] == []
 
 
@@ -115,9 +113,9 @@ def code_of(file: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), list(itertools.product(*SISTERS)), ids=lambda file: str(file.relative_to(TEMPLATES / "tallow"))
+    ("one", "other"), list(itertools.product(*SISTERS)), ids=lambda file: str(file.relative_to(RUNTIME / "backends"))
 )
-def test_what_two_backends_share_is_in_the_template_of_their_family(one: Path, other: Path) -> None:
+def test_what_two_backends_share_is_in_the_package_of_their_family(one: Path, other: Path) -> None:
     lines, others = code_of(one), code_of(other)
     start, _, length = SequenceMatcher(None, lines, others, autojunk=False).find_longest_match()
     assert length <= MOST_SHARED_LINES, "\n".join(lines[start : start + length])

@@ -59,8 +59,11 @@ def run_python(project: Project, code: str) -> str:
 
 
 def test_the_package_of_a_gpu_may_have_any_name(repository: Project) -> None:
-    package = repository.root / "templates" / "tallow" / "rocm_backend"
-    package.rename(package.with_name("amd"))
+    for folder in ("templates/tallow", "runtime/backends"):
+        package = repository.root / folder / "rocm_backend"
+        package.rename(package.with_name("amd"))
+    public = repository.root / "spec/package.yaml"
+    public.write_text(public.read_text(encoding="utf-8").replace("rocm_backend", "amd"), encoding="utf-8")
     edit(repository, {"spec/backends/rocm.yaml": {"package: rocm_backend": "package: amd"}})
     assert not (repository.output / "tallow" / "rocm_backend").exists()
     code = "from tallow.amd import RocmDevice, RocmStorage; print(RocmDevice.storage_class is RocmStorage)"
@@ -99,7 +102,7 @@ for call in (
 def test_launches_may_have_another_most_dims(repository: Project) -> None:
     edit(repository, {"spec/package.yaml": {"max_rank: 8": "max_rank: 11"}})
     code = """
-from tallow.gpu_backend.ops.geometry import packed_dims
+from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
 from tallow.kernels import arguments
 from tallow.limits import MAX_RANK
 dims, strides = (2,) * MAX_RANK, (1,) * MAX_RANK
@@ -177,7 +180,8 @@ def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dty
     check_lint(repository)
     code = """
 import math
-from tallow import DType, Tensor, support
+from tallow import DType, Tensor
+from tallow import support
 x = Tensor([3.0, math.nan])
 print(x.is_nan().dtype.value, x.is_nan().tolist())
 print(x.clip(0.0, 2.5).tolist(), Tensor([0, 3], DType.U8).clip(1).tolist())

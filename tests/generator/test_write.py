@@ -20,11 +20,8 @@ def change_rank(project: Project) -> None:
 
 
 def test_everything_is_written_at_first(small: Project) -> None:
-    ops = ["elementwise", "index", "memory", "operand"]
-    names = ["__init__", "accelerator_backend/__init__", "accelerator_backend/blas"]
-    names += ["accelerator_two_backend/__init__", "host_backend/__init__"]
-    names += [f"{package}_backend/ops/{name}" for package in ("chip", "host") for name in ops]
-    names += ["elementwise", "index", "limits", "nested/deep"]
+    names = ["__init__", "accelerator_backend/__init__", "accelerator_two_backend/__init__", "host_backend/__init__"]
+    names += ["storage/elementwise", "storage/index", "limits", "kernels/constants"]
     assert sorted(small.files()) == sorted(f"tallow/{name}.py" for name in names)
 
 
@@ -32,17 +29,17 @@ def test_only_what_changed_is_written(small: Project) -> None:
     before = small.times()
     change_rank(small)
     result = small.run("generate")
-    assert result.output == f"wrote generated/{LIMITS}\n17 files, 1 changed\n"
+    assert result.output == f"wrote generated/{LIMITS}\n8 files, 1 changed\n"
     after = small.times()
     assert [name for name in after if after[name] != before[name]] == [LIMITS]
     assert b"MAX_RANK = 9" in small.files()[LIMITS]
 
 
 def test_an_orphan_is_removed_with_its_empty_folder(small: Project) -> None:
-    (small.root / "templates/tallow/nested/deep.py").unlink()
+    (small.root / "templates/tallow/kernels/constants.py.j2").unlink()
     result = small.run("generate")
-    assert result.output == "removed generated/tallow/nested/deep.py\n16 files, 1 changed\n"
-    assert not (small.output / "tallow/nested").exists()
+    assert result.output == "removed generated/tallow/kernels/constants.py\n7 files, 1 changed\n"
+    assert not (small.output / "tallow/kernels").exists()
     assert (small.output / "tallow").is_dir()
 
 
@@ -53,7 +50,7 @@ def test_a_family_that_goes_takes_its_module(small: Project) -> None:
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         file.write_text("".join(line for line in lines if "gather:" not in line), encoding="utf-8")
     small.generate()
-    assert "tallow/index.py" not in small.files()
+    assert "tallow/storage/index.py" not in small.files()
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "tallow/mine.py", "tallow/other/data.bin"])
@@ -74,7 +71,7 @@ def test_what_python_leaves_is_not_looked_at(small: Project, command: str) -> No
         (small.output / folder).mkdir(parents=True)
         (small.output / folder / "module.py").write_bytes(banner)
     assert small.run(command).exit_code == 0
-    assert len(small.files()) == 20
+    assert len(small.files()) == 11
 
 
 def test_a_file_with_conflicts_of_a_merge_is_written_anew(small: Project) -> None:
@@ -106,27 +103,27 @@ def test_an_edited_file_stops_everything(small: Project, content: bytes | None) 
     file = small.output / LIMITS
     file.write_bytes(file.read_bytes() + b"MORE = 1\n" if content is None else content)
     # Another file is out of date too: it must not be written either.
-    (small.root / "templates/tallow/nested/deep.py").write_text('"""Deeper."""\n', encoding="utf-8")
+    (small.root / "templates/tallow/kernels/constants.py.j2").write_text('"""Deeper."""\n', encoding="utf-8")
     before = small.files(), small.times()
     result = small.run("generate")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == (
         f"edited by hand, not overwritten:\n  {file}\n"
-        "move the edit to templates/ or spec/, or run 'opgen generate --force' to lose it\n"
+        "move the edit to templates/, runtime/ or spec/, or run 'opgen generate --force' to lose it\n"
     )
     assert (small.files(), small.times()) == before
 
     forced = small.run("generate", "--force")
     assert forced.exit_code == 0, forced.output
     assert b"MORE" not in small.files()[LIMITS]
-    assert b"Deeper" in small.files()["tallow/nested/deep.py"]
+    assert b"Deeper" in small.files()["tallow/kernels/constants.py"]
     assert small.run("check").exit_code == 0
 
 
 def test_an_edited_orphan_is_not_removed(small: Project) -> None:
-    (small.root / "templates/tallow/nested/deep.py").unlink()
-    orphan = small.output / "tallow/nested/deep.py"
+    (small.root / "templates/tallow/kernels/constants.py.j2").unlink()
+    orphan = small.output / "tallow/kernels/constants.py"
     orphan.write_bytes(orphan.read_bytes() + b"MINE = 1\n")
     assert small.run("generate").exit_code == 1
     assert orphan.is_file()
@@ -136,12 +133,15 @@ def test_an_edited_orphan_is_not_removed(small: Project) -> None:
 
 def test_a_link_that_leads_out_is_refused(small: Project, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    (small.output / "tallow/nested").rename(outside)
-    (small.output / "tallow/nested").symlink_to(outside)
+    (small.output / "tallow/kernels").rename(outside)
+    (small.output / "tallow/kernels").symlink_to(outside)
     (outside / "deep.py").write_text("precious", encoding="utf-8")
     result = small.run("generate", "--force")
     assert result.exit_code == 1
-    assert result.stderr == f"{small.output}/tallow/nested/deep.py leads to {outside}/deep.py; remove the link\n"
+    assert (
+        result.stderr
+        == f"{small.output}/tallow/kernels/constants.py leads to {outside}/constants.py; remove the link\n"
+    )
     assert (outside / "deep.py").read_text(encoding="utf-8") == "precious"
 
 
@@ -163,7 +163,7 @@ def test_a_link_to_an_orphan_is_refused(small: Project) -> None:
     assert orphan.is_file()
 
 
-@pytest.mark.parametrize("blocking", ["tallow/nested", "tallow"])
+@pytest.mark.parametrize("blocking", ["tallow/kernels", "tallow"])
 def test_a_file_in_the_way_of_a_folder_is_named(small: Project, blocking: str) -> None:
     shutil.rmtree(small.output / blocking)
     (small.output / blocking).write_text("mine", encoding="utf-8")
@@ -177,11 +177,11 @@ def test_a_file_in_the_way_of_a_folder_is_named(small: Project, blocking: str) -
         (f"generated/{LIMITS}", "{path} cannot be read: Permission denied; nothing was written"),
         ("generated/tallow", "{path} cannot be read: Permission denied; nothing was written"),
         (
-            "templates/tallow/nested/deep.py",
+            "templates/tallow/kernels/constants.py.j2",
             "{name}:1:1: cannot be read: Permission denied; let it be read or remove it",
         ),
         ("templates/tallow/limits.py.j2", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
-        ("templates/tallow/nested", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
+        ("templates/tallow/kernels", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
         ("spec/storage", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
         ("spec/device.yaml", "{name}:1:1: cannot be read: Permission denied; let it be read or remove it"),
     ],
@@ -259,7 +259,7 @@ def test_a_second_generate_waits_for_the_first(small: Project) -> None:
     assert b"MAX_RANK = 8" in small.files()[LIMITS]
     os.close(handle)
     output, errors = second.communicate(timeout=60)
-    assert (second.returncode, output, errors) == (0, f"wrote generated/{LIMITS}\n17 files, 1 changed\n", "")
+    assert (second.returncode, output, errors) == (0, f"wrote generated/{LIMITS}\n8 files, 1 changed\n", "")
     assert sorted(small.output.iterdir()) == [small.output / "tallow"]
 
 
@@ -268,7 +268,7 @@ def test_several_generates_at_once_all_succeed(small: Project) -> None:
     command = [OPGEN, "generate", "--root", small.root]
     runs = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)]
     printed = [run.communicate(timeout=60)[0].splitlines()[-1] for run in runs]
-    assert sorted(printed) == ["17 files, 0 changed"] * 3 + ["17 files, 17 changed"]
+    assert sorted(printed) == ["8 files, 0 changed"] * 3 + ["8 files, 9 changed"]
     assert small.run("check").exit_code == 0
 
 
@@ -302,8 +302,8 @@ def test_a_failing_disk_leaves_each_file_whole(
     small: Project, monkeypatch: pytest.MonkeyPatch, broken: str, call: int
 ) -> None:
     """When the disk is full at the n-th file, it and all after it are the old ones, and no temporary file stays."""
-    for name in ("__init__", "nested/deep", "{storage}"):
-        (small.root / f"templates/tallow/{name}.py").write_text('"""New."""\n', encoding="utf-8")
+    for name in ("__init__", "kernels/constants", "storage/{storage}"):
+        (small.root / f"templates/tallow/{name}.py.j2").write_text('"""New."""\n', encoding="utf-8")
     change_rank(small)
     old = small.files()
     calls = 0
@@ -344,3 +344,64 @@ def test_a_failing_disk_leaves_each_file_whole(
 
 def test_permissions_are_those_of_any_file(small: Project) -> None:
     assert {(small.output / name).stat().st_mode & 0o777 for name in small.files()} == {0o644}
+
+
+MOUNT = "tallow/runtime"
+
+
+def test_the_runtime_is_mounted_by_a_link(small: Project) -> None:
+    link = small.output / MOUNT
+    assert link.readlink() == Path("../../runtime")
+    link.unlink()
+    assert small.run("check").stdout == f"missing generated/{MOUNT}\n"
+    assert small.run("generate").stdout == f"wrote generated/{MOUNT}\n8 files, 1 changed\n"
+    assert link.readlink() == Path("../../runtime")
+
+
+def test_what_git_leaves_in_place_of_a_link_is_replaced(small: Project) -> None:
+    """Where links are not to be had, a checkout has a file with the link's text."""
+    link = small.output / MOUNT
+    link.unlink()
+    link.write_text("../../runtime", encoding="utf-8")
+    assert small.run("generate").exit_code == 0
+    assert link.is_symlink()
+
+
+@pytest.fixture
+def copied(small: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project where no links can be made, so that a copy of the runtime is in the package."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    (small.output / MOUNT).unlink()
+    result = small.run("generate")
+    assert result.exit_code == 0
+    assert result.stderr == f"no link can be made here: generated/{MOUNT} is a copy; edit runtime/\n"
+    return small
+
+
+BLAS = "backends/accelerator_backend/blas.py"
+
+
+def test_a_copy_of_the_runtime_is_kept_up_to_date(copied: Project) -> None:
+    copy, original = copied.output / MOUNT / BLAS, copied.root / "runtime" / BLAS
+    assert copy.read_bytes() == original.read_bytes()
+    assert copied.run("check").stdout == copied.run("generate").stdout.replace("0 changed", "all up to date")
+    os.utime(original, (0, 0))
+    original.write_text(original.read_text(encoding="utf-8") + "# New.\n", encoding="utf-8")
+    assert copied.run("check").stdout == f"differs generated/{MOUNT}\n"
+    assert copied.run("generate").exit_code == 0
+    assert copy.read_bytes() == original.read_bytes()
+
+
+def test_a_copy_of_the_runtime_that_was_edited_is_not_lost(copied: Project) -> None:
+    copy = copied.output / MOUNT / BLAS
+    copy.write_text("# Mine.\n", encoding="utf-8")
+    assert copied.run("check").stdout == f"edited generated/{MOUNT}\n"
+    result = copied.run("generate")
+    assert (result.exit_code, copy.read_text(encoding="utf-8")) == (1, "# Mine.\n")
+    assert "move the edit to templates/, runtime/ or spec/" in result.stderr
+    assert copied.run("generate", "--force").exit_code == 0
+    assert copy.read_bytes() == (copied.root / "runtime" / BLAS).read_bytes()

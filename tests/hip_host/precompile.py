@@ -13,8 +13,8 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tallow.atomic import replacing
-from tallow.code_object import SOURCES, current, path_of, sources
+from tallow.runtime.helpers.atomic import replacing
+from tallow.runtime.kernels.code_object import SOURCES, current, path_of, sources
 
 TARGETS = ("host64", "host32")  # named after the lanes of a wave
 

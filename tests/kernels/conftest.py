@@ -19,6 +19,7 @@ from opgen.compilers import Compiler
 
 REPOSITORY = Path(__file__).parent.parent.parent
 KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"
+HEADERS = REPOSITORY / "runtime" / "kernels"
 # A kernel of an emitted source, and its name.
 KERNEL = re.compile(r"^TALLOW_KERNEL\((\w+), .*\n", re.MULTILINE)
 # Targets that the compilers of continuous integration do not know yet.
@@ -41,7 +42,7 @@ class Machine:
     @cached_property
     def objects(self) -> dict[tuple[str, str], CodeObject]:
         """Every code object by its target and family, kept from one run of the tests to the next."""
-        objects = code_objects(read_spec(REPOSITORY), KERNELS, REPOSITORY / "build" / "code_objects")
+        objects = code_objects(read_spec(REPOSITORY), KERNELS, HEADERS, REPOSITORY / "build" / "code_objects")
         return {(code_object.target, code_object.family): code_object for code_object in objects}
 
     @cached_property
@@ -72,7 +73,7 @@ class Machine:
         """Compile a source, which must succeed, to a file in `folder`."""
         compiler = self.compiler(target)
         output = folder / f"{source.stem}-{target}.co"
-        command = compiler.command(target, source, output)
+        command = compiler.command(target, source, output, (KERNELS, HEADERS))
         result = subprocess.run(command, env=compiler.environment, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         return Compilation(output, result.stderr)

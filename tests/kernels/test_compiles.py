@@ -13,9 +13,9 @@ import tallow as tl
 from opgen.cli import read_spec
 from opgen.compile import compile_objects
 from opgen.resources import Usage, read_report
-from tallow.gpu_backend import kernels
-from tallow.gpu_backend.ops.fused import family_of
-from tallow.traced import Trace
+from tallow.runtime.backends.gpu_backend import kernels
+from tallow.runtime.backends.gpu_backend.ops.fused import family_of
+from tallow.runtime.graph.traced import Trace
 
 from .conftest import KERNELS, REPOSITORY, Machine, names
 

@@ -39,7 +39,7 @@ def package() -> ModuleType:
 
 def objects() -> SimpleNamespace:
     """The backend's classes of handles: Device, Stream, Event, Buffer, HostBuffer and AsyncLoader."""
-    name = package().__name__
+    name = f"tallow.runtime.backends.{_Chosen.name}_backend"
     if _Chosen.name == "rocm":
         hip = import_module(f"{name}.hip")
         kinds = {kind: getattr(hip, f"Hip{kind}") for kind in ("Device", "Stream", "Event", "Buffer", "HostBuffer")}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallow import code_cache
 from tallow.dtype import DType
 from tallow.kernels.arguments import FILL_CONTIGUOUS
+from tallow.runtime.kernels import code_cache
 
 
 def fill(device: Any, kernels: Any = None) -> list[float]:

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 import tallow
 from tallow import Tensor
-from tallow.error import TallowError
-from tallow.gpu_backend.loader import Upload
-from tallow.gpu_backend.stream import Direction, _under_way
-from tallow.gpu_backend.user_kernels import UserKernels
 from tallow.kernels.arguments import FILL_CONTIGUOUS
 from tallow.rocm_backend import RocmDevice, hip
-from tallow.rocm_backend.driver import Driver
-from tallow.rocm_backend.hip.device import _properties
-from tallow.rocm_backend.hip.error import load_runtime
-from tallow.rocm_backend.hip.peer import let_reach
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
+from tallow.runtime.backends.gpu_backend.loader import Upload
+from tallow.runtime.backends.gpu_backend.stream import Direction, _under_way
+from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
+from tallow.runtime.backends.rocm_backend.driver import Driver
+from tallow.runtime.backends.rocm_backend.hip import error
+from tallow.runtime.backends.rocm_backend.hip.device import _properties
+from tallow.runtime.backends.rocm_backend.hip.error import load_runtime
+from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
+from tallow.runtime.core.error import TallowError
 
 NUMBERS = np.arange(1, 65, dtype=np.float32)
 REVERSED = NUMBERS[::-1].copy()
@@ -432,7 +433,7 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "HipStream.wait": in_turn(lambda kit: kit.stream.wait(kit.event), lambda kit: kit.stream.synchronize()),
     "HipStream.wrap": lambda kit: hip.HipStream.wrap(kit.device, kit.stream.address).synchronize(),
-    "check": lambda kit: hip.check("test", (hip.error.hip.hipError_t.hipSuccess, 3)),
+    "check": lambda kit: hip.check("test", (error.hip.hipError_t.hipSuccess, 3)),
     "device_count": lambda kit: hip.device_count(),
     "error_string": lambda kit: hip.error_string(2),
     "require_runtime": in_turn(lambda kit: load_runtime.cache_clear(), lambda kit: hip.require_runtime()),

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tallow import code_cache
-from tallow.code_cache import CodeCache, cache_folder
-from tallow.error import InvalidArgument
-from tallow.gpu_backend.error import DriverError
-from tallow.gpu_backend.kernels import is_refusal
+from tallow.runtime.backends.gpu_backend.error import DriverError
+from tallow.runtime.backends.gpu_backend.kernels import is_refusal
+from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.kernels import code_cache
+from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 
 MADE_OF = ("source", "-O3", "gfx90a", "hiprtc 9.0")
 NOBODY = 54321
@@ -301,7 +301,7 @@ def test_processes_compile_once_and_read_whole_entries(tmp_path):
     script = """
 import sys, time
 from pathlib import Path
-from tallow.code_cache import CodeCache
+from tallow.runtime.kernels.code_cache import CodeCache
 folder = Path(sys.argv[1])
 def compile_code(name):
     with (folder / "compiled").open("a") as log:

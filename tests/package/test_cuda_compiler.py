@@ -7,17 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 import tallow as tl
-from tallow import code_object
-from tallow.error import BackendUnavailable, CompilationFailed
+from tallow.runtime.core.error import BackendUnavailable, CompilationFailed
+from tallow.runtime.kernels import code_object
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend.kernels import Nvrtc
-from tallow.gpu_backend import kernels
-from tallow.gpu_backend.elf import elf_size
-from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.ops.fused import family_of
-from tallow.traced import Trace
+from tallow.runtime.backends.cuda_backend.kernels import Nvrtc
+from tallow.runtime.backends.gpu_backend import kernels
+from tallow.runtime.backends.gpu_backend.elf import elf_size
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.ops.fused import family_of
+from tallow.runtime.graph.traced import Trace
 
 # The family of fused kernels has none of its own.
 FAMILIES = sorted({path.stem for path in code_object.SOURCES.glob("*.hip")} - {"fused"})

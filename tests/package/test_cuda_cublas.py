@@ -15,11 +15,11 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend.cublas import CuBlas
-from tallow.gpu_backend import attention
-from tallow.gpu_backend.allocator import CachingAllocator
-from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices
+from tallow.runtime.backends.cuda_backend.cublas import CuBlas
+from tallow.runtime.backends.gpu_backend import attention
+from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices
 
 from .test_gpu_allocator import Memory
 

@@ -12,10 +12,10 @@ from tallow.dtype import DType
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend.cublas_lt import CuBlasLt
-from tallow.gpu_backend.allocator import CachingAllocator
-from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.matrices import Matrices
+from tallow.runtime.backends.cuda_backend.cublas_lt import CuBlasLt
+from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.matrices import Matrices
 
 from .test_cuda_cublas import Context, queue
 from .test_gpu_allocator import Memory

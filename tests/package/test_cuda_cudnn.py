@@ -9,17 +9,17 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
+from tallow.runtime.core.conv import ParamsConv2D
 
 pytest.importorskip("cuda.bindings")
 
-from tallow.cuda_backend import cudnn, cudnn_graphs
-from tallow.cuda_backend.cudnn import CuDnn
-from tallow.gpu_backend import attention
-from tallow.gpu_backend.allocator import CachingAllocator
-from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.libraries import AttentionParams
+from tallow.runtime.backends.cuda_backend import cudnn, cudnn_graphs
+from tallow.runtime.backends.cuda_backend.cudnn import CuDnn
+from tallow.runtime.backends.gpu_backend import attention
+from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.libraries import AttentionParams
 
 from .test_gpu_allocator import Memory
 

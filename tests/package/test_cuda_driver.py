@@ -24,11 +24,11 @@ import numpy as np
 import pytest
 from package.filling import fill
 from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_version
-from tallow.cuda_backend.driver import Driver
-from tallow.cuda_backend.error import CudaError
+from tallow.runtime.backends.cuda_backend.driver import Driver
+from tallow.runtime.backends.cuda_backend.error import CudaError
 from tallow.dtype import DType
-from tallow.error import BackendUnavailable, InvalidArgument, OutOfMemory
-from tallow.gpu_backend.error import InvalidKernel
+from tallow.runtime.core.error import BackendUnavailable, InvalidArgument, OutOfMemory
+from tallow.runtime.backends.gpu_backend.error import InvalidKernel
 
 library = ctypes.CDLL("libcuda.so.1")
 library.cuda_host_log_take.restype = ctypes.c_char_p
@@ -261,8 +261,8 @@ assert ordered(driver.stream) == []
 
 
 GRAPHS = """
-from tallow.gpu_backend.graph import GpuGraph
-from tallow.gpu_backend.stream import let_go
+from tallow.runtime.backends.gpu_backend.graph import GpuGraph
+from tallow.runtime.backends.gpu_backend.stream import let_go
 device = CudaDevice(0)
 storage = device.storage(np.arange(5, dtype=np.uint8) + 1)
 
@@ -316,7 +316,7 @@ assert library.cuda_host_live(8) == 0
 def test_kernels_of_a_graph_begin_while_those_in_front_of_them_end(on_cuda):
     on_cuda("""
 pytest.importorskip("cuda.bindings.nvrtc")
-from tallow.gpu_backend.graph import GpuGraph
+from tallow.runtime.backends.gpu_backend.graph import GpuGraph
 from tallow.kernels.arguments import FILL_CONTIGUOUS
 device = CudaDevice(0)
 try:
@@ -337,7 +337,7 @@ edges = [call for call in calls() if "Dependencies" in call[0]]
 assert edges == [("cuGraphRemoveDependencies_v2", "0 1 0 1"), ("cuGraphAddDependencies_v2", "0 1 1 1 1")]
 
 # A driver before 12.3 has no such edges.
-from tallow.cuda_backend import graph as edges_of_graphs
+from tallow.runtime.backends.cuda_backend import graph as edges_of_graphs
 def is_missing(*_):
     raise RuntimeError
 edges_of_graphs._get_edges = is_missing
@@ -597,8 +597,8 @@ assert moved()
 
 def test_a_load_that_fails_leaves_the_loader_usable(on_cuda):
     on_cuda("""
-from tallow.backend import Part
-from tallow.gpu_backend import loader
+from tallow.runtime.backends.backend import Part
+from tallow.runtime.backends.gpu_backend import loader
 loader.SLOT_BYTES = 1 << 12
 numbers = np.arange(1 << 13)
 def read_into(target, begin):

@@ -23,7 +23,7 @@ from tallow import (
     Storage,
     Tensor,
 )
-from tallow.cpu_backend import CpuStorage
+from tallow.runtime.backends.cpu_backend import CpuStorage
 
 from .arrays import same
 

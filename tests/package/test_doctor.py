@@ -9,8 +9,8 @@ import sys
 
 import pytest
 import tallow as tl
-from tallow.doctor.finding import Finding
-from tallow.doctor.report import Report
+from tallow.runtime.doctor.finding import Finding
+from tallow.runtime.doctor.report import Report
 
 BACKENDS = list(tl.Device.backends())
 

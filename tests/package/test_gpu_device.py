@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tallow import Device
 from tallow.dtype import ALL, FLOAT, DType
-from tallow.error import InvalidArgument
-from tallow.gpu_backend.ops import random
-from tallow.gpu_backend.ops.memory import synchronize
-from tallow.shape import Shape
+from tallow.runtime.backends.gpu_backend.ops import random
+from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
+from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.core.shape import Shape
 
 from .backend import PACKAGES, backend_name, own, package
 
@@ -229,7 +229,7 @@ def test_without_the_vendors_package_there_is_no_device(run_python):
         f"""
         import sys
         import {PACKAGE} as package
-        from tallow.error import BackendUnavailable
+        from tallow.runtime.core.error import BackendUnavailable
         sys.modules[{PACKAGES[NAME]!r}] = None
         assert package.device_count() == 0
         assert not package.is_available()

@@ -12,18 +12,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tallow import Device, Tensor, code_object
+from tallow import Device, Tensor
 from tallow.dtype import DType
-from tallow.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
-from tallow.gpu_backend.error import DriverError, InvalidKernel
-from tallow.gpu_backend.index_errors import INDEX_OPS
-from tallow.gpu_backend.kernels import Kernels
-from tallow.gpu_backend.ops.geometry import packed_dims
-from tallow.gpu_backend.ops.index import Rows
-from tallow.gpu_backend.ops.memory import synchronize
-from tallow.gpu_backend.ops.operand import Operand
 from tallow.kernels.arguments import GATHER
-from tallow.layout import Layout
+from tallow.runtime.backends.gpu_backend.error import DriverError, InvalidKernel
+from tallow.runtime.backends.gpu_backend.index_errors import INDEX_OPS
+from tallow.runtime.backends.gpu_backend.kernels import Kernels
+from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
+from tallow.runtime.backends.gpu_backend.ops.index import Rows
+from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
+from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+from tallow.runtime.core.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.runtime.core.layout import Layout
+from tallow.runtime.kernels import code_object
 
 from .filling import fill, plant
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tallow import code_object
-from tallow.error import CompilationFailed
-from tallow.gpu_backend import kernels as kernels_module
-from tallow.gpu_backend import progress as progress_module
-from tallow.gpu_backend.error import InvalidKernel
-from tallow.gpu_backend.kernels import Kernels, one_kernel
-from tallow.gpu_backend.progress import CompileProgress
-from tallow.gpu_backend.utils import MOST_BLOCKS, blocks_for
+from tallow.runtime.backends.gpu_backend import kernels as kernels_module
+from tallow.runtime.backends.gpu_backend import progress as progress_module
+from tallow.runtime.backends.gpu_backend.error import InvalidKernel
+from tallow.runtime.backends.gpu_backend.kernels import Kernels, one_kernel
+from tallow.runtime.backends.gpu_backend.progress import CompileProgress
+from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS, blocks_for
+from tallow.runtime.core.error import CompilationFailed
+from tallow.runtime.kernels import code_object
 
 SOURCE = """// Doubles.
 #include "types.hpp"
@@ -69,7 +69,8 @@ def package(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "doubling.hip").write_text(SOURCE)
     (folder / "types.hpp").write_text("#pragma once\n")
-    monkeypatch.setattr(code_object, "SOURCES", folder)
+    for name in ("SOURCES", "HEADERS"):
+        monkeypatch.setattr(code_object, name, folder)
     monkeypatch.setenv("TALLOW_CACHE", str(tmp_path / "cache"))
     caches = (kernels_module._source, kernels_module.headers)
     for cache in caches:

@@ -11,9 +11,9 @@ import ctypes, gc, os, sys
 import numpy as np
 import tallow
 from tallow import DType, Shape
-from tallow.conv import ParamsConv2D
-from tallow.gpu_backend.matrices import Matrices
-from tallow.gpu_backend.ops import memory, random
+from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.backends.gpu_backend.matrices import Matrices
+from tallow.runtime.backends.gpu_backend.ops import memory, random
 from tallow.rocm_backend import RocmDevice
 
 library = ctypes.CDLL(os.environ["ROCM_PATH"] + "/lib/libamdhip64.so")
@@ -108,7 +108,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu(run_python):
 import copy, pickle, warnings
 warnings.simplefilter("ignore")  # newer Pythons warn of every fork beside other threads
 from tallow import BackendUnavailable, Device, Tensor
-from tallow.rocm_backend.hip import error
+from tallow.runtime.backends.rocm_backend.hip import error
 
 device = Device.rocm(0)
 held = use(device.inner)

@@ -10,9 +10,9 @@ from collections import Counter
 import numpy as np
 import pytest
 from tallow import DeviceMismatch, DType, InvalidArgument
-from tallow.backend import Part
-from tallow.gpu_backend import loader as loader_module
-from tallow.gpu_backend.error import Closed
+from tallow.runtime.backends.backend import Part
+from tallow.runtime.backends.gpu_backend import loader as loader_module
+from tallow.runtime.backends.gpu_backend.error import Closed
 
 SLOT = 1 << 16
 

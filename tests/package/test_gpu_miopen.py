@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("hip")
 
-from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
-from tallow.error import OutOfMemory
-from tallow.gpu_backend.error import LibraryError
-from tallow.rocm_backend import miopen
 from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.miopen import Miopen
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.rocm_backend import miopen
+from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.core.error import OutOfMemory
 
 DTYPES = [DType.BF16, DType.F16, DType.F32]
 KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tallow import Storage
-from tallow.backend import BackendDevice
-from tallow.conv import ParamsConv2D
 from tallow.dtype import DType
-from tallow.error import InvalidArgument, InvalidIndex
-from tallow.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, rope, sums, window
-from tallow.gpu_backend.ops.cross_entropy import cross_entropy
-from tallow.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
-from tallow.gpu_backend.ops.index import gather, index_select, scatter_set
-from tallow.gpu_backend.ops.memory import synchronize
-from tallow.gpu_backend.ops.operand import Operand
-from tallow.gpu_backend.storage import GpuStorage
-from tallow.gpu_backend.utils import MOST_BLOCKS
 from tallow.kernels import arguments
-from tallow.layout import Layout
 from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
-from tallow.shape import Shape
+from tallow.runtime.backends.backend import BackendDevice
+from tallow.runtime.backends.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, rope, sums, window
+from tallow.runtime.backends.gpu_backend.ops.cross_entropy import cross_entropy
+from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
+from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, scatter_set
+from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
+from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+from tallow.runtime.backends.gpu_backend.storage import GpuStorage
+from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
+from tallow.runtime.core.conv import ParamsConv2D
+from tallow.runtime.core.error import InvalidArgument, InvalidIndex
+from tallow.runtime.core.layout import Layout
+from tallow.runtime.core.shape import Shape
 
 from . import backend
 
@@ -735,7 +735,9 @@ def test_in_any_order_blocks_take_lines_where_those_are_many_and_full(device, sh
 
 
 def test_a_scatter_of_several_parts_writes_nothing_where_an_index_is_out_of_range(gpu, monkeypatch):
-    monkeypatch.setattr("tallow.gpu_backend.ops.index.parts", lambda *arguments: parts(*arguments, limit=16))
+    monkeypatch.setattr(
+        "tallow.runtime.backends.gpu_backend.ops.index.parts", lambda *arguments: parts(*arguments, limit=16)
+    )
     indexes = np.arange(50) % 10
     indexes[49] = 10
     target = gpu.storage(np.zeros(10, np.int32))

@@ -5,8 +5,8 @@ import gc
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.gpu_backend.recorder import FirstPlan
-from tallow.gpu_backend.variable import Address, ArgumentStruct, Number
+from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
+from tallow.runtime.backends.gpu_backend.variable import Address, ArgumentStruct, Number
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 pytest.importorskip("hip")
 
 from tallow.dtype import DType
-from tallow.error import TallowError
-from tallow.gpu_backend.error import LibraryError
-from tallow.gpu_backend.matrices import LARGEST_COUNT, Matrices, matrices
-from tallow.layout import Layout
 from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.shape import Shape
+from tallow.runtime.backends.gpu_backend.error import LibraryError
+from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices, matrices
+from tallow.runtime.core.error import TallowError
+from tallow.runtime.core.layout import Layout
+from tallow.runtime.core.shape import Shape
 
 DTYPES = [DType.BF16, DType.F16, DType.F32, DType.F64]
 NAMES = {"bf16": "bf16", "f16": "f16", "f32": "f32", "f64": "f64"}

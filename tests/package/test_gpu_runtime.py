@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tallow import Device, Graph, InvalidArgument, QStorage, QTensor, Tensor
 from tallow.gguf import open_gguf, save_gguf
-from tallow.gguf.file import joined_blocks
-from tallow.gpu_backend.storage import Slice
-from tallow.runtime import ModelConfig, ModelRuntime
+from tallow.models import ModelConfig, ModelRuntime
+from tallow.runtime.backends.gpu_backend.storage import Slice
+from tallow.runtime.files.gguf.file import joined_blocks
 
 from . import backend
 from .decoders import BLOCKS, TOKENS, agree, decoded, in_blocks, metadata, oracle, weights

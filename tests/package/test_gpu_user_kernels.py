@@ -28,8 +28,8 @@ from tallow import (
     Shape,
     Tensor,
 )
-from tallow.gpu_backend.error import DriverError
-from tallow.gpu_backend.user_kernels import UserKernels
+from tallow.runtime.backends.gpu_backend.error import DriverError
+from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 
 from . import backend
 from .filling import plant
@@ -388,7 +388,7 @@ def test_what_was_compiled_is_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyP
     load(TWO + "// changed\n")
     assert compiled == [(), ("-DX",), ()]
     with monkeypatch.context() as patch:
-        patch.setattr("tallow.gpu_backend.kernels.headers", lambda: {"types.hpp": "// changed"})
+        patch.setattr("tallow.runtime.backends.gpu_backend.kernels.headers", lambda: {"types.hpp": "// changed"})
         load()
     with monkeypatch.context() as patch:
         patch.setitem(vars(gpu.driver.compiler), "version", "another")

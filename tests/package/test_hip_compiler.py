@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from tallow.error import CompilationFailed
+from tallow.runtime.core.error import CompilationFailed
 
 pytest.importorskip("hip")
 
-from tallow.rocm_backend import kernels
-from tallow.rocm_backend.kernels import Hiprtc
+from tallow.runtime.backends.rocm_backend import kernels
+from tallow.runtime.backends.rocm_backend.kernels import Hiprtc
 
 
 class Status(NamedTuple):

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, InvalidArgument
 from tallow.rocm_backend.hip import (
     HipDevice,
     HipDeviceProp,
@@ -18,6 +17,7 @@ from tallow.rocm_backend.hip import (
     runtime_version,
     synchronize_device,
 )
+from tallow.runtime.core.error import BackendUnavailable, InvalidArgument
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,7 @@ import pytest
 
 pytest.importorskip("hip")
 
-from tallow import code_object
-from tallow.backend import Part
 from tallow.dtype import DType
-from tallow.error import BackendUnavailable, OutOfMemory, TallowError
-from tallow.gpu_backend import loader
-from tallow.gpu_backend.kernels import Kernels
-from tallow.gpu_backend.ops import memory
 from tallow.rocm_backend import RocmDevice
 from tallow.rocm_backend.hip import (
     AsyncLoader,
@@ -30,11 +24,17 @@ from tallow.rocm_backend.hip import (
     HipModule,
     HipStream,
     device_count,
-    error,
 )
 from tallow.rocm_backend.kernels import Hiprtc
 from tallow.rocm_backend.rocblas import RocBlas
-from tallow.shape import Shape
+from tallow.runtime.backends.backend import Part
+from tallow.runtime.backends.gpu_backend import loader
+from tallow.runtime.backends.gpu_backend.kernels import Kernels
+from tallow.runtime.backends.gpu_backend.ops import memory
+from tallow.runtime.backends.rocm_backend.hip import error
+from tallow.runtime.core.error import BackendUnavailable, OutOfMemory, TallowError
+from tallow.runtime.core.shape import Shape
+from tallow.runtime.kernels import code_object
 
 from .filling import fill
 from .hip_operations import OF_TWO_DEVICES, OPERATIONS, Kit, public_functions

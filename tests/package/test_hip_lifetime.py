@@ -12,14 +12,14 @@ pytest.importorskip("hip")
 
 import numpy as np
 from tallow import Kernel, Tensor, load_safetensors
-from tallow.error import BackendUnavailable
-from tallow.gpu_backend import loader as loader_module
-from tallow.gpu_backend.user_kernels import UserKernels
 from tallow.rocm_backend import hip
-from tallow.rocm_backend.driver import Driver
 from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
+from tallow.runtime.backends.gpu_backend import loader as loader_module
+from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
+from tallow.runtime.backends.rocm_backend.driver import Driver
+from tallow.runtime.core.error import BackendUnavailable
 
 from .hip_operations import FILE, TWICE
 
@@ -78,7 +78,7 @@ def test_the_end_of_the_interpreter_is_quiet(script):
 def test_each_handle_is_given_back_once():
     run(
         """
-        from tallow.rocm_backend.hip import event, memory, stream
+        from tallow.runtime.backends.rocm_backend.hip import event, memory, stream
         from hip import hip
         counts = {}
         def count(name, change):
@@ -144,8 +144,8 @@ def test_a_forked_child_is_told_that_it_has_no_gpu():
     run(
         """
         from hip import hip
-        from tallow.error import BackendUnavailable
-        from tallow.rocm_backend.hip import error
+        from tallow.runtime.core.error import BackendUnavailable
+        from tallow.runtime.backends.rocm_backend.hip import error
 
         def refuses(call):
             try:

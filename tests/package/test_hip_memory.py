@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
+from tallow.runtime.core.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip, hiprtc
-from tallow.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 from tallow.rocm_backend.hip import (
     HipBuffer,
     HipClosed,
@@ -22,6 +21,7 @@ from tallow.rocm_backend.hip import (
     HipStream,
     device_count,
 )
+from tallow.runtime.core.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 
 SOURCE = r"""
 struct Sum { unsigned *values; unsigned count; unsigned amount; };
@@ -171,7 +171,9 @@ def refused(kernel, stream, reason, grid=(1, 1, 1), block=(1, 1, 1), arguments=b
 
 def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch):
     called = []
-    monkeypatch.setattr("tallow.rocm_backend.hip.module._launch", lambda *arguments: called.append(arguments))
+    monkeypatch.setattr(
+        "tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *arguments: called.append(arguments)
+    )
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
     most = kernel.limits.threads
@@ -195,7 +197,9 @@ def test_launches_that_the_device_can_not_do(device, module, stream, monkeypatch
 def test_the_largest_launch_is_possible(device, module, stream, monkeypatch):
     called = []
     success = (hip.hipError_t.hipSuccess,)
-    monkeypatch.setattr("tallow.rocm_backend.hip.module._launch", lambda *given: called.append(given[1:8]) or success)
+    monkeypatch.setattr(
+        "tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *given: called.append(given[1:8]) or success
+    )
     limits = device.properties
     kernel = module.kernel("number", PLACE.size)
     block = (kernel.limits.threads, 1, 1)
@@ -214,7 +218,7 @@ def test_a_launch_that_fails(module, stream, monkeypatch):
     failed = (hip.hipError_t.hipErrorLaunchFailure,)
     kernel = module.kernel("nothing", 0)
     with monkeypatch.context() as patch:
-        patch.setattr("tallow.rocm_backend.hip.module._launch", lambda *arguments: failed)
+        patch.setattr("tallow.runtime.backends.rocm_backend.hip.module._launch", lambda *arguments: failed)
         with pytest.raises(HipError, match=r"hipModuleLaunchKernel \(nothing on rocm:0\): hipErrorLaunchFailure"):
             kernel.launch((1, 1, 1), (1, 1, 1), b"", stream)
     kernel.launch((1, 1, 1), (1, 1, 1), b"", stream)

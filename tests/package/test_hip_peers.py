@@ -32,7 +32,7 @@ def test_the_direct_way_is_opened_once_and_taken(run_python):
         USE
         + """
 from tallow.rocm_backend.hip import HipDevice
-from tallow.rocm_backend.hip.peer import let_reach
+from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
 assert moved() and moved()
 log = host.take_log()
 enabled = [(entry["device"], entry["peer"]) for entry in log if entry["call"] == "hipDeviceEnablePeerAccess"]

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("hip")
 
 from hip import hip
-from tallow.error import BackendUnavailable, InvalidArgument
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipEvent, HipStream, device_count
-from tallow.rocm_backend.hip import event as event_module
-from tallow.rocm_backend.hip import stream as stream_module
+from tallow.runtime.backends.rocm_backend.hip import event as event_module
+from tallow.runtime.backends.rocm_backend.hip import stream as stream_module
+from tallow.runtime.core.error import BackendUnavailable, InvalidArgument
 
 
 @pytest.fixture

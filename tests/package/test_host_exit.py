@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tallow.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 
 pytestmark = pytest.mark.skipif(
     HostKernels.open() is None, reason="no kernels for this machine; run 'opgen compile --host'"

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.cpu_backend.kernels import HostKernels
-from tallow.cpu_backend.ops import compiled_copy
-from tallow.error import InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.kernels import host_arguments
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.ops import compiled_copy
+from tallow.runtime.core.error import InvalidArgument, InvalidIndex, OutOfMemory
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
@@ -441,7 +441,7 @@ def test_a_plan_keeps_nothing_and_reports_what_fails() -> None:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ has the sanitizers")
 def test_kernels_under_sanitizers(tmp_path: Path) -> None:
-    sources = Path(tl.__file__).parent / "kernels"
+    sources, headers = Path(tl.__file__).parent / "kernels", Path(tl.__file__).parent / "runtime/kernels"
     # One of each function is enough; NumPy does what the others would do.
     some = "fill_b16|argsort_f16|argsort_i64|add_f16|map_operands|join_rows|gather|scatter_set_b8"
     some += "|scatter_add_f16|scatter_add_f32"
@@ -457,11 +457,11 @@ def test_kernels_under_sanitizers(tmp_path: Path) -> None:
         kept = [line for line in lines if not re.match(rf"TALLOW_KERNEL\((?!({some}),)", line)]
         source = tmp_path / f"{family}.cpp"
         source.write_text("\n".join(kept))
-        command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", str(source)]
+        command = ["g++", *flags.split(), '-DTALLOW_TARGET="x86-64"', f"-I{sources}", f"-I{headers}", str(source)]
         subprocess.run([*command, "-o", str(tmp_path / f"{family}.so")], check=True)
     program = f"""
 import ctypes, numpy as np, tallow as tl
-from tallow.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 kernels = HostKernels({{name: ctypes.CDLL(f"{tmp_path}/{{name}}.so") for name in {families}}})
 HostKernels.open = classmethod(lambda cls: kernels)
 {CALLS}

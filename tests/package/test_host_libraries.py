@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import tallow as tl
-from tallow.code_cache import CodeCache
-from tallow.cpu_backend import host_compiler
-from tallow.cpu_backend.host_compiler import HostCompiler
 from tallow.kernels.host_arguments import FAMILIES, TARGETS
+from tallow.runtime.backends.cpu_backend import host_compiler
+from tallow.runtime.backends.cpu_backend.host_compiler import HostCompiler
+from tallow.runtime.kernels.code_cache import CodeCache
 
 CODE = Path(tl.__file__).parent / "kernels" / "code"
 BUILT = [target for target in TARGETS if (CODE / target / "span.json").is_file()]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.array_backend.ops.operand import Operand
-from tallow.conv import ParamsConv2D
-from tallow.cpu_backend.kernels import HostKernels
-from tallow.cpu_backend.ops import compiled_conv
+from tallow.runtime.backends.array_backend.ops.operand import Operand
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.ops import compiled_conv
+from tallow.runtime.core.conv import ParamsConv2D
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
@@ -107,7 +107,7 @@ def test_a_kernel_without_room_is_left_to_numpy() -> None:
 
 
 def test_blas_has_the_threads_of_other_calls() -> None:
-    from tallow.cpu_backend import blas
+    from tallow.runtime.backends.cpu_backend import blas
 
     # SciPy has a BLAS of its own, which another test may have loaded.
     def threads_of_blas() -> set[int]:

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.cpu_backend import room
+from tallow.runtime.backends.cpu_backend import room
 
 LARGE = 1 << 23
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tallow import DType, InvalidArgument
-from tallow.kernel_signature import Parameter, parameters
+from tallow.runtime.custom.kernel_signature import Parameter, parameters
 
 U8, U32, I16, I32, I64 = DType.U8, DType.U32, DType.I16, DType.I32, DType.I64
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tallow import InvalidArgument, InvalidLayout, Layout, Shape, ShapeMismatch
-from tallow.layout import collapse
+from tallow.runtime.core.layout import collapse
 
 Places = NDArray[np.int64]
 

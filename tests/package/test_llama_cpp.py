@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tallow.gguf import save_gguf
-from tallow.runtime import ModelRuntime
+from tallow.models import ModelRuntime
 
 from .decoders import (
     ARCHITECTURES,

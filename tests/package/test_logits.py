@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from tallow import Device, DType, InvalidArgument
 from tallow.gguf import open_gguf, save_gguf
-from tallow.runtime import ExecutionPlan, ModelConfig, ModelRuntime
+from tallow.models import ExecutionPlan, ModelConfig, ModelRuntime
 
 from .decoders import (
     ARCHITECTURES,

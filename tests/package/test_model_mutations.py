@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tallow import GgmlDType, QTensor, TallowError, Tensor
 from tallow.gguf import open_gguf, save_gguf
-from tallow.runtime import ExecutionPlan, ModelRuntime, Sampler
+from tallow.models import ExecutionPlan, ModelRuntime, Sampler
 from tallow.tokenizer import Tokenizer
 
 from .decoders import BLOCKS, SENTENCES, TEXTS, VOCABULARY, in_blocks, metadata, weights

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.cpu_backend.device import CpuDevice
-from tallow.cpu_backend.onednn import Onednn
-from tallow.libraries import load
 from tallow.libraries.onednn import FUNCTIONS
+from tallow.runtime.backends.cpu_backend.device import CpuDevice
+from tallow.runtime.backends.cpu_backend.onednn import Onednn
+from tallow.runtime.helpers.c_library import load
 
 from .test_host_products import check, integers
 

@@ -16,8 +16,8 @@ import pytest
 from hip_runtime import Host
 from tallow import Device, InvalidArgument, QStorage, QTensor, Shape, ShapeMismatch, Tensor
 from tallow.gguf import GgufTensor, open_gguf, save_gguf
-from tallow.runtime import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
-from tallow.runtime.steps import Place
+from tallow.models import ExecutionPlan, KVCache, ModelConfig, ModelRuntime, Sampler, ScratchBufferManager
+from tallow.runtime.models.steps import Place
 
 from .decoders import CONTEXT, SENTENCES, TEXTS, TOKENS, VOCABULARY, agree, metadata, oracle, saved, weights
 
@@ -84,7 +84,7 @@ def test_weights_are_loaded_with_64_mib_beyond_their_own(
             from pathlib import Path
             from tallow import Device, Tensor
             from tallow.gguf import open_gguf
-            from tallow.runtime import ExecutionPlan
+            from tallow.models import ExecutionPlan
 
             def memory(what):
                 return int(re.search(what + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
@@ -388,7 +388,7 @@ def test_one_seed_of_the_command_gives_one_text(model: Path, capsys: pytest.Capt
 def test_the_command_runs_on_the_device_that_it_is_told(
     model: Path, device: Device, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tallow import run
+    from tallow.runtime import run
 
     seen: list[Device] = []
 
@@ -439,7 +439,7 @@ def test_the_command_ends_with_the_bytes_of_a_character_that_is_not_whole(
     from tallow.run import main
 
     monkeypatch.setattr(ModelRuntime, "generate", lambda *_: iter([TEXTS.index("a")]))
-    monkeypatch.setattr("tallow.tokenizer.model.bytes_of", lambda _: [b"\xe2\x82"] * len(TEXTS))
+    monkeypatch.setattr("tallow.runtime.tokenizer.model.bytes_of", lambda _: [b"\xe2\x82"] * len(TEXTS))
     assert main([str(model), "--prompt", "ab"]) == 0
     assert capsys.readouterr().out == "\ufffd\n"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow import InvalidArgument, ShapeMismatch, Tensor
-from tallow.gpu_backend.ops import attention
+from tallow.runtime.backends.gpu_backend.ops import attention
 
 
 def drawn(*shape: int) -> Tensor:

@@ -7,7 +7,8 @@ import re
 import numpy as np
 import pytest
 import tallow
-from tallow import BackendUnavailable, Device, DType, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor, names
+from tallow import BackendUnavailable, Device, DType, DTypeMismatch, InvalidArgument, ShapeMismatch, Tensor
+from tallow.runtime.tensor import names
 
 from .arrays import numbers, same
 

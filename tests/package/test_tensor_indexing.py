@@ -17,7 +17,7 @@ from tallow import (
     cat,
     stack,
 )
-from tallow.tensor import joining
+from tallow.runtime.tensor import joining
 
 from .arrays import numbers, same
 

@@ -22,7 +22,7 @@ from opgen.views.formats import formats
 from opgen.views.kernels import arguments, constants, dtypes, functor_names, host_arguments, kernel_family
 from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
-from opgen.views.package import limits, package
+from opgen.views.package import limits, package, public_module
 from opgen.views.support import support
 from opgen.views.toolchains import host_toolchains
 
@@ -40,7 +40,14 @@ PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "array": lambda spec: [
         backend.package for backend in spec.backends if backend.package and backend.array is not None
     ],
+    # Of these, the ones that the runtime has no devices for: the library is imported when a device is opened.
+    "imported": lambda spec: [
+        backend.package
+        for backend in spec.backends
+        if backend.package and backend.array is not None and "device" not in spec.own_modules.get(backend.package, ())
+    ],
     "runtime": lambda spec: [backend.package for backend in spec.backends if backend.package is not None],
+    "public": lambda spec: spec.public,
     "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
 }
 
@@ -61,8 +68,8 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "pyproject.toml.j2": package,
     "setup.py.j2": host_toolchains,
     "tallow/__init__.py.j2": package,
-    "tallow/array_backend/functors.py.j2": functors,
-    "tallow/array_backend/library.py.j2": vocabulary,
+    "tallow/array_functors.py.j2": functors,
+    "tallow/array_library.py.j2": vocabulary,
     "tallow/backends.py.j2": backends_module,
     "tallow/custom_op.py.j2": custom_op,
     "tallow/device.py.j2": device,
@@ -70,20 +77,24 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/dtype.py.j2": dtype_module,
     "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
     "tallow/ggml_dtype.py.j2": formats,
-    "tallow/{array}/__init__.py.j2": array_backend,
-    "tallow/{array}/device.py.j2": array_backend,
+    "tallow/{imported}/__init__.py.j2": array_backend,
+    "tallow/{imported}/device.py.j2": array_backend,
     "tallow/{array}/library.py.j2": library,
-    "tallow/{array}/storage.py.j2": array_backend,
-    "tallow/quantized/matmul.py.j2": custom_op_of_one,
+    "tallow/{imported}/storage.py.j2": array_backend,
+    "tallow/quantized_matmul.py.j2": custom_op_of_one,
     "tallow/{gpu}/__init__.py.j2": gpu_backend,
     "tallow/{gpu}/device.py.j2": gpu_backend,
     "tallow/{gpu}/storage/__init__.py.j2": gpu_backend,
     "tallow/{gpu}/storage/backend_impl.py.j2": gpu_backend,
     "tallow/{gpu}/storage/slice.py.j2": gpu_backend,
     "tallow/{gpu}/utils.py.j2": gpu_backend,
+    "tallow/py.typed.j2": package,
+    "tallow/kernels/__init__.py.j2": package,
+    "tallow/libraries/__init__.py.j2": package,
+    "tallow/{public}.py.j2": public_module,
     "tallow/{runtime}/__init__.py.j2": gpu_backend,
     "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
-    "tallow/host/blocks.py.j2": formats,
+    "tallow/host_blocks.py.j2": formats,
     "tallow/kernels/arguments.py.j2": arguments,
     "tallow/kernels/blocks.hpp.j2": formats,
     "tallow/kernels/constants.hpp.j2": constants,
@@ -98,12 +109,12 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/libraries/{library}.py.j2": library_functions,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
-    "tallow/runtime/decoders/__init__.py.j2": architectures,
-    "tallow/runtime/decoders/{architecture}.py.j2": architecture,
+    "tallow/decoders/__init__.py.j2": architectures,
+    "tallow/decoders/{architecture}.py.j2": architecture,
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,
     "tallow/support_table.py.j2": support,
-    "tallow/tensor/moves.py.j2": device,
-    "tallow/tensor/ops.py.j2": tensor_ops,
+    "tallow/tensor_moves.py.j2": device,
+    "tallow/tensor_ops.py.j2": tensor_ops,
 }

@@ -90,13 +90,13 @@ def backend_ops(spec: Spec, member: str | None) -> OpsView:
     packages = spec.packages[backend.name]
     homes = {module: next(p for p in packages if module in spec.modules.get(p, {})) for module in sorted(called)}
     operand = next(p for p in packages if "operand" in spec.modules.get(p, {}))
-    where = {module: _relative(package, backend) for module, package in homes.items()}
+    where = {module: _home(package) for module, package in homes.items()}
     exports = tuple(map(quoted, ("Operand", *where)))
-    return OpsView(backend.name, f"{_relative(operand, backend).rstrip('.')}.operand", where, exports)
+    return OpsView(backend.name, f"{_home(operand)}.operand", where, exports)
 
 
-def _relative(package: str, backend: Backend) -> str:
-    return "." if package == backend.package else f"...{package}.ops"
+def _home(package: str) -> str:
+    return f"...runtime.backends.{package}.ops"
 
 
 class LibraryRow(NamedTuple):
@@ -121,7 +121,7 @@ def gpu_backend(spec: Spec, member: str | None) -> GpuView:
 
     def home(module: str) -> str:
         package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)
-        return f".{module}" if package == backend.package else f"..{package}.{module}"
+        return f"..runtime.backends.{package}.{module}"
 
     rows = (LibraryRow(library.name, library.class_name, home(library.module)) for library in backend.libraries)
     return GpuView(backend, home("driver"), tuple(rows))

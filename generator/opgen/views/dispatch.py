@@ -589,13 +589,13 @@ def storage_family(spec: Spec, member: str | None) -> FamilyView:
         base="QStorageBase" if family.holds_blocks else "StorageBase",
         methods=tuple(storage_method(spec, method) for method in family.methods),
         names={
-            "argument": ("DTypeLike",),
+            "runtime.core.argument": ("DTypeLike",),
             "backends": (
                 *backend_classes(spec, "Storage"),
                 *backend_classes(spec, "Storage", "Q"),
                 *ops_names(spec),
             ),
-            "conv": _types(spec, "Params"),
+            "runtime.core.conv": _types(spec, "Params"),
             "custom_op": _types(spec, "CustomOp|InplaceOp"),
             "dtype": ("Array", "DType", *(group.upper() for group in spec.groups)),
             "ggml_dtype": ("GgmlDType",),
@@ -609,12 +609,14 @@ class StoragePackageView(NamedTuple):
 
     families: tuple[tuple[str, str], ...]  # module and class
     classes: tuple[str, ...]
+    block_classes: tuple[str, ...]  # of storages of weights in blocks
 
 
 def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
     """The package that makes one class of the families' methods."""
-    families = tuple((family.name, mixin_name(family)) for family in spec.families if not family.holds_blocks)
-    return StoragePackageView(families, tuple(mixin for _, mixin in families))
+    classes = {holds: [mixin_name(f) for f in spec.families if f.holds_blocks is holds] for holds in (False, True)}
+    families = tuple((family.name, mixin_name(family)) for family in spec.families)
+    return StoragePackageView(families, tuple(classes[False]), tuple(classes[True]))
 
 
 class StorageBaseView(NamedTuple):

@@ -1,11 +1,14 @@
 """Views of the package as a whole: its metadata, its README, its __init__ and its limits."""
 
 import json
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from opgen.matrix import cells
 from opgen.model import Package, Spec
+from opgen.sources import RUNTIME
 from opgen.views.dispatch import custom_class, op_classes
+from opgen.views.python import quoted
 
 
 class ExtraView(NamedTuple):
@@ -139,6 +142,26 @@ def package(spec: Spec, _: str | None) -> PackageView:
         exports=tuple(sorted([*_EXPORTS, *backends, *ops, *custom])),
         support=tuple(rows),
     )
+
+
+class PublicView(NamedTuple):
+    """A module that users import, which has the names of one of the runtime."""
+
+    doc: str
+    package: str  # the runtime, as it is imported
+    home: str
+    names: tuple[str, ...]
+    exports: tuple[str, ...]
+    has_main: bool  # whether it is a program
+
+
+def public_module(spec: Spec, member: str | None) -> PublicView:
+    """The module `member`."""
+    assert member is not None
+    module = spec.public[member]
+    package = f"{'.' * len(PurePosixPath(member).parts)}{RUNTIME}"
+    home = f"{package}.{module.home.replace('/', '.')}"
+    return PublicView(module.doc, package, home, module.names, tuple(map(quoted, module.names)), "main" in module.names)
 
 
 class LimitsView(NamedTuple):

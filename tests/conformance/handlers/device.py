@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tallow
-from tallow.error import InvalidArgument, OutOfMemory
-from tallow.layout import Layout
+from tallow.runtime.core.error import InvalidArgument, OutOfMemory
+from tallow.runtime.core.layout import Layout
 
 from .. import values
 from ..bench import Bench, dtype_of, shape_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow.error import EmptyTensor
 from tallow.op import ReduceOp
+from tallow.runtime.core.error import EmptyTensor
 
 from .. import values
 from ..bench import Bench

@@ -1,0 +1,204 @@
+"""The texts of templates/ and runtime/, and the names in them that the spec must keep clear of or may refer to."""
+
+import ast
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path, PurePosixPath
+
+from opgen.cpp import defined_in
+from opgen.loader import read_text, unreadable
+from opgen.model import Callable, Method, PublicModule, Spec
+from opgen.problem import Location, Problem, did_you_mean
+
+TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
+# The rooms of the runtime that the spec refers to: its checks and errors, its backends, the headers of its kernels.
+CORE, BACKENDS, HEADERS = RUNTIME / "core", RUNTIME / "backends", RUNTIME / "kernels"
+_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
+_CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)
+# A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
+_METHOD = re.compile(r"^    (?:async )?def ([a-z]\w*)\(", re.MULTILINE)
+_SLOTS = re.compile(r"^    __slots__ = \((.*)\)$", re.MULTILINE)
+
+
+class Sources:
+    """The files of templates/ and runtime/ by their paths in the project. What cannot be read is a problem."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._texts: dict[PurePosixPath, str | None] = {}
+        self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
+        self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
+        self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
+        self._methods: dict[PurePosixPath, AbstractSet[str]] = {}
+        self.problems: list[Problem] = []
+        self.paths = dict.fromkeys(sorted((*self._walk(TEMPLATES), *self._walk(RUNTIME))))
+
+    def below(self, folder: PurePosixPath) -> Iterator[PurePosixPath]:
+        """The files in a folder and in those below it."""
+        return (path for path in self.paths if path.is_relative_to(folder))
+
+    def _walk(self, top: PurePosixPath) -> Iterator[PurePosixPath]:
+        def note(error: OSError) -> None:
+            folder = Path(error.filename).relative_to(self._root)
+            # Passed over, its outputs would be orphans, and removed. That there are no templates at all, `plan` tells.
+            if len(folder.parts) > 1 or not isinstance(error, FileNotFoundError):
+                self.problems.append(Problem(Location(folder), unreadable(error)))
+
+        for folder, names, files in os.walk(self._root / top, onerror=note):
+            names[:] = [name for name in names if name != "__pycache__"]
+            for file in files:
+                path = PurePosixPath(Path(folder, file).relative_to(self._root).as_posix())
+                if str(path).isprintable():
+                    yield path
+                else:
+                    self.problems.append(Problem(place(path), "its name cannot be printed; rename it"))
+
+    def text(self, path: PurePosixPath) -> str | None:
+        """The text of a file; None where it is missing or cannot be read."""
+        if path not in self._texts:
+            is_there = path in self.paths
+            self._texts[path] = read_text(self._root / path, place(path).path, self.problems) if is_there else None
+        return self._texts[path]
+
+    def defined(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The names that a header of the kernels defines."""
+        if path not in self._defined:
+            self._defined[path] = defined_in(self.text(path) or "")
+        return self._defined[path]
+
+    def methods(self, path: PurePosixPath) -> AbstractSet[str]:
+        """The methods that the classes of a module define for others."""
+        if path not in self._methods:
+            self._methods[path] = _methods(self.tree(path) or [])
+        return self._methods[path]
+
+    def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
+        """The functions that a module defines at its top for others; None of a text that is no Python."""
+        if path not in self._functions:
+            body = self.tree(path)
+            self._functions[path] = None if body is None else _functions(body)
+        return self._functions[path]
+
+    def public(self, home: str) -> PublicModule | None:
+        """What a module or a package of the runtime has for users; None where it is missing."""
+        paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
+        return next((_public(self.tree(path) or [], home) for path in paths if path in self.paths), None)
+
+    def attributes(self, path: PurePosixPath, kind: str) -> AbstractSet[str]:
+        """The attributes that the classes of a module declare with a type."""
+        return _attributes(self.tree(path) or [], kind)
+
+    def tree(self, path: PurePosixPath) -> Sequence[ast.stmt] | None:
+        """The statements of a module of the runtime; None where it is no Python, which is a problem."""
+        if path not in self._trees:
+            try:
+                self._trees[path] = ast.parse(self.text(path) or "").body
+            except (SyntaxError, ValueError) as error:
+                line, reason = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, str(error))
+                self.problems.append(Problem(place(path, line), f"it is no Python ({reason}); mend it"))
+                self._trees[path] = None
+        return self._trees[path]
+
+
+def _attributes(body: Sequence[ast.stmt], kind: str) -> frozenset[str]:
+    inner = [node for owner in body if isinstance(owner, ast.ClassDef) for node in owner.body]
+    return frozenset(
+        node.target.id
+        for node in inner
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and ast.unparse(node.annotation) == kind
+    )
+
+
+def _methods(body: Sequence[ast.stmt]) -> frozenset[str]:
+    inner = [node for kind in body if isinstance(kind, ast.ClassDef) for node in kind.body]
+    return frozenset(node.name for node in inner if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"))
+
+
+def _functions(body: Sequence[ast.stmt]) -> dict[str, Callable]:
+    functions = (node for node in body if isinstance(node, ast.FunctionDef))
+    return {node.name: _callable(node) for node in functions if not node.name.startswith("_")}
+
+
+def _public(body: Sequence[ast.stmt], home: str) -> PublicModule:
+    names: list[str] = []
+    for node in body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=elements)):
+                names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
+                break
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if not name.startswith("_"):
+                names.append(name)
+    return PublicModule(home, ast.get_docstring(ast.Module([*body], [])) or "", tuple(names))
+
+
+def _callable(node: ast.FunctionDef) -> Callable:
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    named = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    keywords = {argument.arg: default is not None for argument, default in named}
+    return Callable(tuple(names), len(names) - len(node.args.defaults), node.args.vararg is not None, keywords)
+
+
+def place(path: PurePosixPath, line: int = 1) -> Location:
+    """A line of a template, or of a file of the runtime."""
+    return Location(Path(path), line)
+
+
+def check_names(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
+    """Note the names of the spec that clash with those of the package's own code, or that it lacks."""
+    functors = [functor for kind in spec.functors.values() for functor in kind.chosen if functor.has_front]
+    fronts = [method for method in spec.storage_methods() if method.tensor is not None]
+    tensor = [(functor.name, functor.location) for functor in functors]
+    tensor += [(method.tensor.name, method.location) for method in fronts if method.tensor is not None]
+    tensor += [(backend.name, Location(backend.path)) for backend in spec.backends]
+    storage = [(method.name, method.location) for method in spec.storage_methods()]
+    device = [(backend.name, Location(backend.path)) for backend in spec.backends]
+    device += [(method.name, method.location) for method in spec.device_methods]
+    package = TEMPLATES / spec.package.name
+    front = [path for path in sources.below(RUNTIME / "tensor") if path.suffix == ".py"]
+    _check_clear("a tensor", tensor, sources, front, problems)
+    _check_clear("a storage", storage, sources, [package / "storage/base.py.j2"], problems)
+    _check_clear("a device", device, sources, [package / "device.py.j2"], problems)
+    _check_known(spec, sources, problems)
+
+
+def _check_clear(
+    owner: str,
+    names: Iterable[tuple[str, Location]],
+    sources: Sources,
+    paths: Iterable[PurePosixPath],
+    problems: list[Problem],
+) -> None:
+    taken: dict[str, object] = {}
+    for path in paths:
+        taken.update(dict.fromkeys(_members(sources.text(path) or ""), path))
+    for name, location in names:
+        if name in taken:
+            message = f"{owner} has '{name}' already, from {taken[name]}; choose another name"
+            problems.append(Problem(location, message))
+        taken.setdefault(name, location)
+
+
+def _members(text: str) -> Iterator[str]:
+    yield from _METHOD.findall(text)
+    for slots in _SLOTS.findall(text):
+        yield from re.findall(r"\w+", slots)
+
+
+def _check_known(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
+    """Note checks and errors of methods that the package does not have."""
+    checks = _FUNCTION.findall(sources.text(CORE / "check.py") or "")
+    errors = _CLASS.findall(sources.text(CORE / "error.py") or "")
+    methods: tuple[Method, ...] = (*spec.storage_methods(), *spec.device_methods)
+    for method in methods:
+        for item in method.checks:
+            if checks and item.call.name not in checks:
+                message = f"unknown check '{item.call.name}' of method '{method.name}'"
+                problems.append(Problem(item.location, message + did_you_mean(item.call.name, checks)))
+        for name, location in method.errors.items():
+            if errors and name not in errors:
+                message = f"unknown error '{name}' of method '{method.name}'"
+                problems.append(Problem(location, message + did_you_mean(name, errors)))

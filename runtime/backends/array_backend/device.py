@@ -1,0 +1,170 @@
+"""The devices of backends on array libraries."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from ....dtype import Array, DType
+from ....ggml_dtype import GgmlDType
+from ...core.error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
+from ...core.layout import Layout
+from ...doctor.finding import Finding, modules, reason
+from ...helpers.random import RandomState
+from ..backend import BackendDevice, Part, Planners
+from . import strided, transfer
+from .errors import tells_errors
+from .ops import elementwise, matmul, reduce
+
+if TYPE_CHECKING:
+    from ....array_library import Library
+    from .blocks import QArrayStorage
+    from .storage import ArrayStorage
+
+# So many indexes may be out of range before the first one is looked for.
+_MOST_NOTES: Final = 64
+
+
+class _Notes(threading.local):
+    """What one thread has noted: the op, its size, where an index is wrong, how many there are, and that index."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[str, int, Any, int, Any]] = []
+        self.found: InvalidIndex | None = None
+
+
+class ArrayDevice(BackendDevice):
+    """A device of an array library."""
+
+    backend: ClassVar[str]
+    modules: ClassVar[tuple[str, ...]]
+    """The modules of Python without which there is no library."""
+    extra: ClassVar[str | None] = None
+    """What installs them."""
+    library: ClassVar[Library]
+    error_class: ClassVar[type[LibraryError]] = LibraryError
+    """What is raised where the library refuses something."""
+    storage_class: ClassVar[type[ArrayStorage]]
+    blocks_class: ClassVar[type[QArrayStorage]]
+    planners: ClassVar[Planners] = {
+        elementwise.elementwise: elementwise.plan,
+        matmul.matmul: matmul.plan,
+        reduce.reduce: reduce.plan,
+    }
+
+    @classmethod
+    @tells_errors
+    def open(cls, ordinal: int) -> Self:
+        count = cls.library.device_count()
+        if not 0 <= ordinal < count:
+            if count == 0:
+                raise BackendUnavailable(cls.backend, "its library finds no device; use Device.cpu()")
+            raise InvalidArgument("device", f"{cls.backend} has {count} devices, and no number {ordinal}")
+        return super().open(ordinal)
+
+    @classmethod
+    @tells_errors
+    def device_count(cls) -> int:
+        """How many devices the library finds."""
+        return int(cls.library.device_count())
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        yield from modules(cls.modules, cls.extra)
+        try:
+            names = cls._names()
+        except TallowError as error:
+            yield Finding("library", False, reason(error))
+            return
+        if names:
+            yield Finding("devices", True, ", ".join(names))
+        else:
+            yield Finding("devices", False, "the library finds none on this machine")
+
+    @classmethod
+    @tells_errors
+    def _names(cls) -> list[str]:
+        library = cls.library
+        return [library.device_name(library.device_handle(number)) for number in range(library.device_count())]
+
+    def __init__(self, ordinal: int = 0) -> None:
+        super().__init__(ordinal)
+        self.handle = self.library.device_handle(ordinal)
+        self.random = RandomState()
+        self._notes = _Notes()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ordinal}: {self.library.device_name(self.handle)})"
+
+    def note(self, op: str, indexes: Any, is_wrong: Any, size: int) -> None:
+        """Note the first of the indexes that is wrong, if any is."""
+        library, count = self.library, strided.size(indexes)
+        every = library.arange(count, self.handle)
+        positions = library.where(library.reshape(is_wrong, (-1,)), every, library.constant(count, every))
+        first = library.min(positions, 0)
+        place = library.minimum(first, library.constant(count - 1, first))
+        waiting = self._notes.waiting
+        waiting.append((op, size, first, count, library.take(library.reshape(indexes, (-1,)), place, 0)))
+        if len(waiting) > _MOST_NOTES:
+            self._look()
+
+    def raise_errors(self) -> None:
+        """Raise the first InvalidIndex among the calls of this thread."""
+        self._look()
+        found, self._notes.found = self._notes.found, None
+        if found is not None:
+            raise found
+
+    def _look(self) -> None:
+        notes = self._notes
+        for op, size, position, count, index in notes.waiting if notes.found is None else ():
+            if int(self.library.to_numpy(position).item()) < count:
+                notes.found = InvalidIndex(op, int(self.library.to_numpy(index).item()), size)
+                break
+        notes.waiting = []
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """What DLPack calls the memory that the library's arrays are in."""
+        kind, ordinal = self.library.arange(1, self.handle).__dlpack_device__()
+        return int(kind), int(ordinal)
+
+    @tells_errors
+    def storage(self, array: Array) -> ArrayStorage:
+        """A storage with a copy of a NumPy array's elements."""
+        dtype = DType.from_numpy(array.dtype)
+        return self.storage_class(self, dtype, transfer.from_numpy(self.library, array, dtype, self.handle))
+
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QArrayStorage:
+        return self.blocks_class(self, dtype, storage.to_numpy())
+
+    @tells_errors
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[ArrayStorage]:
+        """Storages of parts, read through the memory of the host."""
+        storages, done = [], 0
+        for part in parts:
+            content = bytearray(part.nbytes)
+            part.read_into(memoryview(content), 0)
+            data = transfer.from_bytes(self.library, content, part.dtype, self.handle)
+            storages.append(self.storage_class(self, part.dtype, data))
+            done += part.nbytes
+            if progress is not None:
+                progress(done)
+        return storages
+
+    @tells_errors
+    def from_dlpack(self, source: Any) -> tuple[ArrayStorage, Layout]:
+        array = self.library.from_dlpack(source, self.handle)
+        dtype = self.dtype_of(array)
+        if dtype is None:
+            array, dtype = self.library.astype(array, self.library.DTYPES[DType.U8]), DType.U8
+        shape = tuple(array.shape)
+        return self.storage_class(self, dtype, self.library.reshape(array, (-1,))), Layout.contiguous(shape)
+
+    def dtype_of(self, array: Any) -> DType | None:
+        """The dtype of an array of the library; None for booleans. Raises InvalidArgument for one that is not ours."""
+        found = next((dtype for dtype, own in self.library.DTYPES.items() if own == array.dtype), None)
+        if found is None and "bool" not in str(array.dtype):
+            raise InvalidArgument("from_dlpack", f"no dtype for {array.dtype}; convert the tensor first")
+        return found

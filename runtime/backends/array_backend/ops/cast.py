@@ -1,0 +1,141 @@
+"""Conversions between dtypes, each rounded once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from .....dtype import DType
+from ....storage.host import cast as host
+from .. import transfer
+
+_F8_MAX: Final = 448.0
+
+
+def convert(library: Any, x: Any, source: DType, target: DType) -> Any:
+    """The elements of `x`, of dtype `source`, in dtype `target`.
+
+    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even.
+    """
+    transfer.native(library, target)
+    if source is target:
+        return x
+    if source.is_float:
+        wide = widen(library, x, source)
+        return narrow(library, wide, target) if target.is_float else _saturated(library, wide, target)
+    if target.is_float:
+        return narrow(library, _integer_to_float(library, x, source, target), target)
+    return wrap(library, library.astype(x, library.DTYPES[target]), target)
+
+
+def scalar(library: Any, value: float, dtype: DType, device: Any) -> Any:
+    """A Python number in `dtype`, converted as `convert` does, as an array of one element."""
+    return transfer.from_numpy(library, host.scalar(value, dtype), dtype, device)
+
+
+def widen(library: Any, x: Any, dtype: DType) -> Any:
+    """The elements, of `dtype`, in its compute dtype: the array itself where these are the same."""
+    compute = dtype.compute
+    if compute is dtype:
+        return x
+    if dtype is DType.F8E4M3 and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
+        return _values(library, x)
+    return library.astype(x, library.DTYPES[compute])
+
+
+def narrow(library: Any, x: Any, dtype: DType) -> Any:
+    """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
+    own = library.DTYPES[dtype]
+    if x.dtype == own:
+        return x
+    if not dtype.is_of_numpy and transfer.is_of(library, x, DType.F64):
+        x = _round_to_odd(library, x)
+    if dtype is not DType.F8E4M3:
+        return library.astype(x, own)
+    # Saturated first: what is above 448 has no rule of its own in any library.
+    limit = library.constant(_F8_MAX, x)
+    x = library.minimum(library.maximum(x, -limit), limit)
+    return _codes(library, x) if own == library.DTYPES[DType.U8] else library.astype(x, own)
+
+
+def wrap(library: Any, x: Any, dtype: DType) -> Any:
+    """Integers that are kept in a wider type modulo 2**n; others as they are."""
+    return x & (2 ** (8 * dtype.itemsize) - 1) if dtype.is_integer and transfer.is_widened(library, dtype) else x
+
+
+def _values(library: Any, codes: Any) -> Any:
+    """What the bit patterns of f8e4m3 are as f32."""
+    shape = codes.shape
+    table = library.from_numpy(host.values_of(DType.F8E4M3), library.device_of(codes))
+    positions = library.astype(library.reshape(codes, (-1,)), library.DTYPES[DType.I64])
+    return library.reshape(library.take(table, positions, 0), shape)
+
+
+def _codes(library: Any, x: Any) -> Any:
+    """The bit patterns of f8e4m3 nearest to f32 numbers, of which none is above 448."""
+    i32, u8 = library.DTYPES[DType.I32], library.DTYPES[DType.U8]
+    bits = library.bitcast(x, i32)
+    sign = (bits >> 24) & 0x80
+    size = bits & 0x7FFFFFFF
+    # Normal numbers, from 2**-6 on: 20 bits fewer, to nearest even, and another bias of the exponent.
+    normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - (120 << 3)
+    # Multiples of 2**-9 below: adding 1.5 * 2**23 in such units rounds to them.
+    magic = 1.5 * 2.0**14
+    small = library.bitcast(library.bitcast(size, x.dtype) + magic, i32) & 0xF
+    code = library.where(size < (121 << 23), small, normal)
+    code = library.where(library.isnan(x), library.constant(0x7F, code), code)
+    return library.astype(code | sign, u8)
+
+
+def _round_to_odd(library: Any, x: Any) -> Any:
+    """f64 to f32 such that a later rounding to fewer bits is as if from the f64 (Boldo and Melquiond 2005).
+
+    An inexact result is that one of its two neighbours whose last bit is 1.
+    """
+    i32, f32 = library.DTYPES[DType.I32], library.DTYPES[DType.F32]
+    nearest = library.astype(x, f32)
+    bits = library.bitcast(nearest, i32)
+    is_even_and_inexact = (library.astype(nearest, x.dtype) != x) & ((bits & 1) == 0)
+    # Patterns grow with the magnitude, of either sign.
+    is_above = library.abs(library.astype(nearest, x.dtype)) > library.abs(x)
+    step = library.where(is_above, library.constant(-1, bits), library.constant(1, bits))
+    is_kept = library.isnan(x) | ~is_even_and_inexact
+    return library.bitcast(library.where(is_kept, bits, bits + step), f32)
+
+
+def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any:
+    """A float array from which rounding to `target` is as if from the integers."""
+    if target is DType.F64:
+        return library.astype(x, library.DTYPES[target])
+    if target is DType.BF16:
+        # Rounded to odd, to as many bits as f32 has or fewer: then the rounding to f32 loses nothing.
+        x = x if source.itemsize == DType.I64.itemsize else library.astype(x, library.DTYPES[DType.I64])
+        exact, size = x, library.where(x < 0, ~x, x)
+        for least, lost in ((24, 14), (38, 28), (52, 42)):
+            rest = library.astype((exact & ((1 << lost) - 1)) != 0, exact.dtype)
+            x = library.where(size >= (1 << least), ((exact >> lost) | rest) << lost, x)
+    # f16 and f8e4m3 end far below the numbers that f32 rounds.
+    return library.astype(x, library.DTYPES[DType.F32])
+
+
+def _truncated(library: Any, x: Any, target: DType) -> Any:
+    """Floats of integers that `target` has, as a type that has them too and to which libraries convert."""
+    is_long = target.kind == "unsigned" and target.itemsize == DType.I64.itemsize
+    return x if is_long else library.astype(x, library.DTYPES[DType.I64])
+
+
+def _saturated(library: Any, x: Any, target: DType) -> Any:
+    """An f32 or f64 array as integers: truncated, saturated, NaN to 0."""
+    limits = np.iinfo(target.numpy)
+    real = np.float64 if transfer.is_of(library, x, DType.F64) else np.float32
+    lowest, highest = real(limits.min), real(limits.max)
+    # The greatest i64, for one, is no float; what rounds up to 2**63 is beyond the range of a defined cast.
+    top = highest if int(highest) <= limits.max else np.nextafter(highest, real(0))
+    inside = library.minimum(library.maximum(x, library.constant(float(lowest), x)), library.constant(float(top), x))
+    inside = library.where(library.isnan(x), library.constant(0, x), library.trunc(inside))
+    own = library.DTYPES[target]
+    result = library.astype(_truncated(library, inside, target), own)
+    if top == highest:
+        return result
+    return library.where(x >= library.constant(float(highest), x), library.constant(int(limits.max), result), result)

@@ -1,0 +1,134 @@
+"""Convolutions of one group, each as a matrix product.
+
+A 1-d convolution is a 2-d one of height 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..errors import tells_errors
+from . import cast
+from .matmul import multiply, rounded
+from .operand import Operand
+
+
+@tells_errors
+def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> Any:
+    """(b, c_in, l) with a kernel (c_out, c_in, k): `params.out_dims`."""
+    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
+    return _convolve(x, kernel, *window)
+
+
+@tells_errors
+def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> Any:
+    """(b, c_in, h, w) with a kernel (c_out, c_in, kh, kw): `params.out_dims`."""
+    return _convolve(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])
+
+
+@tells_errors
+def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> Any:
+    """(b, c_in, l) with a kernel (c_in, c_out, k): `params.out_dims`."""
+    window = (0, params.padding), params.stride, params.dilation, (1, *params.out_dims[2:])
+    return _spread(x, kernel, *window)
+
+
+@tells_errors
+def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> Any:
+    """(b, c_in, h, w) with a kernel (c_in, c_out, kh, kw): `params.out_dims`."""
+    return _spread(x, kernel, (params.padding, params.padding), params.stride, params.dilation, params.out_dims[2:])
+
+
+def _images(operand: Operand) -> Any:
+    """The elements in the compute dtype, with a height."""
+    library, x = operand.library, operand.array
+    wide = cast.widen(library, x, operand.dtype)
+    return wide if len(x.shape) == 4 else library.reshape(wide, (*x.shape[:2], 1, x.shape[2]))
+
+
+def _convolve(
+    operand: Operand, kernel: Operand, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]
+) -> Any:
+    library = operand.library
+    x, weights = _images(operand), _images(kernel)
+    batch, c_in = x.shape[:2]
+    c_out, _, k_h, k_w = weights.shape
+    out_h, out_w = size
+    # An empty product is 0 in each place.
+    if 0 in (batch, c_in, c_out, out_h, out_w):
+        return operand.result(_zeros(operand, (batch, c_out, out_h, out_w)))
+    padded = _surrounded(library, x, pad)
+    taps = [
+        padded[:, :, row : row + (out_h - 1) * stride + 1 : stride, column : column + (out_w - 1) * stride + 1 : stride]
+        for row in range(0, k_h * dilation, dilation)
+        for column in range(0, k_w * dilation, dilation)
+    ]
+    # (b, c_in, kh * kw, h * w): the element under each tap of the kernel for each result.
+    windows = library.concat([library.reshape(tap, (batch, c_in, 1, out_h * out_w)) for tap in taps], 2)
+    columns = library.reshape(windows, (batch, c_in * k_h * k_w, out_h * out_w))
+    matrix = library.broadcast_to(library.reshape(weights, (1, c_out, -1)), (batch, c_out, c_in * k_h * k_w))
+    return operand.result(rounded(library, multiply(library, matrix, columns), operand.dtype))
+
+
+def _surrounded(library: Any, x: Any, pad: tuple[int, int]) -> Any:
+    """(.., h, w) with zeros around."""
+    for axis, width in zip((2, 3), pad, strict=True):
+        if width:
+            shape = tuple(width if dim == axis else count for dim, count in enumerate(x.shape))
+            edge = library.broadcast_to(library.reshape(library.constant(0, x), (1,) * 4), shape)
+            x = library.concat([edge, x, edge], axis)
+    return x
+
+
+def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:
+    library = operand.library
+    return library.full(shape, 0, library.DTYPES[operand.dtype], operand.device.handle)
+
+
+def _spread(
+    operand: Operand, kernel: Operand, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]
+) -> Any:
+    """The convolution of the elements, set apart by zeros, with the kernel turned round."""
+    library = operand.library
+    x, weights = _images(operand), _images(kernel)
+    batch, c_in, height, width = x.shape
+    _, c_out, k_h, k_w = weights.shape
+    out_h, out_w = size
+    if 0 in (batch, c_in, c_out, height, width, out_h, out_w):
+        return operand.result(_zeros(operand, (batch, c_out, out_h, out_w)))
+    matrix = library.permute_dims(library.reshape(weights, (c_in, -1)), (1, 0))
+    matrix = library.broadcast_to(library.reshape(matrix, (1, -1, c_in)), (batch, c_out * k_h * k_w, c_in))
+    product = multiply(library, matrix, library.reshape(x, (batch, c_in, height * width)))
+    product = library.reshape(product, (batch, c_out, k_h, k_w, height, width))
+    total: Any = None
+    for row in range(k_h):
+        for column in range(k_w):
+            tap = product[:, :, row, column, ...]
+            for axis, place, out, edge in ((2, row, out_h, pad[0]), (3, column, out_w, pad[1])):
+                tap = _placed(library, tap, axis, place * dilation - edge, stride, out)
+            total = tap if total is None else total + tap
+    return operand.result(rounded(library, total, operand.dtype))
+
+
+def _placed(library: Any, x: Any, axis: int, first: int, stride: int, count: int) -> Any:
+    """Elements along an axis at places first, first + stride .. of `count`, with zeros between; some may be outside."""
+    size = x.shape[axis]
+    shape = [*x.shape]
+    if stride > 1:
+        gap = [*shape[: axis + 1], stride - 1, *shape[axis + 1 :]]
+        zero = library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(gap)), tuple(gap))
+        x = library.concat([library.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])), zero], axis + 1)
+        size *= stride
+        x = library.reshape(x, (*shape[:axis], size, *shape[axis + 1 :]))
+    before, after = max(first, 0), max(count - first - size, 0)
+    parts = []
+    for length in (before, after):
+        edge = (*shape[:axis], length, *shape[axis + 1 :])
+        parts.append(library.broadcast_to(library.reshape(library.constant(0, x), (1,) * len(edge)), edge))
+    every = (slice(None),) * axis
+    begin, end = max(-first, 0), min(max(count - first, 0), size)
+    # A library may refuse to begin behind the end.
+    kept = x[(*every, slice(begin, end) if begin < end else slice(0, 0), ...)]
+    result = library.concat([parts[0], kept, parts[1]], axis)
+    return result[(*every, slice(0, count), ...)]

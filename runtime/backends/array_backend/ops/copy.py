@@ -1,0 +1,65 @@
+"""Elements moved and filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....core.layout import Layout
+from ....core.shape import Shape
+from ..errors import tells_errors
+from . import cast
+from .operand import Operand
+
+
+@tells_errors
+def clone(source: Operand) -> Any:
+    """A new storage of all elements of a storage, wherever the layout reaches."""
+    # Nothing changes an array, so both may have it.
+    return source.result(source.storage.data)
+
+
+@tells_errors
+def fill(target: Operand, value: float) -> None:
+    """Set every element to `value`, converted to the dtype."""
+    library, layout = target.library, target.layout
+    if layout.elem_count == 0:
+        return
+    number = cast.scalar(library, value, target.dtype, target.device.handle)
+    shape = tuple(size if stride else 1 for size, stride in zip(layout.shape, layout.strides, strict=True))
+    distinct = Operand(target.storage, Layout(shape, layout.strides, layout.start_offset))
+    distinct.write(library.broadcast_to(number, shape or (1,)))
+
+
+@tells_errors
+def assign(target: Operand, source: Operand) -> None:
+    """Set every element to that of `source`, which may share memory with it."""
+    target.write(source.array)
+
+
+@tells_errors
+def copy_to(source: Operand, target: Any, offset: int) -> None:
+    """Move elements, in row-major order, to those of `target` from `offset` on."""
+    Operand(target, Layout.contiguous(source.layout.shape, offset)).write(source.array)
+
+
+@tells_errors
+def cat(first: Operand, dim: int, *others: Operand) -> Any:
+    """The elements of several operands, one behind the other along `dim`."""
+    return first.result(first.library.concat([storage.view(layout) for storage, layout in (first, *others)], dim))
+
+
+@tells_errors
+def copy_rows(
+    source: Any,
+    target: Any,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> None:
+    """Copy rows of dense elements."""
+    shape = Shape((rows, columns))
+    written = Operand(target, Layout(shape, (target_stride, 1), target_offset))
+    written.write(source.view(Layout(shape, (source_stride, 1), source_offset)))

@@ -1,0 +1,153 @@
+"""Elements chosen by an index.
+
+An index that is out of range is noted, and raised by the next synchronising call; nothing is written then. Those equal
+to their dtype's mark name no row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .....dtype import DType
+from .. import strided
+from ..errors import tells_errors
+from . import cast
+from .matmul import rounded
+from .operand import Operand
+
+
+class _Rows(NamedTuple):
+    """Indexes as i64, 0 where they name no row."""
+
+    rows: Any
+    is_row: Any
+    is_right: Any
+    """Whether all are in range or marks, as an array of one element."""
+
+
+@tells_errors
+def gather(x: Operand, indexes: Operand, dim: int) -> Any:
+    """The element at each index along `dim`, in the shape of `indexes`; 0 at a mark."""
+    library, size, shape = x.library, x.layout.shape[dim], tuple(indexes.layout.shape)
+    chosen = _checked("gather", indexes, size)
+    zero = library.constant(0, x.storage.data)
+    if size == 0 or 0 in shape:
+        return x.result(library.broadcast_to(zero, shape))
+    found = strided.take(library, x.storage.data, _places(x, chosen.rows, dim))
+    return x.result(library.where(chosen.is_row, found, zero))
+
+
+@tells_errors
+def select(x: Operand, indexes: Operand, dim: int) -> Any:
+    """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    library, array, size = x.library, x.array, x.layout.shape[dim]
+    chosen = _checked("index_select", indexes, size)
+    zero = library.constant(0, array)
+    shape = (*array.shape[:dim], indexes.layout.shape[0], *array.shape[dim + 1 :])
+    if size == 0 or 0 in shape:
+        return x.result(library.broadcast_to(zero, shape))
+    found = library.take(array, chosen.rows, dim)
+    return x.result(library.where(_along(library, chosen.is_row, dim, len(shape)), found, zero))
+
+
+@tells_errors
+def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
+    library, storage, device = x.library, x.storage, x.device.handle
+    chosen, places = _scattered("scatter_set", x, indexes, dim)
+    if places is None or storage.length == 0:
+        return
+    values = library.reshape(source.array, (-1,))
+    # What names no row goes to a place behind the last one.
+    data = library.concat([storage.data, storage.data[:1]], 0)
+    written = strided.put(library, data, places, values, device)[: storage.length]
+    storage.data = library.where(chosen.is_right, written, storage.data)
+
+
+@tells_errors
+def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
+    library, storage, dtype = x.library, x.storage, x.dtype
+    chosen, places = _scattered("scatter_add", x, indexes, dim)
+    if places is None or storage.length == 0:
+        return
+    values = cast.widen(library, library.reshape(source.array, (-1,)), dtype)
+    total = _added(library, cast.widen(library, storage.data, dtype), places, values, x.device.handle)
+    storage.data = library.where(chosen.is_right, rounded(library, total, dtype), storage.data)
+
+
+@tells_errors
+def index_add(x: Operand, indexes: Operand, terms: Operand, dim: int) -> Any:
+    """A copy with row i of `terms` along `dim` added to row indexes[i], in order, in the compute dtype."""
+    library, array, dtype = x.library, x.array, x.dtype
+    size = array.shape[dim]
+    chosen = _checked("index_add", indexes, size)
+    if chosen.rows.shape[0] == 0 or strided.size(array) == 0:
+        return x.result(array)
+    rows = library.where(chosen.is_row, chosen.rows, library.constant(size, chosen.rows))
+    order = (dim, *(axis for axis in range(len(array.shape)) if axis != dim))
+    values, start = (library.permute_dims(cast.widen(library, each, dtype), order) for each in (terms.array, array))
+    result = rounded(library, _added(library, start, rows, values, x.device.handle), dtype)
+    return x.result(library.permute_dims(result, tuple(order.index(axis) for axis in range(len(order)))))
+
+
+def _checked(op: str, indexes: Operand, size: int) -> _Rows:
+    library = indexes.library
+    rows = library.astype(indexes.array, library.DTYPES[DType.I64])
+    if strided.size(rows) == 0:
+        return _Rows(rows, rows == rows, None)
+    is_row = (rows >= 0) & (rows < size)
+    is_wrong = ~is_row
+    if indexes.dtype.index_mark is not None:
+        is_mark = rows == library.constant(indexes.dtype.index_form[0], rows)
+        is_row, is_wrong = is_row & ~is_mark, is_wrong & ~is_mark
+    indexes.device.note(op, indexes.array, is_wrong, size)
+    flat = library.reshape(library.astype(is_wrong, library.DTYPES[DType.U8]), (-1,))
+    return _Rows(library.where(is_row, rows, library.constant(0, rows)), is_row, library.max(flat, 0) == 0)
+
+
+def rows_or(op: str, rows: Any, indexes: Operand, other: int) -> Any:
+    """The rows of a matrix that a vector names; row `other` at a mark."""
+    chosen = _checked(op, indexes, other)
+    library = indexes.library
+    return library.take(rows, library.where(chosen.is_row, chosen.rows, library.constant(other, chosen.rows)), 0)
+
+
+def _along(library: Any, x: Any, dim: int, rank: int) -> Any:
+    """A vector as an array of a rank, along `dim`."""
+    return library.reshape(x, tuple(-1 if axis == dim else 1 for axis in range(rank)))
+
+
+def _places(x: Operand, rows: Any, dim: int) -> Any:
+    """Where in the storage the elements are at positions `rows` along `dim`."""
+    library = x.library
+    return rows * x.layout.strides[dim] + strided.places(library, x.layout, tuple(rows.shape), dim, x.device.handle)
+
+
+def _scattered(op: str, x: Operand, indexes: Operand, dim: int) -> tuple[_Rows, Any]:
+    """The indexes, and a vector of the places to write to, behind the storage where an index names no row."""
+    library = x.library
+    chosen = _checked(op, indexes, x.layout.shape[dim])
+    if strided.size(chosen.rows) == 0:
+        return chosen, None
+    places = _places(x, chosen.rows, dim)
+    kept = library.where(chosen.is_row, places, library.constant(x.storage.length, places))
+    return chosen, library.reshape(kept, (-1,))
+
+
+def _added(library: Any, start: Any, places: Any, values: Any, device: Any) -> Any:
+    """The rows of `start`, to each of which the rows of `values` are added whose places are its own, in their order.
+
+    As many steps are made as values go to one place, at most; their number is read from the device.
+    """
+    count, rank, length = start.shape[0], len(start.shape), places.shape[0]
+    order = library.astype(library.argsort(places), places.dtype)
+    ascending = library.take(places, order, 0)
+    every = library.arange(count, device)
+    first, end = (library.astype(library.searchsorted(ascending, each), places.dtype) for each in (every - 1, every))
+    total = start
+    for step in range(int(library.to_numpy(library.max(end - first, 0)).item())):
+        position = library.minimum(first + step, library.constant(length - 1, first))
+        added = total + library.take(values, library.take(order, position, 0), 0)
+        total = library.where(_along(library, first + step < end, 0, rank), added, total)
+    return total

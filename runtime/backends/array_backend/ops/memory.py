@@ -1,0 +1,54 @@
+"""New storages, and waiting: what a device does besides running ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .....dtype import Array, DType
+from ....core.shape import Shape
+from ....storage.host.numbers import numbers, sequence
+from .. import transfer
+from ..errors import require_room, tells_errors
+
+if TYPE_CHECKING:
+    from ..device import ArrayDevice
+
+
+@tells_errors
+def zeros(device: ArrayDevice, shape: Shape, dtype: DType) -> Any:
+    """A storage of zeros."""
+    require_room(device, shape, dtype)
+    own = transfer.native(device.library, dtype)
+    return device.storage_class(device, dtype, device.library.full((shape.elem_count,), 0, own, device.handle))
+
+
+@tells_errors
+def arange(device: ArrayDevice, start: float, step: float, shape: Shape, dtype: DType) -> Any:
+    """A storage of numbers from `start` on, `step` apart."""
+    require_room(device, shape, dtype)
+    return _from_host(device, sequence(shape.elem_count, start, step, dtype), dtype)
+
+
+@tells_errors
+def from_numbers(device: ArrayDevice, data: Sequence[float], dtype: DType) -> Any:
+    """A storage of the numbers, converted as to_dtype does."""
+    return _from_host(device, numbers(data, dtype), dtype)
+
+
+@tells_errors
+def from_array(device: ArrayDevice, array: Array) -> Any:
+    """A storage with a copy of the array's elements."""
+    return device.storage(array)
+
+
+@tells_errors
+def synchronize(device: ArrayDevice) -> None:
+    """Wait for the device, and raise what was recorded of indexes."""
+    if device.library.synchronize is not None:
+        device.library.synchronize(device.handle)
+    device.raise_errors()
+
+
+def _from_host(device: ArrayDevice, array: Array, dtype: DType) -> Any:
+    return device.storage_class(device, dtype, transfer.from_numpy(device.library, array, dtype, device.handle))

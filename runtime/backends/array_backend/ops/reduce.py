@@ -1,0 +1,128 @@
+"""Reductions of any dims, by way of the last axis of a 2-d array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from .....array_functors import functors
+from .....dtype import DType
+from .....op import MethodOp, ReduceOp
+from ..errors import tells_errors
+from ..rows import Monoid, Position
+from . import cast
+from .operand import Operand
+
+# Sums of so many f32 in a row are added up by a library as it likes.
+_BLOCK: Final = 1 << 6
+
+
+@tells_errors
+def reduce(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float) -> Any:
+    """`op` over `dims`, in row-major order of them, in the dtype of the op's result; the numbers are its parameters."""
+    return _prepared(op, operand, dims)(operand.storage, *parameters)
+
+
+def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
+    """What does as `reduce` with another storage and other numbers, and finds out nothing anew."""
+    return tells_errors(_prepared(*arguments[:3]))
+
+
+def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) -> Callable[..., Any]:
+    """The function that reduces what the operand's layout reaches in a storage."""
+    library, dtype, device, layout = operand.library, operand.dtype, operand.device.handle, operand.layout
+    shape = tuple(layout.shape) or (1,)
+    kept = [dim for dim in range(len(shape)) if dim not in dims]
+    count = math.prod(shape[dim] for dim in kept)
+    columns = math.prod(shape[dim] for dim in dims)
+    target = op.result or dtype
+    order = (*kept, *sorted(dims))
+    is_moved = order != tuple(range(len(shape)))
+    is_whole = not is_moved and layout.dense is layout and operand.storage.length == layout.elem_count
+    # A whole storage that is joined to one element needs no shape.
+    rows = () if is_whole and count == 1 else (count, columns)
+    reduction = functors(library).reductions[op]
+    if isinstance(reduction, Position):
+        of = functors(library).reductions[reduction.of]
+        assert isinstance(of, Monoid)
+        joined = _found(library, reduction.find or partial(_first, library, of.combine, device), target)
+    else:
+        joined = _joined(library, reduction, columns, dtype.is_float, device)
+
+    def run(storage: Any, *parameters: float) -> Any:
+        if count == 0:
+            return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
+        x = storage.data if is_whole else storage.view(layout)
+        x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
+        if rows:
+            x = library.reshape(x, rows)
+        found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in parameters])
+        found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
+        return storage.result(found, target)
+
+    return run
+
+
+def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Callable[..., Any]:
+    """The function that says where in each row of an array something is, as an array of one column."""
+    own = library.DTYPES[target]
+    return lambda x: library.astype(find(x, len(x.shape) - 1), own)
+
+
+def _joined(library: Any, monoid: Monoid, columns: int, is_float: bool, device: Any) -> Callable[..., Any]:
+    """The function that makes an array of one column of what the elements of each row make, and of parameters."""
+    given = None if monoid.given is None else _joined(library, monoid.given, columns, is_float, device)
+    element, finish, combine, identity = monoid.element, monoid.finish, monoid.combine, monoid.identity
+    result = None if monoid.result is None else library.DTYPES[monoid.result.compute]
+    is_accumulated = monoid.accumulate is not None and is_float and result is None
+    wide = library.DTYPES.get(DType.F64) if is_accumulated else None
+
+    def run(x: Any, *parameters: Any) -> Any:
+        axis = len(x.shape) - 1
+        if element is not None:
+            x = element(x) if given is None else element(x, given(x))
+        # A library may join elements in their own dtype.
+        if result is not None and x.dtype != result:
+            x = library.astype(x, result)
+        own = x.dtype if result is None else result
+        if columns == 0:
+            assert identity is not None
+            joined = library.full((*x.shape[:axis], 1), identity, own, device)
+        elif is_accumulated and wide is None:
+            joined = accumulated(library, combine, x, identity)
+        else:
+            joined = combine(x, axis, own if wide is None else wide)
+        return joined if finish is None else finish(joined, columns, *parameters)
+
+    return run
+
+
+def accumulated(library: Any, combine: Any, x: Any, identity: float | None = 0) -> Any:
+    """Floats joined along the last axis: in f64 where there is one, else in blocks of blocks."""
+    axis = len(x.shape) - 1
+    if DType.F64 in library.DTYPES:
+        return combine(x, axis, library.DTYPES[DType.F64])
+    while x.shape[axis] > _BLOCK:
+        parts = -(-x.shape[axis] // _BLOCK)
+        rest = parts * _BLOCK - x.shape[axis]
+        if rest:
+            begin = library.reshape(library.constant(identity, x), (1,) * (axis + 1))
+            x = library.concat([x, library.broadcast_to(begin, (*x.shape[:axis], rest))], axis)
+        x = combine(library.reshape(x, (*x.shape[:axis], parts, _BLOCK)), axis + 1, x.dtype)
+        x = library.reshape(x, x.shape[:-1])
+    return combine(x, axis, x.dtype)
+
+
+def _first(library: Any, combine: Any, device: Any, x: Any, axis: int) -> Any:
+    """The position of the element that `combine` finds in each row: the first of equals, or the first NaN."""
+    columns = x.shape[axis]
+    is_found = x == combine(x, axis, x.dtype)
+    if not library.is_integer(x):
+        is_nan = library.isnan(x)
+        has_nan = library.max(library.astype(is_nan, library.DTYPES[DType.U8]), axis) != 0
+        is_found = library.where(has_nan, is_nan, is_found)
+    every = library.arange(columns, device)
+    positions = library.where(is_found, every, library.constant(columns, every))
+    return library.min(positions, axis)

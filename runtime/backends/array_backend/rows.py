@@ -1,0 +1,41 @@
+"""What functors are made of: functions of elements, and reductions of the last axis of a 2-d array."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ....dtype import DType
+from ....op import ReduceOp
+
+
+class Function(NamedTuple):
+    """A function of elements: of operands, and then of parameters as arrays of one element."""
+
+    is_one_step: bool
+    """Whether it is one pass over the operands."""
+    compute: Callable[..., Any]
+
+
+class Monoid(NamedTuple):
+    """A reduction that joins what the elements contribute."""
+
+    combine: Callable[[Any, int, Any], Any]
+    """The word that joins the elements along an axis in a dtype of the library, and keeps the axis."""
+    identity: float | None
+    """The result of nothing, before `finish`; None where there is none."""
+    element: Callable[..., Any] | None
+    """Makes what an element contributes, which may depend on the result of `given`."""
+    accumulate: DType | None
+    """The dtype in which floats are joined, where the library has it; None for their own."""
+    result: DType | None
+    """The dtype of the result, where it is not that of the elements."""
+    finish: Callable[..., Any] | None
+    """Makes the result of what so many elements contribute together, and of parameters."""
+    given: "Monoid | None"
+
+
+class Position(NamedTuple):
+    """A reduction that says where another one finds its element: the first of equals, or the first NaN."""
+
+    of: ReduceOp
+    find: Callable[[Any, int], Any] | None
+    """The word that finds it along an axis, and keeps the axis; None where the library has none."""

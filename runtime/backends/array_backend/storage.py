@@ -1,0 +1,64 @@
+"""The storages of backends on array libraries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from ....dtype import Array, DType
+from ...core.error import UnsupportedDType
+from ...core.layout import Layout
+from ..backend import BackendStorage, kind_of
+from . import strided, transfer
+from .errors import tells_errors
+
+if TYPE_CHECKING:
+    from ....array_library import Library
+    from .device import ArrayDevice
+
+
+class ArrayStorage(BackendStorage):
+    """A flat array of a library, which is never changed: a method that works in place puts another one there."""
+
+    __slots__ = ("device", "dtype", "kind", "length")
+
+    device: ArrayDevice
+    library: ClassVar[Library]
+    data: Any
+
+    def __init__(self, device: ArrayDevice, dtype: DType, data: Any) -> None:
+        self.device = device
+        self.dtype = dtype
+        self.data = data
+        self.length = data.shape[0]
+        self.kind = kind_of(dtype, self.length)
+
+    @tells_errors
+    def to_numpy(self) -> Array:
+        """A copy of the elements; raises what was recorded of indexes."""
+        self.device.raise_errors()
+        return transfer.to_numpy(self.library, self.data, self.dtype)
+
+    def view(self, layout: Layout) -> Any:
+        """The elements that `layout` reaches, in its shape; that of rank 0 is (1,)."""
+        return strided.view(self.library, self.data, layout, self.device.handle)
+
+    def write(self, layout: Layout, values: Any) -> None:
+        """Put `values`, as many as `layout` reaches, where it does."""
+        self.data = strided.write(self.library, self.data, layout, values, self.device.handle)
+        if self.library.start is not None:
+            self.library.start(self.data)
+
+    def result(self, values: Any, dtype: DType) -> Self:
+        """A new storage of `values` on the same device."""
+        library = self.library
+        data = values if len(values.shape) == 1 else library.reshape(values, (-1,))
+        if library.start is not None:
+            library.start(data)
+        return type(self)(self.device, dtype, data)
+
+    @tells_errors
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        if self.dtype is not DType.U8 and self.library.DTYPES[self.dtype] == self.library.DTYPES[DType.U8]:
+            raise UnsupportedDType("dlpack", self.dtype, self.device.backend, "its elements are kept as their bits")
+        self.device.raise_errors()
+        return self.library.reshape(self.view(layout), layout.shape).__dlpack__(**options)

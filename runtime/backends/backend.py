@@ -1,0 +1,296 @@
+"""What every backend provides: a storage and a device. What it does with them are functions, which its cells name.
+
+The dispatch has checked devices, dtypes, shapes, argument ranges and that every layout lies inside its storage before
+it calls a function of a backend; indexes alone are left to it.
+"""
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
+
+from ...dtype import Array, DType
+from ...ggml_dtype import GgmlDType
+from ..core.layout import Layout
+from ..helpers.kept import Kept
+
+if TYPE_CHECKING:
+    from ..doctor.finding import Finding
+    from ..graph.traced import Program
+
+Result = TypeVar("Result")
+Planners: TypeAlias = Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]
+
+MOST_PLANS: Final = 1 << 14
+_MOST_NUMBERS: Final = 256
+
+_kinds: Kept[tuple[DType | GgmlDType, int, int], int] = Kept(1 << 16)
+_next_kind: Final = itertools.count()
+
+
+def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
+    """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
+    key = dtype, length, form
+    kind = _kinds.get(key)
+    # Numbers are never given again: a kind that is met after the others are forgotten has another one, and new plans.
+    return _kinds.keep(key, next(_next_kind)) if kind is None else kind
+
+
+class Part(NamedTuple):
+    """Elements that a device reads: `read_into(target, begin)` fills `target` with their bytes from `begin` on.
+
+    Several threads may call it at once.
+    """
+
+    dtype: DType
+    length: int
+    read_into: Callable[[memoryview, int], None]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the elements."""
+        return self.length * self.dtype.itemsize
+
+
+# No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
+# checker finds the methods that a backend's own class lacks, because it is final.
+class BackendStorage:
+    """Elements on a device of one backend: `length` of them, flat."""
+
+    __slots__ = ()
+
+    device: "BackendDevice"
+    dtype: DType
+    length: int
+    kind: int
+    """The `kind_of` the storage: what is done with one is done with another one of its kind."""
+
+    @abstractmethod
+    def to_numpy(self) -> Array:
+        """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
+
+    def share(self) -> None:
+        """Say that calls share the storage, which nobody writes to."""
+        return
+
+    @abstractmethod
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
+
+
+class BackendBlocks:
+    """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
+
+    device: "BackendDevice"
+    dtype: GgmlDType
+    length: int
+    kind: int
+    """As that of a `BackendStorage`."""
+
+    @property
+    def block_size(self) -> int:
+        """How many weights share a block."""
+        return self.dtype.block_size
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of all blocks."""
+        return self.length // self.dtype.block_size * self.dtype.type_size
+
+    @property
+    @abstractmethod
+    def data(self) -> Array:
+        """The bytes of all blocks as a NumPy array, once the device has done what it was given."""
+
+
+class HostBlocks(BackendBlocks):
+    """Blocks in a flat NumPy array of their bytes."""
+
+    weights: Any = None
+    """The weights in f32 as the backend has arrays, where they were decoded to be kept."""
+
+    def __init__(self, device: "BackendDevice", dtype: GgmlDType, data: Array) -> None:
+        """Hold `data`, contiguous u8 of rank 1, without a copy."""
+        self.device = device
+        self.dtype = dtype
+        self.bytes = data
+        self.length = data.size // dtype.type_size * dtype.block_size
+        self.kind = kind_of(dtype, self.length)
+
+
+_opened: dict[tuple[type["BackendDevice"], int], Any] = {}
+
+
+class Repetition:
+    """A call that is made again with other storages and numbers: the plan of a backend that needs no better one."""
+
+    def __init__(
+        self, numbers: int, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
+        self._function = function
+        self._options = options
+        # Nothing is kept of the storages.
+        self.parts: list[Any] = [_Place.of(part) or part for part in arguments[: len(arguments) - numbers]]
+
+    def __call__(self, *given: Any) -> Any:
+        """Make the call of storages and then numbers."""
+        return self.made_of(self.parts, given)
+
+    def made_of(self, parts: Iterable[Any], given: Iterable[Any]) -> Any:
+        """What the function makes of parts, with storages in their places, and of the numbers that come after them."""
+        rest = iter(given)
+        arguments = [part.filled(next(rest)) if isinstance(part, _Place) else part for part in parts]
+        return self._function(*arguments, *rest, **self._options)
+
+
+class _Place(NamedTuple):
+    """The place of a storage among arguments, or of an operand, which is a tuple that begins with a storage."""
+
+    kind: type[Any] | None
+    rest: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, part: object) -> Self | None:
+        """The place of an argument; None for what is the same in all calls."""
+        if isinstance(part, BackendStorage | BackendBlocks):
+            return cls(None, ())
+        if isinstance(part, tuple) and part and isinstance(part[0], BackendStorage):
+            return cls(type(part), part[1:])
+        return None
+
+    def filled(self, storage: object) -> Any:
+        """The argument with a storage in its place."""
+        return storage if self.kind is None else self.kind(storage, *self.rest)
+
+
+def storages_of(arguments: Iterable[Any]) -> list[Any]:
+    """The storages among arguments, and those that operands begin with: what a plan is given, in their order."""
+    return [part[0] if isinstance(part, tuple) else part for part in arguments if _Place.of(part)]
+
+
+class BackendGraph:
+    """What `tallow.Graph` stands on: see there."""
+
+    @abstractmethod
+    def capture(self) -> AbstractContextManager[None]:
+        """Capture what this thread enqueues inside a `with` block."""
+
+    @abstractmethod
+    def replay(self) -> None:
+        """Enqueue what was captured once more."""
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it was given back."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give it back."""
+
+
+class BackendDevice:
+    """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
+
+    ordinal: int
+    plans: Kept[object, Callable[..., Any]]
+    """What storage methods have done on the device, by all on which it depends how: see `planned`."""
+    numbers: Kept[object, Any]
+    """Storages of numbers that tensors met."""
+    composes: ClassVar[bool] = False
+    """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
+    planners: ClassVar[Planners] = {}
+    """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
+
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        """The device numbered `ordinal`, always the same object; BackendUnavailable or InvalidArgument for none."""
+        # A plan is found where operands are on one and the same device.
+        device: Self | None = _opened.get((cls, ordinal))
+        if device is None:
+            device = _opened.setdefault((cls, ordinal), cls(ordinal))
+        return device
+
+    @classmethod
+    @abstractmethod
+    def device_count(cls) -> int:
+        """How many devices can be opened; 0 where packages, the runtime or devices are missing."""
+
+    @classmethod
+    def is_available(cls) -> bool:
+        """Whether the first device can be opened."""
+        return cls.device_count() > 0
+
+    @classmethod
+    @abstractmethod
+    def examine(cls) -> "Iterator[Finding]":
+        """What the backend needs or can use, and whether that is here: for `tallow.doctor`."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        self.ordinal = ordinal
+        self.plans = Kept(MOST_PLANS)
+        self.numbers = Kept(_MOST_NUMBERS)
+
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        """What `function` makes of its arguments, the last of which are so many numbers.
+
+        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers. Nothing is
+        kept where that is None.
+        """
+        if key is None:
+            return function(*arguments, **options)
+        planner = self.planners.get(function)
+        plan = planner(arguments, **options) if planner is not None else None
+        if plan is not None:
+            self.plans.keep(key, plan)
+            result: Result = plan(*storages_of(arguments), *arguments[len(arguments) - numbers :])
+            return result
+        self.plans.keep(key, Repetition(numbers, function, arguments, options))
+        return function(*arguments, **options)
+
+    def fused(
+        self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
+    ) -> Sequence[BackendStorage]:
+        """The results of a program, computed together, on a device that `composes`."""
+        raise NotImplementedError(program.name)
+
+    @property
+    def dlpack_device(self) -> tuple[int, int] | None:
+        """What DLPack calls the device; None for the type that the spec gives the backend, and the ordinal."""
+        return None
+
+    @abstractmethod
+    def from_dlpack(self, source: Any) -> tuple[BackendStorage, Layout]:
+        """The elements of another library's tensor on this device, shared where possible. Booleans become u8."""
+
+    @abstractmethod
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> Sequence[BackendStorage]:
+        """New storages of parts, all allocated before the first one is read. Raises OutOfMemory.
+
+        `progress` is called with the bytes that were read so far.
+        """
+
+    @abstractmethod
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> BackendBlocks:
+        """The blocks that a storage of u8 holds, without a copy."""
+
+    def copy_of(self, _storage: BackendStorage) -> BackendStorage | None:
+        """A copy of what is on another device of the backend, made without the host; None where there is no way."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, BackendDevice) and self.ordinal == other.ordinal
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ordinal})"

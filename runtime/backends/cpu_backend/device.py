@@ -1,0 +1,91 @@
+"""The CPU as a device."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from ....dtype import Array
+from ....ggml_dtype import GgmlDType
+from ...core.error import InvalidIndex
+from ...core.layout import Layout
+from ...doctor.finding import Finding
+from ..array_backend.device import ArrayDevice
+from ..array_backend.imported import Imported
+from ..backend import Part, Planners, Result
+from . import host_libraries
+from .kernels import HostKernels
+from .onednn import Onednn
+from .ops import compiled, compiled_reduce, elementwise, memory
+from .storage import CpuStorage, QCpuStorage
+
+# NumPy warns of what is part of the meaning here, such as 1 / 0.
+_quiet = cache(np.errstate(all="ignore"))
+
+
+@final
+class CpuDevice(ArrayDevice):
+    """The CPU: there is one, and it does its work at once."""
+
+    backend: ClassVar = "cpu"
+    modules: ClassVar = ("numpy", "ml_dtypes", "scipy")
+    library: ClassVar = Imported("cpu", "....cpu_backend.library", __package__)
+    storage_class: ClassVar = CpuStorage
+    blocks_class: ClassVar = QCpuStorage
+    planners: ClassVar[Planners] = ChainMap(
+        {elementwise.elementwise: elementwise.plan, compiled_reduce.reduce: compiled_reduce.plan}, compiled.planners
+    )
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        yield from super().examine()
+        yield from host_libraries.examine()
+        yield from Onednn.examine()
+
+    @property
+    def kernels(self) -> HostKernels | None:
+        """The kernels for this machine; None where NumPy does everything."""
+        return HostKernels.open()
+
+    @property
+    def onednn(self) -> Onednn | None:
+        """oneDNN, where its library is installed."""
+        return Onednn.open()
+
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        # Kernels raise no flags, and what has a planner takes care itself.
+        if function not in self.planners and not isinstance(arguments[0], HostKernels):
+            function = _quiet(function)
+        return super().planned(key, numbers, function, arguments, options)
+
+    def note(self, op: str, indexes: Array, is_wrong: Array, size: int) -> None:
+        """Raise InvalidIndex for the first of the indexes that is wrong, if any is."""
+        if is_wrong.any():
+            raise InvalidIndex(op, int(indexes[is_wrong][0]), size)
+
+    def storage(self, array: Array) -> CpuStorage:
+        """A storage with a copy of a NumPy array's elements."""
+        return memory.from_array(self, array)
+
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
+        return memory.load(self, parts, progress)
+
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QCpuStorage:
+        return self.blocks_class(self, dtype, storage.data)
+
+    def from_dlpack(self, source: Any) -> tuple[CpuStorage, Layout]:
+        array = np.from_dlpack(source)
+        if array.dtype == np.bool_:
+            array = array.view(np.uint8)
+        return memory.from_owned_array(self, array), Layout.contiguous(array.shape)

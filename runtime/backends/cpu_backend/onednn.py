@@ -1,0 +1,348 @@
+"""Matrix products and convolutions by oneDNN, through ctypes, where its library is installed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from ....dtype import Array, DType
+from ....libraries.onednn import FUNCTIONS
+from ...core.shape import Shape
+from ...doctor.finding import Finding
+from ...helpers.c_library import load
+from ...helpers.threads import get_threads
+
+# oneDNN's own numbers.
+_DTYPES: Final = {DType.F16: 1, DType.BF16: 2, DType.F32: 3}
+_CPU: Final = 1
+_IN_ORDER: Final = 1
+_ANY_LAYOUT: Final = 1
+_INFERENCE: Final = 96
+_ALGORITHMS: Final = {"convolution": 1, "deconvolution": 0xA}
+_STRICT: Final = 0
+_OWN_SCRATCHPAD: Final = 1
+_IMPLEMENTATION: Final = 8
+_LAYOUTS: Final = {"source": 129, "weights": 131, "result": 133, "scratchpad": 136}
+_SOURCE, _RESULT, _WEIGHTS, _BIAS, _SCRATCHPAD = 1, 17, 33, 41, 80
+# The instructions that an implementation is named after, without which tallow's own kernels are as quick.
+_INSTRUCTIONS: Final = {DType.F16: ("fp16",), DType.BF16: ("bf16", "amx", "fp16"), DType.F32: ("brg", "jit:")}
+_ALIGNMENT: Final = 64
+
+
+class Memory(NamedTuple):
+    """The dims of an operand, and how many elements lie between neighbours along each of them."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def dense(cls, dims: Sequence[int]) -> Self:
+        """That of elements in row-major order."""
+        shape = Shape(dims)
+        return cls(shape, shape.contiguous_strides())
+
+
+class Window(NamedTuple):
+    """How a convolution of images goes over them: each has a number for each dim."""
+
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    before: tuple[int, int]
+    behind: tuple[int, int]
+
+
+class Problem(NamedTuple):
+    """What is to be made; a product has no window, and only products may have a bias."""
+
+    name: str
+    dtype: DType
+    source: Memory
+    weights: Memory
+    result: Memory
+    bias: Memory | None = None
+    window: Window | None = None
+
+
+class _Argument(ctypes.Structure):
+    """dnnl_exec_arg_t: which argument, and its memory."""
+
+    _fields_ = (("argument", ctypes.c_int), ("memory", ctypes.c_void_p))
+
+
+class _Failure(RuntimeError):
+    """A function failed."""
+
+    def __init__(self, name: str, status: int) -> None:
+        super().__init__(f"{name} of oneDNN failed with status {status}")
+
+
+class Onednn:
+    """The library, on the threads of OpenMP.
+
+    Each plan gives the same bits at every call: oneDNN divides the work by its sizes and the number of threads. Other
+    numbers of threads may add up in another order.
+    """
+
+    is_forked = False
+    """Whether this process was forked from one that had opened the library: OpenMP's threads are not there."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.engine = self.make("dnnl_engine_create", _CPU, 0)
+
+    @classmethod
+    @cache
+    def open(cls) -> Self | None:
+        """The library; None where it is missing, or NumPy is to do everything."""
+        if get_threads() == 0 or cls.is_forked:
+            return None
+        # Its wheel has it among the libraries of the environment.
+        paths = [str(Path(sys.prefix, "lib", "libdnnl.so.3")), "libdnnl.so.3"]
+        library = load(paths, FUNCTIONS)
+        if library is None:
+            return None
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=cls._lose)
+        return cls(library)
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        """Whether the library is here; kernels and NumPy do its work where it is not."""
+        if get_threads() == 0:
+            return
+        if cls.open() is not None:
+            yield Finding("oneDNN", True, "libdnnl.so.3, for products and convolutions of bf16, f16 and f32")
+        else:
+            mend = "pip install 'tallow[cpu]' for quicker products and convolutions on x86-64"
+            yield Finding("oneDNN", None, "libdnnl.so.3 is not installed", mend)
+
+    @classmethod
+    def _lose(cls) -> None:
+        cls.is_forked = True
+        cls.open.cache_clear()
+
+    def primitive(self, problem: Problem) -> Callable[..., None] | None:
+        """What solves a problem, given the addresses of source, weights, bias if any, and result.
+
+        None where oneDNN has no quick way to it.
+        """
+        made = {get_threads(): self._compiled(problem)}
+        if made[get_threads()] is None:
+            return None
+
+        def run(*addresses: int) -> None:
+            threads = get_threads()
+            if threads not in made:
+                made[threads] = self._compiled(problem)
+            compiled = made[threads]
+            assert compiled is not None, "what threads do not change"
+            compiled.run(threads, addresses)
+
+        return run
+
+    def _compiled(self, problem: Problem) -> _Compiled | None:
+        with self.threads(get_threads()):
+            compiled = _Compiled(self)
+            try:
+                return compiled if compiled.solves(problem) else None
+            except _Failure:  # what oneDNN has not, or does not take
+                return None
+
+    @contextmanager
+    def threads(self, count: int) -> Iterator[None]:
+        """Let OpenMP have so many threads for what this thread calls."""
+        before = self.library.omp_get_max_threads()
+        if before == count:
+            yield
+            return
+        self.library.omp_set_num_threads(count)
+        try:
+            yield
+        finally:
+            self.library.omp_set_num_threads(before)
+
+    def make(self, name: str, *arguments: Any) -> ctypes.c_void_p:
+        """What a function makes at its first argument."""
+        made = ctypes.c_void_p()
+        self.call(name, ctypes.byref(made), *arguments)
+        return made
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function that is not to fail."""
+        status = getattr(self.library, name)(*arguments)
+        if status:
+            raise _Failure(name, status)
+
+
+class _Step(NamedTuple):
+    """A primitive, and which memory is which of its arguments."""
+
+    primitive: ctypes.c_void_p
+    arguments: tuple[tuple[int, str], ...]
+
+
+class _Compiled:
+    """The primitives of a problem for a number of threads, and what they work in."""
+
+    def __init__(self, onednn: Onednn) -> None:
+        self._onednn = onednn
+        self._library = onednn.library
+        # What is to be given back, with what gives it back.
+        self._owned: list[tuple[str, ctypes.c_void_p]] = []
+        self._steps: list[_Step] = []
+        # The layouts of all memory, in the order of the addresses first.
+        self._layouts: dict[str, ctypes.c_void_p] = {}
+        self._given: list[str] = []
+        # Threads of Python that call at once have memory of their own.
+        self._free: list[_Workspace] = []
+
+    def solves(self, problem: Problem) -> bool:
+        """Whether oneDNN has a quick way to a problem, which `run` then goes."""
+        operands = {
+            "source": problem.source,
+            "weights": problem.weights,
+            "bias": problem.bias,
+            "result": problem.result,
+        }
+        there = {name: memory for name, memory in operands.items() if memory is not None}
+        dtype = _DTYPES[problem.dtype]
+        for name, memory in there.items():
+            dims, strides = (_numbers(each) for each in memory)
+            what = "dnnl_memory_desc_create_with_strides"
+            self._layouts[name] = self._made("memory_desc", what, len(memory.dims), dims, dtype, strides)
+        self._given = list(there)
+        attributes = self._made("primitive_attr", "dnnl_primitive_attr_create")
+        self._onednn.call("dnnl_primitive_attr_set_fpmath_mode", attributes, _STRICT)
+        self._onednn.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OWN_SCRATCHPAD)
+        described = self._described(problem, there, attributes)
+        if not any(word in self._implementation(described) for word in _INSTRUCTIONS[problem.dtype]):
+            return False
+        arguments = [(_SOURCE, "source"), (_WEIGHTS, "weights"), (_RESULT, "result")]
+        behind: tuple[str, str] | None = None
+        for place, (argument, name) in enumerate(arguments):
+            wanted = self._queried(described, name)
+            if self._library.dnnl_memory_desc_equal(wanted, self._layouts[name]):
+                continue
+            self._layouts[f"own {name}"] = wanted
+            arguments[place] = argument, f"own {name}"
+            if name == "result":
+                behind = f"own {name}", name
+            else:
+                self._reorder(name, f"own {name}", attributes)
+        if problem.bias is not None:
+            arguments.append((_BIAS, "bias"))
+        self._add("primitive", described, arguments)
+        if behind is not None:
+            self._reorder(*behind, attributes)
+        return True
+
+    def _described(self, problem: Problem, there: dict[str, Memory], attributes: ctypes.c_void_p) -> ctypes.c_void_p:
+        """The descriptor of the primitive."""
+        engine = self._onednn.engine
+        if problem.window is None:
+            layouts = [self._layouts.get(name) for name in ("source", "weights", "bias", "result")]
+            return self._made("primitive_desc", "dnnl_matmul_primitive_desc_create", engine, *layouts, attributes)
+        source, weights, result = (self._any(there[name], problem.dtype) for name in ("source", "weights", "result"))
+        stride, dilation, before, behind = problem.window
+        steps = [_numbers(each) for each in (stride, [size - 1 for size in dilation], before, behind)]
+        return self._made(
+            "primitive_desc", f"dnnl_{problem.name}_forward_primitive_desc_create",
+            engine, _INFERENCE, _ALGORITHMS[problem.name], source, weights, None, result, *steps, attributes,
+        )  # fmt: skip
+
+    def _any(self, memory: Memory, dtype: DType) -> ctypes.c_void_p:
+        what = "dnnl_memory_desc_create_with_tag"
+        return self._made("memory_desc", what, len(memory.dims), _numbers(memory.dims), _DTYPES[dtype], _ANY_LAYOUT)
+
+    def _implementation(self, described: ctypes.c_void_p) -> str:
+        name = ctypes.c_char_p()
+        self._onednn.call("dnnl_primitive_desc_query", described, _IMPLEMENTATION, 0, ctypes.byref(name))
+        return (name.value or b"").decode()
+
+    def _queried(self, described: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._library.dnnl_primitive_desc_query_md(described, _LAYOUTS[name], 0))
+
+    def _reorder(self, source: str, target: str, attributes: ctypes.c_void_p) -> None:
+        engine = self._onednn.engine
+        described = self._made(
+            "primitive_desc", "dnnl_reorder_primitive_desc_create",
+            self._layouts[source], engine, self._layouts[target], engine, attributes,
+        )  # fmt: skip
+        self._add(f"reorder of {source}", described, [(_SOURCE, source), (_RESULT, target)])
+
+    def _add(self, name: str, described: ctypes.c_void_p, arguments: list[tuple[int, str]]) -> None:
+        scratchpad = f"scratchpad of {name}"
+        self._layouts[scratchpad] = self._queried(described, "scratchpad")
+        primitive = self._made("primitive", "dnnl_primitive_create", described)
+        self._steps.append(_Step(primitive, (*arguments, (_SCRATCHPAD, scratchpad))))
+
+    def _made(self, kind: str, function: str, *arguments: Any) -> ctypes.c_void_p:
+        made = self._onednn.make(function, *arguments)
+        self._owned.append((kind, made))
+        return made
+
+    def run(self, threads: int, addresses: Sequence[int]) -> None:
+        """Solve the problem for operands at the addresses."""
+        try:
+            workspace = self._free.pop()
+        except IndexError:
+            workspace = _Workspace(self._onednn, self._steps, self._layouts, self._given)
+        with self._onednn.threads(threads):
+            workspace.run(addresses)
+        self._free.append(workspace)
+
+    def __del__(self) -> None:
+        for kind, made in reversed(self._owned):
+            getattr(self._library, f"dnnl_{kind}_destroy")(made)
+
+
+class _Workspace:
+    """What one call at a time works in: the memory of its own, and a stream."""
+
+    def __init__(
+        self, onednn: Onednn, steps: Sequence[_Step], layouts: dict[str, ctypes.c_void_p], given: Sequence[str]
+    ) -> None:
+        self._library = onednn.library
+        self._stream = onednn.make("dnnl_stream_create", onednn.engine, _IN_ORDER)
+        self._kept: list[Array] = []
+        self._memories: dict[str, ctypes.c_void_p] = {}
+        for name, layout in layouts.items():
+            address = 0 if name in given else self._room(self._library.dnnl_memory_desc_get_size(layout))
+            self._memories[name] = onednn.make("dnnl_memory_create", layout, onednn.engine, address)
+        self._given = [self._memories[name] for name in given]
+        self._calls = []
+        for step in steps:
+            listed = [_Argument(argument, self._memories[name]) for argument, name in step.arguments]
+            self._calls.append((step.primitive, self._stream, len(listed), (_Argument * len(listed))(*listed)))
+
+    def _room(self, nbytes: int) -> int:
+        room = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        self._kept.append(room)
+        address: int = room.__array_interface__["data"][0]
+        return -(-address // _ALIGNMENT) * _ALIGNMENT
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Execute all steps."""
+        for memory, address in zip(self._given, addresses, strict=True):
+            self._library.dnnl_memory_set_data_handle(memory, address)
+        for call in self._calls:
+            status = self._library.dnnl_primitive_execute(*call)
+            if status:
+                raise _Failure("dnnl_primitive_execute", status)
+
+    def __del__(self) -> None:
+        for memory in self._memories.values():
+            self._library.dnnl_memory_destroy(memory)
+        self._library.dnnl_stream_destroy(self._stream)
+
+
+def _numbers(values: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * len(values))(*values)

@@ -1,0 +1,71 @@
+"""Attention, a block of queries at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from .....dtype import Array
+from ....core.error import InvalidIndex
+from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....storage.host import cast
+from ...array_backend.ops.operand import Operand
+
+# So many scores are made at once.
+_SCORES: Final = 1 << 20
+
+
+@tells_lack_of_memory
+def scaled_dot_product(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> Any:
+    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    batches, heads, queries, size = query.layout.shape
+    key_heads, keys = key.layout.shape[1:3]
+    require_room(query.layout.shape, query.dtype)
+    counts = _counts(lengths, batches, keys)
+    result = np.zeros((batches, key_heads, heads // max(key_heads, 1), queries, size), query.dtype.compute.numpy)
+    masks = None if mask is None else mask.array.reshape(*result.shape[:-1], keys)
+    rows = max(_SCORES // max(heads * keys, 1), 1)
+    for batch, count in enumerate(counts if result.size else ()):
+        wide = [cast.widen(each.array[batch], each.dtype)[:, None] for each in (key, value)]
+        for first in range(0, queries, rows):
+            part = slice(first, first + rows)
+            # How many keys each query of the part sees.
+            places = np.arange(first, min(first + rows, queries))[:, None]
+            seen = places + (count - queries + 1) if is_causal else np.full_like(places, count)
+            end = max(int(seen[-1, 0]), 0)
+            lines = cast.widen(query.array[batch, :, part], query.dtype).reshape(*result.shape[1:3], -1, size)
+            added = None if mask is None or masks is None else cast.widen(masks[batch, :, :, part, :end], mask.dtype)
+            result[batch, :, :, part] = _attend(lines, wide[0][..., :end, :], wide[1][..., :end, :], added, seen, scale)
+    return query.result(cast.narrow(result, query.dtype))
+
+
+def _attend(query: Array, key: Array, value: Array, mask: Array | None, seen: Array, scale: float) -> Array:
+    with np.errstate(all="ignore"):
+        scores = np.matmul(query, key.swapaxes(-1, -2)) * query.dtype.type(scale)
+        if mask is not None:
+            scores += mask
+        scores[..., np.arange(key.shape[-2]) >= seen] = -np.inf
+        largest = scores.max(-1, keepdims=True, initial=-np.inf)
+        weights = np.exp(scores - np.where(largest == -np.inf, 0, largest))
+        totals = weights.sum(-1, keepdims=True)
+        return np.where(totals == 0, 0, np.matmul(weights, value) / totals)
+
+
+def _counts(lengths: Operand | None, batches: int, keys: int) -> list[int]:
+    """How many keys there are in each batch."""
+    if lengths is None:
+        return [keys] * batches
+    counts = [int(count) for count in lengths.array.reshape(-1)]
+    for count in counts:
+        if not 0 <= count <= keys:
+            raise InvalidIndex("scaled_dot_product_attention", count, keys + 1)
+    return counts * batches if len(counts) == 1 else counts

@@ -1,0 +1,111 @@
+"""Products of a few rows by the kernels for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .....dtype import DType
+from .....kernels import host_arguments
+from ....core.layout import Layout
+from ....helpers.host_memory import tells_lack_of_memory
+from ....storage.host import cast
+from ....storage.host.array import contiguous
+from ....storage.host.weights import FEW_ROWS, decode
+from ...array_backend.ops.operand import Operand
+from ..kernels import Result, Source
+from .compiled import by_plan, sources_of
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage, QCpuStorage
+
+_ARGUMENTS = host_arguments.FEW_ROWS
+# The fields before `run_parts`.
+_ADDRESSES = 5
+
+
+@by_plan
+def linear(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
+    """As `matmul.linear`; None where BLAS does it."""
+    return _plan(kernels, x, weight, bias)
+
+
+@by_plan
+def matmul(
+    kernels: HostKernels, lhs: Operand, rhs: Operand, bmnk: tuple[int, int, int, int]
+) -> Callable[..., CpuStorage] | None:
+    """As `matmul.matmul`; None where BLAS does it."""
+    batches, m, n, k = bmnk
+    x = Layout((m, k), lhs.layout.strides[-2:], lhs.layout.start_offset)
+    weight = Layout((n, k), rhs.layout.strides[:-3:-1], rhs.layout.start_offset)
+    return _plan(kernels, Operand(lhs.storage, x), Operand(rhs.storage, weight), None) if batches == 1 else None
+
+
+def _plan(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | None) -> Callable[..., CpuStorage] | None:
+    (rows, length), outputs, dtype = x.layout.shape, weight.layout.shape[0], x.dtype
+    strides = weight.layout.strides
+    if rows > FEW_ROWS or 1 not in strides or 0 in (rows, length, outputs):
+        return None
+    name = "product" if strides[1] == 1 else "product_of_columns"
+    kernel = kernels.address("host_few_rows", f"{name}_{dtype.value}")
+    if kernel is None or not x.layout.is_contiguous or not (bias is None or bias.layout.is_contiguous):
+        return None
+    operands = {"x": x, "matrix": weight} | ({} if bias is None else {"bias": bias})
+    sizes = rows, outputs, length, strides[0 if strides[1] == 1 else 1] * dtype.itemsize
+    is_held = dtype.compute is not dtype
+    return kernels.call(
+        kernel,
+        _ARGUMENTS,
+        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
+        weight.storage,
+        Result(_ARGUMENTS.places["result"], rows * outputs, dtype),
+        sources_of(_ARGUMENTS, operands),
+        scratch=Result(_ARGUMENTS.places["held"], rows * length, DType.F32) if is_held else None,
+    )
+
+
+@by_plan
+def forward(
+    kernels: HostKernels,
+    blocks: QCpuStorage,
+    x: Operand,
+    outputs: int,
+    length: int,
+    save_memory: bool,
+    activations: str | None,
+) -> Callable[..., CpuStorage] | None:
+    """As `quantized.forward`, which decodes once, or by the blocks as they are; None where BLAS multiplies."""
+    rows, dtype, layout = x.layout.shape[0], x.dtype, x.layout
+    if rows > FEW_ROWS or activations is not None or 0 in (rows, length, outputs):
+        return None
+    kernel = kernels.address("host_few_rows", f"block_product_{blocks.dtype.value}" if save_memory else "product_f32")
+    if kernel is None:
+        return None
+    is_plain = dtype is DType.F32 and layout.is_contiguous
+    step = length // blocks.block_size * blocks.dtype.type_size if save_memory else 4 * length
+    sizes = rows, outputs, length, step
+    call = kernels.call(
+        kernel,
+        _ARGUMENTS,
+        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
+        x.storage,
+        Result(_ARGUMENTS.places["result"], rows * outputs, DType.F32),
+        [
+            Source(_ARGUMENTS.places["matrix"], 0, 0),
+            Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain, 1),
+        ],
+    )
+    if is_plain and save_memory:
+        return call
+
+    @tells_lack_of_memory
+    def run(blocks: QCpuStorage, x: CpuStorage) -> CpuStorage:
+        if not save_memory and blocks.weights is None:
+            blocks.weights = decode(blocks.bytes, blocks.dtype)
+        matrix = blocks if save_memory else type(x)(x.device, DType.F32, blocks.weights)
+        wide = x if is_plain else x.result(contiguous(cast.widen(x.array(layout), dtype)), DType.F32)
+        made: CpuStorage = call(matrix, wide)
+        return made if is_plain else made.result(cast.narrow(made.data, dtype), dtype)
+
+    return run

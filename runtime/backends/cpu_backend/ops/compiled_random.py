@@ -1,0 +1,85 @@
+"""Random numbers by the kernels for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .....dtype import DType
+from .....kernels import host_arguments
+from ....core.error import OutOfMemory
+from ....core.shape import Shape
+from ....helpers.host_memory import require_room
+from ....helpers.random import drawn_blocks, uniform_range
+from ..kernels import Result
+
+if TYPE_CHECKING:
+    from ..device import CpuDevice
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage
+
+
+def uniform(
+    kernels: HostKernels, device: CpuDevice, lo: float, up: float, shape: Shape, dtype: DType
+) -> CpuStorage | None:
+    """As `random.uniform`; None where NumPy does it."""
+    return _drawn(kernels, device, "uniform", lo, up, shape, dtype)
+
+
+def normal(
+    kernels: HostKernels, device: CpuDevice, mean: float, std: float, shape: Shape, dtype: DType
+) -> CpuStorage | None:
+    """As `random.normal`; None where NumPy does it."""
+    return _drawn(kernels, device, "normal", mean, std, shape, dtype)
+
+
+def _drawn(
+    kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, shape: Shape, dtype: DType
+) -> CpuStorage | None:
+    count = shape.elem_count
+    # The two zeros are equal.
+    key = name, dtype, count, first or repr(first), second or repr(second)
+    plan: Callable[[], CpuStorage] | None = device.plans.get(key)
+    if plan is None:
+        require_room(shape, dtype)
+        plan = _plan(kernels, device, name, first, second, count, dtype)
+        if plan is None:
+            return None
+        device.plans.keep(key, plan)
+    return plan()
+
+
+def _plan(
+    kernels: HostKernels, device: CpuDevice, name: str, first: float, second: float, count: int, dtype: DType
+) -> Callable[[], CpuStorage] | None:
+    """What draws the next so many numbers of a device."""
+    kernel = kernels.address("host_random", f"{name}_{dtype.value}")
+    if kernel is None or count == 0:
+        return None
+    packer, numbers = host_arguments.DRAW_NORMAL, [first, second]
+    if name == "uniform":
+        packer, numbers = host_arguments.DRAW_UNIFORM, [first, second - first, *uniform_range(first, second, dtype)]
+    call = kernels.call(
+        kernel,
+        packer,
+        packer.pack(0, kernels.run_parts, count, 0, 0, *numbers, 1),
+        device.storage_class(device, dtype, np.empty(0, dtype.numpy)),
+        Result(packer.places["result"], count, dtype),
+        (),
+        numbers=[packer.places["seed"], packer.places["block"]],
+        compute=None,
+    )
+    random, blocks = device.random, drawn_blocks(count, dtype)
+
+    def draw() -> CpuStorage:
+        reserved = random.reserve(blocks)
+        try:
+            made: CpuStorage = call(*reserved)
+        except OutOfMemory:
+            random.cancel(reserved, blocks)
+            raise
+        return made
+
+    return draw

@@ -1,0 +1,85 @@
+"""Reductions by the kernels for the host."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from .....dtype import DType
+from .....kernels import host_arguments
+from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
+from .....op import MethodOp, ReduceOp
+from ....core.layout import Layout
+from ....helpers.host_memory import tells_lack_of_memory
+from ....storage.host.array import contiguous
+from ...array_backend.ops.operand import Operand
+from ..kernels import Result, bits_of
+from .compiled import filled, sources_of
+
+if TYPE_CHECKING:
+    from ..kernels import HostKernels
+    from ..storage import CpuStorage
+
+# Of a number of a state, and of a state that is a rank and a place.
+_NUMBER_BYTES: Final = 8
+_PLACED_BYTES: Final = 16
+# Columns are split into so many parts where there are fewer, each of no fewer elements.
+_PARTS: Final = 128
+_LEAST_ELEMENTS: Final = 1 << 16
+
+
+@tells_lack_of_memory
+def reduce(
+    kernels: HostKernels, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
+) -> CpuStorage | None:
+    """As `reduce.reduce`; None where NumPy does it."""
+    run = plan((kernels, op, operand, dims, *parameters))
+    if run is not None:
+        return run(operand.storage)
+    is_there = kernels.address("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
+    if operand.layout.elem_count == 0 or not dims or not is_there:
+        return None
+    # The reduced dims come last, and their elements side by side.
+    shape = operand.layout.shape
+    order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
+    held = contiguous(operand.array.reshape(shape).transpose(order))
+    rank = len(shape) - len(dims)
+    turned = Operand(operand.result(held), Layout.contiguous(held.shape))
+    return reduce(kernels, op, turned, tuple(range(rank, len(shape))), *parameters)
+
+
+def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+    """What does as `reduce` with other storages and numbers; None where elements do not lie as kernels take them."""
+    kernels, op, operand, dims = arguments[:4]
+    layout, dtype = operand.layout, operand.dtype
+    shape = layout.shape
+    if layout.elem_count == 0 or not dims or not layout.is_contiguous or max(dims) - min(dims) + 1 != len(dims):
+        return None
+    last = max(dims)
+    inner = math.prod(shape[last + 1 :])
+    length = math.prod(shape[dim] for dim in dims)
+    outputs = layout.elem_count // length
+    kernel = kernels.address("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
+    if kernel is None:
+        return None
+    bits = filled([bits_of(number, dtype.compute) for number in arguments[4:]], host_arguments.PARAMETERS["reduce"])
+    if inner == 1:
+        parts, sizes, packer = -(-length // FOLD_LENGTH), [outputs, length], host_arguments.FOLD_ROWS
+    else:
+        columns = outputs // inner * -(-inner // FOLD_COLUMNS)
+        split = -(-length // max(min(_PARTS // columns, layout.elem_count // _LEAST_ELEMENTS), 1))
+        parts, sizes, packer = -(-length // split), [outputs, length, inner, split], host_arguments.FOLD_COLUMNS
+    places, state = packer.places, max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)
+    run: Callable[..., CpuStorage] = kernels.call(
+        kernel,
+        packer,
+        packer.pack(0, 0, 0, kernels.run_parts, *sizes, 1, *bits),
+        operand.storage,
+        Result(places["result"], outputs, op.result or dtype),
+        sources_of(packer, {"source": operand}),
+        scratch=Result(places["states"], outputs * parts * state, DType.U8) if parts > 1 else None,
+        numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
+        compute=dtype.compute,
+    )
+    return run

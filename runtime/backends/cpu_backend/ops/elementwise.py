@@ -1,0 +1,114 @@
+"""One result for each element. Operands have any strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .....array_functors import functors
+from .....dtype import Array, DType
+from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ....core.layout import Layout
+from ....helpers.host_memory import tells_lack_of_memory
+from ....storage.host import cast
+from ....storage.host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
+from ...array_backend.ops.operand import Operand
+from ...backend import kind_of
+
+if TYPE_CHECKING:
+    from ..storage import CpuStorage
+
+
+@tells_lack_of_memory
+def elementwise(
+    op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
+) -> Any:
+    """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
+
+    The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
+    where that is given.
+    """
+    if op is MethodOp.TO_DTYPE and result is x.dtype:
+        same = np.empty(x.layout.shape or (1,), result.numpy)
+        copy(same, x.array)
+        return x.result(same)
+    function = functors(x.library).elementwise[op]
+    compute = function.compute
+    operands = [x, *(other for other in others if isinstance(other, Operand))]
+    source = operands[-1].dtype
+    target = result or op.result or source
+    numbers = [cast.scalar(other, source.compute) for other in others if not isinstance(other, Operand)]
+    arrays = [operand.array for operand in operands]
+    values = [contiguous(distinct(array)) for array in arrays]
+
+    def rounded(*parts: Array) -> Any:
+        if op.moves:
+            return compute(*map(bits, parts))
+        found = compute(*(cast.widen(part, source) for part in parts), *numbers)
+        if source.is_float and target.is_float:
+            found = cast.narrow(found, target)
+        elif source is not target and found.dtype != np.bool_:
+            found = cast.convert(found, source.compute, target)
+        return found.copy() if found is parts[0] else found  # the floor of an integer, for one
+
+    with np.errstate(all="ignore"):
+        if function.is_one_step and source.compute is source:
+            found = rounded(*values).view(target.numpy)
+        else:
+            # What is left behind on a long way stays in the cache.
+            found = in_parts(rounded, target.numpy, *values)
+    return x.result(_repeated(found, arrays[0]), target)
+
+
+def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
+    """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
+
+    That is contiguous elements from the first of each storage on, or one element for all of them.
+    """
+    op, *operands = arguments
+    if not all(isinstance(operand, Operand) for operand in operands):
+        return None
+    function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
+    compute, target, count = function.compute, result or op.result or source, operands[0].layout.elem_count
+    is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
+    is_short = function.is_one_step or count <= LEAST_PART
+    is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
+    is_one = [layout.repeated is layout for _, layout in operands]
+    if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
+        return None
+    first = operands[0].storage
+    storage_class, device, kind = type(first), first.device, kind_of(target, count)
+    parts = [slice(None) if whole else slice(1) for whole in is_whole]
+
+    @tells_lack_of_memory
+    def run(*storages: CpuStorage) -> Any:
+        arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
+        with np.errstate(all="ignore"):
+            found = compute(*arrays)
+        made: CpuStorage = object.__new__(storage_class)
+        made.device = device
+        made.dtype = target
+        made.length = count
+        made.kind = kind
+        # Not by the constructor: it checks what comes from outside.
+        made._memory = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
+        made._address = None
+        return made
+
+    return run
+
+
+@tells_lack_of_memory
+def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
+    """Set every element to `op` of it and that of `source`, which may share memory with it."""
+    result = elementwise(op, target, source)
+    copy(target.array, result.view(Layout.contiguous(target.layout.shape)))
+
+
+def _repeated(values: Array, x: Array) -> Array:
+    """The values in the shape of the operand `x`, with what all operands repeat repeated."""
+    # A broadcast array is read-only, so that the storage copies it.
+    return values if values.shape == x.shape else np.broadcast_to(values, x.shape)

@@ -1,0 +1,88 @@
+"""New storages, and waiting: what a device does besides running ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .....dtype import Array, DType
+from ....core.shape import Shape
+from ....helpers.host_memory import require_room, tells_lack_of_memory
+from ....storage.host.numbers import numbers, sequence
+from ...backend import Part
+from .. import room
+
+if TYPE_CHECKING:
+    from ..device import CpuDevice
+    from ..storage import CpuStorage
+
+
+@tells_lack_of_memory
+def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
+    """A storage of zeros."""
+    return make(device, lambda count: np.zeros(count, dtype.numpy), shape, dtype)
+
+
+@tells_lack_of_memory
+def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
+    """A storage of elements that are not initialised."""
+    return make(device, lambda count: room.empty(count, dtype.numpy), shape, dtype)
+
+
+@tells_lack_of_memory
+def arange(device: CpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> CpuStorage:
+    """A storage of numbers from `start` on, `step` apart."""
+    return make(device, lambda count: sequence(count, start, step, dtype), shape, dtype)
+
+
+def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuStorage:
+    """A storage of the numbers, converted as to_dtype does."""
+    return device.storage_class(device, dtype, numbers(data, dtype))
+
+
+@tells_lack_of_memory
+def from_array(device: CpuDevice, array: Array) -> CpuStorage:
+    """A storage with a copy of the array's elements."""
+    dtype = DType.from_numpy(array.dtype)
+    copy = room.empty(array.size, dtype.numpy)
+    np.copyto(copy.reshape(array.shape), array)
+    return device.storage_class(device, dtype, copy)
+
+
+@tells_lack_of_memory
+def from_owned_array(device: CpuDevice, array: Array) -> CpuStorage:
+    """A storage of the array's own memory, where that is contiguous and can be written."""
+    dtype = DType.from_numpy(array.dtype)
+    return device.storage_class(device, dtype, np.require(array, dtype.numpy, ["C", "A", "W"]).reshape(-1))
+
+
+# So much is read between two calls that tell how far it is.
+_READ_BYTES = 1 << 26
+
+
+@tells_lack_of_memory
+def load(device: CpuDevice, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[CpuStorage]:
+    """Storages of parts, which are read to their place."""
+    storages = [empty(device, Shape((part.length,)), part.dtype) for part in parts]
+    done = 0
+    for part, storage in zip(parts, storages, strict=True):
+        target = storage.data.view(np.uint8).data
+        for begin in range(0, part.nbytes, _READ_BYTES):
+            piece = target[begin : begin + _READ_BYTES]
+            part.read_into(piece, begin)
+            done += piece.nbytes
+            if progress is not None:
+                progress(done)
+    return storages
+
+
+def synchronize(device: CpuDevice) -> None:
+    """Nothing is ever under way."""
+
+
+def make(device: CpuDevice, array_of: Callable[[int], Array], shape: Shape, dtype: DType) -> CpuStorage:
+    """The storage of a new array of as many elements as the shape has."""
+    require_room(shape, dtype)
+    return device.storage_class(device, dtype, array_of(shape.elem_count))

@@ -1,0 +1,137 @@
+"""The storage of the CPU backend: memory, which methods that work in place write to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
+
+import numpy as np
+
+from ....dtype import Array, DType
+from ....ggml_dtype import GgmlDType
+from ...core.error import InvalidArgument, UnsupportedDType, shown
+from ...core.layout import Layout
+from ...storage.host import array
+from ..array_backend.blocks import QArrayStorage
+from ..array_backend.imported import Imported
+from ..array_backend.storage import ArrayStorage
+from ..backend import kind_of
+
+if TYPE_CHECKING:
+    from .device import CpuDevice
+
+
+def _flat(array: Any, dtype: np.dtype[Any], length: int | None, *, writable: bool = True) -> Array:
+    """An array that kernels may be given the address of; InvalidArgument of any other."""
+    if isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (array.size,):
+        flags = array.flags
+        if (length is None or length == array.size) and (flags.carray if writable else flags.c_contiguous):
+            return array if type(array) is np.ndarray else array.view(np.ndarray)
+    size = "any length" if length is None else f"{length} elements"
+    kind = f"a {'writable, ' if writable else ''}contiguous NumPy array of rank 1, {size} and dtype {dtype}"
+    raise InvalidArgument("storage", f"data is {kind}, not {_described(array)}; Device.storage copies any array")
+
+
+def _described(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return shown(array)
+    flags = array.flags
+    lacks = {"read-only": flags.writeable, "strided": flags.c_contiguous, "misaligned": flags.aligned}
+    facts = [fact for fact, is_right in lacks.items() if not is_right]
+    return f"one of {', '.join([*facts, f'shape {array.shape}', f'dtype {array.dtype.str}'])}"
+
+
+@final
+class CpuStorage(ArrayStorage):
+    """A flat NumPy array of one dtype, contiguous and of rank 1, which is always the same one.
+
+    `data` is used without a copy. It is writable and in the byte order of the machine, and has as many elements as the
+    storage; any other raises InvalidArgument.
+    """
+
+    # What has the memory: an array, or that of a kernel's result, of which nobody has asked for an array yet.
+    __slots__ = ("_address", "_memory")
+
+    device: CpuDevice
+    library: ClassVar = Imported("cpu", "....cpu_backend.library", __package__)
+    _address: int | None
+    _memory: Any
+
+    def __init__(self, device: CpuDevice, dtype: DType, data: Array) -> None:
+        self.device = device
+        self.dtype = dtype
+        self._memory = array = _flat(data, dtype.numpy, None)
+        self._address = None
+        self.length = array.size
+        self.kind = kind_of(dtype, array.size)
+
+    @property
+    def data(self) -> Array:
+        """The elements."""
+        memory = self._memory
+        if type(memory) is not np.ndarray:
+            self._memory = memory = np.frombuffer(memory, self.dtype.numpy)
+        array: Array = memory
+        return array
+
+    @data.setter
+    def data(self, array: Array) -> None:
+        self._memory = _flat(array, self.dtype.numpy, self.length)
+        self._address = None
+
+    @property
+    def address(self) -> int:
+        """Where the elements begin in memory."""
+        address = self._address
+        if address is None:
+            self._address = address = int(self.data.__array_interface__["data"][0])
+        return address
+
+    def to_numpy(self) -> Array:
+        """A copy of the elements."""
+        copy: Array = self.data.copy()
+        return copy
+
+    def to_dlpack(self, layout: Layout, **options: Any) -> Any:
+        if self.data.dtype.kind not in "iuf":
+            reason = "NumPy, which exports the elements, lacks the dtype; convert with to_dtype(DType.F32) first"
+            raise UnsupportedDType("dlpack", self.dtype, "cpu", reason)
+        if options.get("stream") is not None:
+            raise InvalidArgument("dlpack", f"stream is None on cpu, which has no streams, not {options['stream']}")
+        return self.array(layout).__dlpack__(**options)
+
+    def array(self, layout: Layout) -> Array:
+        """The elements that `layout` reaches, in its shape and without a copy: writing to the array changes them."""
+        return self.view(layout).reshape(layout.shape)
+
+    def view(self, layout: Layout) -> Array:
+        """The same as an array that has a dim at least: rank 0 has shape (1,)."""
+        return array.view(self.data, layout)
+
+    def write(self, layout: Layout, values: Array) -> None:
+        target = self.view(layout)
+        array.copy(target, values.reshape(target.shape))
+
+    def result(self, values: Array, dtype: DType) -> Self:
+        data = array.contiguous(values)
+        is_new = data.base is None and data is not self.data
+        # Ops of the family may hand on a view of what they were given, and what is repeated cannot be written to.
+        if not is_new and (not data.flags.writeable or np.may_share_memory(data, self.data)):
+            data = data.copy()
+        return type(self)(self.device, dtype, data if data.ndim == 1 else data.reshape(-1))
+
+
+@final
+class QCpuStorage(QArrayStorage):
+    """Blocks in memory."""
+
+    device: CpuDevice
+
+    def __init__(self, device: CpuDevice, dtype: GgmlDType, data: Array) -> None:
+        super().__init__(device, dtype, _flat(data, np.dtype(np.uint8), None, writable=False))
+
+    @cached_property
+    def address(self) -> int:
+        """Where the blocks begin in memory."""
+        address: int = self.bytes.__array_interface__["data"][0]
+        return address

@@ -1,0 +1,134 @@
+"""Convolution and attention by cuDNN, through nvidia-cudnn-frontend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ....dtype import DType
+from ....kernels.constants import ACCESS_BYTES
+from ...core.conv import ParamsConv2D
+from ...core.error import OutOfMemory
+from ..gpu_backend import capture
+from ..gpu_backend.error import LibraryError
+from ..gpu_backend.libraries import AttentionParams, Library
+from ..gpu_backend.release import release_with
+from ..gpu_backend.storage.slice import Slice
+from . import cudnn_graphs
+from .context import Context
+from .cudnn_graphs import Plan
+
+if TYPE_CHECKING:
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
+    from .stream import CudaStream
+
+_ADVICE: Final = (
+    "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
+)
+
+Params = ParamsConv2D | AttentionParams
+_GRAPHS: Final = {"conv2d": cudnn_graphs.convolution, "attention": cudnn_graphs.attention}
+# A plan takes milliseconds to make, and memory to keep.
+_MOST_PLANS: Final = 256
+
+
+class CuDnn(Library):
+    """A handle of cuDNN, of one device and stream: see `libraries.Convolution` and `Attention`. Raises LibraryError."""
+
+    needs = "libcudnn 9 and the module cudnn: pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:
+        """CuDNN on the stream of a driver; None where its frontend or the library is missing."""
+        try:
+            import cudnn
+
+            cudnn.backend_version()
+        # The frontend raises a RuntimeError where it does not find the library.
+        except (ImportError, OSError, RuntimeError):
+            return None
+        return cls(cudnn, driver.device, driver.queue, allocator)
+
+    def __init__(self, library: Any, context: Context, stream: CudaStream, allocator: CachingAllocator) -> None:
+        self._library = library
+        self._context = context
+        self._queue = stream
+        self._allocator = allocator
+        # A handle serves one thread at a time.
+        self._lock = threading.Lock()
+        # None of those that cuDNN does not take, or only in a way that is refused.
+        self._plans: dict[tuple[str, DType, Params], Plan | None] = {}
+        with context.activated():
+            handle = self._handle = self._call("create_handle", library.create_handle)
+            release_with(self, _destroy, library, context, handle)
+            self._set_stream(stream.handle)
+
+    def conv2d(self, dtype: DType, params: ParamsConv2D, source: int, kernel: int, result: int) -> bool:
+        """Enqueue a convolution. Which algorithm serves it cuDNN knows without trying: it is the same on every run."""
+        return self._do("conv2d", dtype, params, (source, kernel, result))
+
+    def attention(
+        self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int
+    ) -> bool:  # fmt: skip
+        """Enqueue scaled dot product attention."""
+        return self._do("attention", dtype, params, (query, keys, values, result))
+
+    def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        dtype, params, *addresses = arguments
+        with self._lock, self._context.activated():
+            plan = self._plan(name, dtype, params)
+        return super().step(name, arguments) if plan is None else (self._enqueue, (plan, *addresses))
+
+    def _do(self, name: str, dtype: DType, params: Params, addresses: tuple[int, ...]) -> bool:
+        with self._lock, self._context.activated():
+            plan = self._plan(name, dtype, params)
+        return plan is not None and self._enqueue(plan, *addresses)
+
+    def _enqueue(self, plan: Plan, *addresses: int) -> bool:
+        for address in addresses:
+            if address % ACCESS_BYTES:
+                return False
+        try:
+            # The next owner of the workspace works after this in the stream.
+            workspace = Slice(self._allocator, plan.nbytes) if plan.nbytes else None
+        except OutOfMemory:
+            return False
+        with self._lock, self._context.activated():
+            given = "execute", plan.enqueue, addresses, 0 if workspace is None else workspace.address
+            capture.enqueue(self._queue, self._set_stream, self._call, *given)
+        return True
+
+    def _set_stream(self, stream: Any) -> None:
+        self._call("set_stream", self._library.set_stream, handle=self._handle, stream=int(stream))
+
+    def _plan(self, name: str, dtype: DType, params: Params) -> Plan | None:
+        key = name, dtype, params
+        if key not in self._plans:
+            if len(self._plans) == _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = self._call("graph", self._new_plan, _GRAPHS[name], dtype, params)
+        return self._plans[key]
+
+    def _new_plan(self, graph: Callable[..., Plan | None], dtype: DType, params: Params) -> Plan | None:
+        try:
+            return graph(self._library, self._handle, dtype, params)
+        # A frontend that lacks one of these calls is of another kind than this one.
+        except (self._library.cudnnGraphNotSupportedError, AttributeError):
+            return None
+
+    def _call(self, name: str, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        # What the frontend raises of its own are these.
+        except (RuntimeError, ValueError) as error:
+            raise LibraryError(f"cudnn {name}", str(error), _ADVICE) from error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self._context.label}>"
+
+
+def _destroy(library: Any, context: Context, handle: Any) -> None:
+    with context.activated():
+        library.destroy_handle(handle)

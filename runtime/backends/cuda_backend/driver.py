@@ -1,0 +1,85 @@
+"""What the backend needs of a device, over the CUDA driver. Imports cuda-python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...core.error import TallowError
+from ..gpu_backend.gpu_driver import Function, GpuDriver
+from ..gpu_backend.launch import Launcher
+from .context import Context
+from .kernels import Nvrtc
+from .memory import CudaBuffer
+from .module import CudaKernel, CudaModule, cuda_launcher
+from .result import check, cuda, start_driver
+from .stream import CudaStream
+
+if TYPE_CHECKING:
+    from .loader import AsyncLoader
+
+Module: TypeAlias = CudaModule
+
+
+def device_count() -> int:
+    """How many devices there are; 0 where the driver or devices are missing."""
+    try:
+        start_driver()
+        return int(check("cuDeviceGetCount", cuda.cuDeviceGetCount()))
+    except TallowError:
+        return 0
+
+
+def runtime_version() -> str:
+    """The newest CUDA that the driver serves, such as 13.0; BackendUnavailable where there is no driver."""
+    start_driver()
+    version = int(check("cuDriverGetVersion", cuda.cuDriverGetVersion()))
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+class Driver(GpuDriver[Module]):
+    """A device over the CUDA driver, in its primary context. What CUDA refuses raises CudaError.
+
+    The stream is one of its own, made with CU_STREAM_NON_BLOCKING. In `wait_for` and `let_wait`, 0 and 1 are CUDA's
+    legacy default stream and 2 is the default stream of the calling thread.
+    """
+
+    opens_in_captures = True
+    device: Context
+    queue: CudaStream
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__()
+        device = Context(ordinal)
+        self.device = device
+        self.queue = CudaStream(device)
+        self.label = device.label
+        self.name = device.name
+        major, minor = (device.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
+        self.target = f"sm_{major}{minor}"
+        self.wave_size = device.attribute("WARP_SIZE")
+        self.multiprocessors = device.attribute("MULTIPROCESSOR_COUNT")
+        self.compiler = Nvrtc()
+
+    def _new_buffer(self, nbytes: int) -> CudaBuffer:
+        return CudaBuffer(self.device, nbytes)
+
+    def load(self, code: bytes, name: str) -> Module:
+        return CudaModule(self.device, code, name)
+
+    def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+        return CudaKernel(module, name, self.queue, block, argument_size).enqueue
+
+    def launcher(self, module: Module, name: str) -> Launcher:
+        return cuda_launcher(module, name, self.queue)
+
+    def _new_stream(self) -> CudaStream:
+        return CudaStream(self.device)
+
+    def _stream_at(self, address: int) -> CudaStream:
+        return self.queue if address == self.stream else CudaStream.wrap(self.device, address)
+
+    def open_loader(self) -> AsyncLoader:
+        # Few programs load files, and threads and pinned memory take a while to import.
+        from .loader import AsyncLoader
+
+        return AsyncLoader(self.device)

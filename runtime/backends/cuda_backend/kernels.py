@@ -1,0 +1,42 @@
+"""Compilation at run time by NVRTC."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+from cuda.bindings import nvrtc as _binding
+
+from ...core.error import BackendUnavailable
+from ..gpu_backend.run_time_compiler import RunTimeCompiler
+
+nvrtc: Final[Any] = _binding
+
+
+class Nvrtc(RunTimeCompiler):
+    """CUDA's compiler. It makes a cubin for one target, so that no compiler of the driver is asked."""
+
+    prefix = "nvrtc"
+    code = "CUBIN"
+    advice = "install an NVRTC of the CUDA that cuda-python is for"
+
+    def __init__(self, library: Any = nvrtc) -> None:
+        super().__init__(library)
+
+    @cached_property
+    def version(self) -> str:
+        """The version of NVRTC; BackendUnavailable where it is missing."""
+        try:
+            major, minor = self.call("Version")
+        # What cuda-python raises where the library, or a function of it, is not there.
+        except RuntimeError as error:
+            reason = (
+                f"kernels cannot be compiled, since NVRTC does not load ({error}); pip install 'tallow[cuda]', or"
+                " install a tallow with kernels that are compiled for this GPU"
+            )
+            raise BackendUnavailable("cuda", reason) from error
+        return f"NVRTC {major}.{minor}"
+
+    def options(self, target: str) -> tuple[str, ...]:
+        """What NVRTC is told, for the target of a device."""
+        return "--std=c++17", "--fmad=false", f"--gpu-architecture={target}"

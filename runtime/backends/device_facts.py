@@ -1,0 +1,85 @@
+"""What is alike for devices of all backends."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, Self
+
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import BackendUnavailable, InvalidArgument
+from .backend import BackendDevice
+
+
+class DeviceLocation(NamedTuple):
+    """Where a device is found."""
+
+    backend: str
+    ordinal: int
+
+
+class DeviceFacts:
+    """Facts of a device, and when two are one."""
+
+    __slots__ = ()
+
+    inner: BackendDevice
+
+    @property
+    @abstractmethod
+    def backend(self) -> str:
+        """The name of the backend."""
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The text that `parse` takes."""
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, label: str) -> Self:
+        """The device that a label names."""
+
+    @abstractmethod
+    def supports(self, dtype: DTypeLike) -> bool:
+        """Tell whether the device has tensors of a dtype."""
+
+    @property
+    def ordinal(self) -> int:
+        """The number of the device among those of its backend."""
+        return self.inner.ordinal
+
+    def location(self) -> DeviceLocation:
+        """Return the name of the backend and the number of the device."""
+        return DeviceLocation(self.backend, self.ordinal)
+
+    def same_device(self, other: Self) -> bool:
+        """Tell whether two devices are one: `==`."""
+        argument.instance("same_device", "other", other, DeviceFacts, "Device")
+        return self == other
+
+    def supports_bf16(self) -> bool:
+        """Tell whether the device has tensors of bf16."""
+        return self.supports("bf16")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceFacts) and self.inner == other.inner
+
+    def __hash__(self) -> int:
+        return hash(self.inner)
+
+    def __repr__(self) -> str:
+        return f"Device({self.label})"
+
+    def __reduce__(self) -> tuple[Callable[[str], Self], tuple[str]]:
+        return type(self)._unpickle, (self.label,)
+
+    @classmethod
+    def _unpickle(cls, label: str) -> Self:
+        """The device that a pickle names, and to which what was on it returns."""
+        try:
+            return cls.parse(label)
+        except (BackendUnavailable, InvalidArgument) as error:
+            mend = f"unpickle where {label} is, or move what is pickled to the CPU first"
+            raise BackendUnavailable(label.partition(":")[0], f"{error.reason}; {mend}") from None

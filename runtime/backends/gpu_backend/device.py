@@ -1,0 +1,223 @@
+"""A GPU as a device. A backend derives its own from it, which knows how to open the vendor's driver."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from ....dtype import Array, DType
+from ....ggml_dtype import GgmlDType
+from ...core.error import BackendUnavailable
+from ...core.layout import Layout
+from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
+from . import attention, capture, fork
+from .libraries import Library
+from .storage import GpuStorage, QGpuStorage, Slice
+
+if TYPE_CHECKING:
+    from ...custom.user_kernel import Kernel
+    from ...doctor.finding import Finding
+    from ...graph.traced import Program
+    from .allocator import CachingAllocator
+    from .gpu_driver import GpuDriver
+    from .loader import Loader
+    from .storage.backend_impl import Memory
+
+Opened = TypeVar("Opened", bound=Library)
+
+
+class GpuDevice(BackendDevice):
+    """A GPU with one stream: what is enqueued is done in order, and only reading waits for it.
+
+    All objects of one ordinal share the stream, the memory, the random stream and what was loaded. Making the first
+    one raises BackendUnavailable where packages, libraries or devices are missing, InvalidArgument for an ordinal that
+    no device has.
+    """
+
+    backend: ClassVar[str]
+    """The name of the backend, as errors say it."""
+    composes = True
+    modules: ClassVar[tuple[str, ...]]
+    """The modules of Python without which there is no runtime."""
+    extra: ClassVar[str]
+    """What installs them."""
+    dlpack: ClassVar[int]
+    """The DLDeviceType of DLPack."""
+    storage_class: ClassVar[type[GpuStorage]]
+    blocks_class: ClassVar[type[QGpuStorage]]
+    slice_class: ClassVar[type[Slice]]
+    libraries: ClassVar[tuple[Callable[[Any, CachingAllocator], Any], ...]]
+    """What opens each library that cells call, for `library`."""
+
+    @classmethod
+    def open(cls, ordinal: int) -> Self:
+        fork.require_own()
+        return super().open(ordinal)
+
+    @classmethod
+    def examine(cls) -> Iterator[Finding]:
+        from .examination import examine
+
+        return examine(cls)
+
+    @staticmethod
+    @abstractmethod
+    def runtime_version() -> str:
+        """The version of the vendor's runtime; BackendUnavailable where there is none."""
+
+    @staticmethod
+    @abstractmethod
+    def library_classes() -> dict[str, type[Library]]:
+        """The class of each library, by the name of the attribute that has it where it is there."""
+
+    @staticmethod
+    @abstractmethod
+    def open_driver(ordinal: int) -> GpuDriver[Any]:
+        """Open the vendor's driver on a device; BackendUnavailable where its package is missing."""
+
+    def __init__(self, ordinal: int = 0) -> None:
+        super().__init__(ordinal)
+        from .runtime import runtime_of
+
+        runtime = runtime_of(type(self), ordinal)
+        self._runtime = runtime
+        self.plans = runtime.plans
+        self.driver = runtime.driver
+        self.allocator = runtime.allocator
+        self.kernels = runtime.kernels
+        self.index_errors = runtime.index_errors
+        self.counters = runtime.counters
+        self.random = runtime.random
+
+    def __reduce__(self) -> tuple[type[GpuDevice], tuple[int]]:
+        return type(self), (self.ordinal,)
+
+    def storage(self, array: Array) -> GpuStorage:
+        """A storage with a copy of a NumPy array's elements. Raises OutOfMemory."""
+        dtype = DType.from_numpy(array.dtype)
+        return self.upload(np.ascontiguousarray(array, dtype.numpy), dtype)
+
+    def upload(self, array: Array, dtype: DType) -> GpuStorage:
+        """A storage with a copy of a contiguous array. Raises OutOfMemory."""
+        result = self.empty(dtype, array.size)
+        self.driver.copy_to_device(result.memory.address, array)
+        return result
+
+    @property
+    def loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device: the AsyncLoader of all objects of the ordinal.
+
+        It keeps its pinned memory for the next time; `loader.close()` gives that back, and the next use opens another.
+        """
+        return self._runtime.loader
+
+    def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
+        # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
+        from .loader import Upload
+
+        if attention.needed:
+            capture.refuse(self.driver, "loading", "load the tensors before the capture")
+        storages = [self.empty(part.dtype, part.length) for part in parts]
+        uploads = [
+            Upload(storage.memory.address, part.nbytes, part.read_into)
+            for storage, part in zip(storages, parts, strict=True)
+        ]
+        self.loader.upload_all(uploads, self.driver.queue, progress)
+        return storages
+
+    def blocks_in(self, storage: Any, dtype: GgmlDType) -> QGpuStorage:
+        length = storage.length // dtype.type_size * dtype.block_size
+        return self.blocks_class(self, dtype, length, storage.memory)
+
+    def planned(
+        self,
+        key: object,
+        numbers: int,
+        function: Callable[..., Result],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Result:
+        if key is not None:
+            from .recorder import FirstPlan
+
+            self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
+        return function(*arguments, **options)
+
+    def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
+        plan = self.plans.get(program)
+        if plan is not None:
+            found: Sequence[GpuStorage] = plan(*storages, *numbers)
+            return found
+        from .ops import fused
+        from .ops.operand import Operand
+
+        operands = [Operand(*operand) for operand in zip(storages, program.layouts, strict=True)]
+        return self.planned(program, len(numbers), fused.results, (program, *operands, *numbers), {})
+
+    def copy_of(self, storage: BackendStorage) -> GpuStorage | None:
+        if not isinstance(storage, self.storage_class):
+            return None
+        result = self.empty(storage.dtype, storage.length)
+        storage.device.driver.send(storage.memory.address, self.driver, result.memory.address, result.memory.nbytes)
+        return result
+
+    def from_dlpack(self, source: Any) -> tuple[GpuStorage, Layout]:
+        from .dlpack import take
+
+        return take(self, source)
+
+    @property
+    def stream(self) -> int:
+        """The vendor's handle of the stream in which the device does its work, for libraries that share memory.
+
+        In a thread that captures a graph it is that of the capture.
+        """
+        return self.driver.stream
+
+    def compile(self, name: str, source: str, options: Sequence[str] = (), *, signature: str | None = None) -> Kernel:
+        """Kernel `name` of a source: see `Kernel.compile`."""
+        return self.get_or_load(name, name, source, options, signature=signature)
+
+    def get_or_load(
+        self, name: str, module: str, source: str, options: Sequence[str] = (), *, signature: str | None = None
+    ) -> Kernel:
+        """Kernel `name` of a module, whose source is compiled and loaded at the first call: see `Kernel.compile`.
+
+        Later calls with the same arguments take no longer than a look-up, unless the source includes files other than
+        tallow's headers: each call looks whether they have changed. Messages call the source `module`.hip.
+        """
+        return self._runtime.user_kernels.get(self, name, module, source, options, signature)
+
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Opened | None]) -> Opened | None:
+        """What `open_library` opens, once for each device; None where it finds no library."""
+        return self._runtime.library(open_library)
+
+    def allocate(self, nbytes: int) -> Slice:
+        """Memory, not initialised, for as long as somebody holds it. Raises OutOfMemory."""
+        return self.slice_class(self.allocator, nbytes)
+
+    def empty(self, dtype: DType, count: int) -> GpuStorage:
+        """A storage of `count` elements, not initialised. Raises OutOfMemory."""
+        return self.storage_class(self, dtype, count, self.slice_class(self.allocator, count * dtype.itemsize))
+
+    def held(self, dtype: DType, count: int, memory: Memory) -> GpuStorage:
+        """A storage of memory that is there."""
+        return self.storage_class(self, dtype, count, memory)
+
+    def read(self, array: Array, address: int) -> None:
+        """Fill a contiguous array from device memory, then raise what was recorded of this thread (InvalidIndex)."""
+        self.driver.copy_to_host(array, address)
+        self.index_errors.check()
+
+
+@contextmanager
+def packages(backend: str, extra: str) -> Iterator[None]:
+    """Raise BackendUnavailable, which names the extra to install, where an import inside of the block fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise BackendUnavailable(backend, f"{error}; pip install 'tallow[{extra}]'") from error

@@ -1,0 +1,62 @@
+"""What a look at a backend on GPUs finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from ....kernels.arguments import FAMILIES
+from ...core.error import TallowError
+from ...doctor.finding import Finding, modules, reason
+from ...kernels import code_object
+from ...kernels.code_cache import CodeCache, cache_folder
+
+if TYPE_CHECKING:
+    from .device import GpuDevice
+
+
+def examine(device_class: type[GpuDevice]) -> Iterator[Finding]:
+    """The modules, the runtime, the first device, what compiles kernels, the kernels, and the vendor's libraries."""
+    yield from modules(device_class.modules, device_class.extra)
+    runtime = _attempt("runtime", device_class.runtime_version)
+    yield runtime
+    if not runtime.is_there:
+        return
+    try:
+        device = device_class.open(0)
+    except TallowError as error:
+        yield Finding("devices", False, reason(error))
+        return
+    driver = device.driver
+    yield Finding("devices", True, f"{device_class.device_count()}, the first one {driver.name} ({driver.target})")
+    compiler = _attempt("compiler", lambda: driver.compiler_version)
+    built = sum(code_object.current(code_object.path_of(driver.target, family)) is not None for family in FAMILIES)
+    trouble = CodeCache(cache_folder()).trouble()
+    if built == len(FAMILIES):
+        # Only kernels of users and fused functions are compiled then.
+        yield compiler._replace(is_there=compiler.is_there or None)
+        yield Finding("kernels", True, f"built ahead for {driver.target}")
+    else:
+        yield compiler
+        state = f"{built} of {len(FAMILIES)} families are built ahead for {driver.target}; the others are compiled"
+        yield Finding("kernels", None if compiler.is_there else False, f"{state} at their first use")
+    yield Finding("cache", trouble is None, trouble or f"kernels that were compiled are kept in {cache_folder()}")
+    for name, library in device_class.library_classes().items():
+        try:
+            is_there = getattr(device, name) is not None
+        except TallowError as error:
+            yield Finding(name, False, reason(error))
+            continue
+        yield (
+            Finding(name, True, "found")
+            if is_there
+            else Finding(name, None, "not found, so tallow's own kernels do its work", f"it needs {library.needs}")
+        )
+
+
+def _attempt(part: str, look: Callable[[], str]) -> Finding:
+    """What a look gives, or why it fails."""
+    try:
+        return Finding(part, True, look())
+    except TallowError as error:
+        return Finding(part, False, reason(error))

@@ -1,0 +1,180 @@
+"""Attention: which kernel, and into how many parts the keys are split."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from .....dtype import DType
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
+from ....core.error import InvalidArgument
+from ..libraries import AttentionParams
+from ..utils import MOST_BLOCKS, ceil_divide
+from . import copy
+from .geometry import LIMIT, Dims
+from .index import Rows, check
+from .operand import Operand, dense
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ..libraries import Attention
+    from ..storage import GpuStorage
+
+_OP: Final = "scaled_dot_product_attention"
+# The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
+_SIZES: Final = (64, 128, 256)
+_ROWS: Final = (1, 4, 8)
+# Fewer rows of a key head than these are not worth matrix cores.
+_LEAST_ROWS: Final = 5
+# The keys of a few rows are split so that each multiprocessor has a block, with so many keys at least, or as many as it
+# runs at once where these have many keys.
+_BUSY_BLOCKS: Final = {"few": 1}
+_MOST_BUSY_BLOCKS: Final = 2
+_LEAST_KEYS: Final = 64
+_MANY_KEYS: Final = 512
+_NO_LENGTHS: Final = (0,) * 7
+
+
+def scaled_dot_product(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> GpuStorage:
+    """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    batches, heads, queries, size = query.shape
+    key_heads, keys = key.shape[1:3]
+    device, dtype = query.device, query.dtype
+    result = device.empty(dtype, query.layout.elem_count)
+    # As an index, a length is one of so many.
+    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1)._replace(mark=0)
+    if result.length == 0 or keys == 0:
+        if indexes is not None:
+            check(indexes)
+        device.driver.zero(result.memory.address, result.memory.nbytes)
+        return result
+    group = heads // key_heads
+    rows = group * queries
+    if size > _SIZES[-1]:
+        raise InvalidArgument(
+            _OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them"
+        )
+    multiprocessors = device.driver.multiprocessors
+    way, taken = _way(dtype, rows, batches * key_heads * _most_splits(rows, keys) < multiprocessors)
+    blocks = batches * key_heads * ceil_divide(rows, taken)
+    splits = 1
+    if way != "tiles" and blocks <= COUNTERS:
+        busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
+        splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
+    if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
+        raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
+    # Copies live until the launch.
+    query, key, value = map(_whole, (query, key, value))
+    lines = batches * heads * queries
+    least = next(each for each in _SIZES if size <= each)
+    parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
+    packed = arguments.ATTENTION.pack(
+        *(result.memory.address, query.address, key.address, value.address),
+        0 if mask is None else mask.address,
+        *((0, 0) if parts is None else (parts.memory.address, device.counters)),
+        *((0, *_NO_LENGTHS) if indexes is None else (indexes.indexes.address, *indexes.fields)),
+        int(is_causal),
+        lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
+        element_bits(scale, DType.F32),
+        *(*query.strides[:3], *key.strides[:3], *value.strides[:3]),
+        *((0, 0, 0, 0) if mask is None else mask.strides),
+        *(batches, key_heads, group, queries, keys, size, splits),
+    )
+    device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
+    if indexes is not None:
+        device.index_errors.expect()
+    return result
+
+
+def by_library(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> GpuStorage | None:
+    """`scaled_dot_product` by a library; None for what that refuses, and for what takes less time by kernels."""
+    heads, queries = query.shape[1:3]
+    key_heads, keys = key.shape[1:3]
+    # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
+    # highest one, by which libraries do not divide.
+    is_plain = mask is None and lengths is None and 0 < scale < math.inf and not (is_causal and queries > keys)
+    are_few = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
+    are_whole = all(map(_is_whole, (query, key, value)))
+    if not is_plain or are_few or keys == 0 or query.layout.elem_count == 0 or not are_whole:
+        return None
+    result = query.device.empty(query.dtype, query.layout.elem_count)
+    params = AttentionParams(_form(query), _form(key), _form(value), is_causal, scale)
+    addresses = query.address, key.address, value.address, result.memory.address
+    return result if library.attention(query.dtype, params, *addresses) else None
+
+
+def _form(operand: Operand) -> tuple[Dims, Dims]:
+    return tuple(operand.shape), operand.strides
+
+
+def _way(dtype: DType, rows: int, are_few: bool) -> tuple[str, int]:
+    """How the name of a kernel for so many rows of a key head ends, and how many of them a block takes.
+
+    Where there would be few blocks of many rows, more blocks read the same keys.
+    """
+    if dtype.itemsize != 2 or rows < _LEAST_ROWS or (are_few and rows <= ATTENTION_FEW_ROWS):
+        taken = next((count for count in _ROWS if rows <= count), _ROWS[-1])
+        return f"rows{taken}", taken
+    return ("tiles", ATTENTION_ROWS) if rows > ATTENTION_FEW_ROWS else ("few", ATTENTION_FEW_ROWS)
+
+
+def _splits(blocks: int, rows: int, keys: int, multiprocessors: int, busy: int) -> int:
+    """Into how many parts the keys of each block's rows are split: equally many steps each, if all are there."""
+    most = max(multiprocessors // blocks, min(busy * multiprocessors // blocks, keys // _MANY_KEYS))
+    most = min(most, _most_splits(rows, keys))
+    steps = ceil_divide(keys, _LEAST_KEYS)
+    return ceil_divide(steps, ceil_divide(steps, max(min(most, steps), 1)))
+
+
+def _most_splits(rows: int, keys: int) -> int:
+    """More would take longer: what the last block joins grows with the splits, and what each of them has shrinks."""
+    return math.isqrt(keys // rows)
+
+
+def _whole(operand: Operand) -> Operand:
+    """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
+    if _is_whole(operand):
+        return operand
+    length = ACCESS_BYTES // operand.itemsize
+    *outer, size = operand.shape
+    padded = ceil_divide(size, length) * length
+    if padded == size:
+        return dense(copy.fresh(operand), operand.shape)
+    storage = operand.device.empty(operand.dtype, math.prod(outer) * padded)
+    operand.device.driver.zero(storage.memory.address, storage.memory.nbytes)
+    strides: Dims = copy.row_major((*outer, padded))
+    target = dense(storage, (*outer, padded)).relaid((*outer, size), strides)
+    copy.copy(operand, target)
+    return target
+
+
+def _is_whole(operand: Operand) -> bool:
+    """Whether the heads of an operand can be read in whole accesses where they are."""
+    length = ACCESS_BYTES // operand.itemsize
+    *outer, size = operand.shape
+    steps = [step for count, step in zip(outer, operand.strides, strict=False) if count > 1]
+    is_dense = operand.strides[-1] == 1 or size == 1
+    return (
+        is_dense
+        and size % length == 0
+        and all(step % length == 0 for step in steps)
+        and operand.address % ACCESS_BYTES == 0
+    )

@@ -1,0 +1,266 @@
+"""Convolutions of (b, c, h, w): by a library of images, by a matrix product of columns, and directly."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE, CONV_CHANNELS
+from .....op import MethodOp
+from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..utils import ceil_divide
+from . import copy, elementwise
+from .geometry import LIMIT, plane_parts, strided_block
+from .matmul import multiply
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..libraries import Blas, Convolution
+    from ..storage import GpuStorage
+
+# With fewer channels of the result a matrix product reads each column too few times to pay for writing it.
+_LEAST_CHANNELS: Final = 8
+# The most memory that columns take at once, in bytes.
+_MOST_COLUMNS: Final = 1 << 28
+
+Pair = tuple[int, int]
+
+
+class _Window(NamedTuple):
+    """Sizes and steps along h and w."""
+
+    kernel: Pair
+    padding: Pair
+    stride: Pair
+    dilation: Pair
+    result: Pair
+
+
+def by_library(library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
+    """The convolution of (b, c, h, w) by a library of images; None where there is nothing to do or it refuses."""
+    if 0 in (*x.shape, *kernel.shape, *params.out_dims):
+        return None
+    result = x.device.empty(x.dtype, math.prod(params.out_dims))
+    source, weights = copy.contiguous(x), copy.contiguous(kernel)
+    taken = library.conv2d(x.dtype, params, source.address, weights.address, result.memory.address)
+    return result if taken else None
+
+
+def conv1d_by_product(library: Blas, x: Operand, kernel: Operand, params: ParamsConv1D) -> GpuStorage | None:
+    """The convolution of (b, c, l) as a matrix product of columns; None where the direct kernel is quicker."""
+    return _by_columns(library, params.op, _image(x), _image(kernel), _line(params))
+
+
+def conv1d(x: Operand, kernel: Operand, params: ParamsConv1D) -> GpuStorage:
+    """The convolution of (b, c, l), as one of images of height 1."""
+    return _convolve(params.op, _image(x), _image(kernel), _line(params))
+
+
+def conv2d_by_product(library: Blas, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
+    """The convolution of (b, c, h, w) as a matrix product of columns; None where the direct kernel is quicker."""
+    return _by_columns(library, params.op, x, kernel, _square(params))
+
+
+def conv2d(x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage:
+    """The convolution of (b, c, h, w)."""
+    return _convolve(params.op, x, kernel, _square(params))
+
+
+def conv_transpose1d_by_product(
+    library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
+) -> GpuStorage | None:
+    """The transposed convolution of (b, c, l) as a matrix product; None where the direct kernel is quicker."""
+    return _by_column_sums(library, params.op, _image(x), _image(kernel), _line(params))
+
+
+def conv_transpose1d(x: Operand, kernel: Operand, params: ParamsConvTranspose1D) -> GpuStorage:
+    """The transposed convolution of (b, c, l), as one of images of height 1."""
+    return _convolve_transposed(params.op, _image(x), _image(kernel), _line(params))
+
+
+def conv_transpose2d_by_product(
+    library: Blas, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
+) -> GpuStorage | None:
+    """The transposed convolution of (b, c, h, w) as a matrix product; None where the direct kernel is quicker."""
+    return _by_column_sums(library, params.op, x, kernel, _square(params))
+
+
+def conv_transpose2d(x: Operand, kernel: Operand, params: ParamsConvTranspose2D) -> GpuStorage:
+    """The transposed convolution of (b, c, h, w)."""
+    return _convolve_transposed(params.op, x, kernel, _square(params))
+
+
+def _line(params: ParamsConv1D | ParamsConvTranspose1D) -> _Window:
+    (length,) = params.out_dims[2:]
+    return _Window((1, params.k_size), (0, params.padding), (1, params.stride), (1, params.dilation), (1, length))
+
+
+def _square(params: ParamsConv2D | ParamsConvTranspose2D) -> _Window:
+    padding, stride, dilation = params.padding, params.stride, params.dilation
+    kernel, (height, width) = (params.k_h, params.k_w), params.out_dims[2:]
+    return _Window(kernel, (padding, padding), (stride, stride), (dilation, dilation), (height, width))
+
+
+def _image(x: Operand) -> Operand:
+    (outer, inner, length), (outer_stride, inner_stride, stride) = x.shape, x.strides
+    return x.relaid((outer, inner, 1, length), (outer_stride, inner_stride, 0, stride))
+
+
+def _convolve(op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage:
+    b, c_in, *_ = x.shape
+    result = x.device.empty(x.dtype, b * kernel.shape[0] * math.prod(window.result))
+    if result.length and c_in == 0:
+        x.device.driver.zero(result.memory.address, result.memory.nbytes)
+    elif result.length:
+        _directly(op, x, kernel, window, result, transposed=False)
+    return result
+
+
+def _by_columns(library: Blas, op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage | None:
+    """A product of the kernel, (c_out, c_in * kh * kw), and the columns, (c_in * kh * kw, h * w), for each image."""
+    itemsize = x.itemsize
+    b, c_in, *_ = x.shape
+    c_out, places, steps = kernel.shape[0], math.prod(window.result), c_in * math.prod(window.kernel)
+    if 0 in (b, steps, places) or c_out < _LEAST_CHANNELS or steps * places >= LIMIT:
+        return None
+    result = x.device.empty(x.dtype, b * c_out * places)
+    weights = _matrix(kernel, (c_out, steps))
+    pixels = _pixels(x, window)
+    if pixels is not None:
+        multiply(library, _repeated(weights, b), pixels, (b, c_out, places, steps), result.memory.address)
+        return result
+    together = min(max(_MOST_COLUMNS // (steps * places * itemsize), 1), b)
+    for start in range(0, b, together):
+        count = min(together, b - start)
+        images = Operand(x.storage, x.layout.narrow(0, start, count))
+        columns = dense(_columns(op, images, window), (count, steps, places))
+        to = result.memory.address + start * c_out * places * itemsize
+        multiply(library, _repeated(weights, count), columns, (count, c_out, places, steps), to)
+    return result
+
+
+def _matrix(kernel: Operand, shape: Pair) -> Operand:
+    layout = kernel.layout.reshape(shape)
+    return dense(copy.fresh(kernel), shape) if layout is None else Operand(kernel.storage, layout)
+
+
+def _repeated(matrix: Operand, count: int) -> Operand:
+    return matrix.relaid((count, *matrix.shape), (0, *matrix.strides))
+
+
+def _pixels(x: Operand, window: _Window) -> Operand | None:
+    """The image itself where it is its own columns: those of a kernel of one place."""
+    if window.kernel != (1, 1) or window.padding != (0, 0) or window.stride != (1, 1):
+        return None
+    b, c, *sizes = x.shape
+    layout = x.layout.reshape((b, c, math.prod(sizes)))
+    return None if layout is None else Operand(x.storage, layout)
+
+
+def _columns(op: str, x: Operand, window: _Window) -> GpuStorage:
+    b, c, height, width = x.shape
+    stride_b, stride_c, stride_h, stride_w = x.strides
+    shape, places = (b, c, *window.result), math.prod(window.result)
+    step = math.prod(window.kernel) * places
+    result = x.device.empty(x.dtype, b * c * step)
+    # The row, the column, the plane, and the first column.
+    strides = (
+        (0, 0, window.stride[0], 0),
+        (0, 0, 0, window.stride[1]),
+        (stride_b, stride_c, 0, 0),
+        (c * step, step, window.result[1], 1),
+    )
+    itemsize = x.itemsize
+    for blocks, _, (*_, plane, column), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
+        to, source = result.memory.address + column * itemsize, x.address + plane * itemsize
+        packed = arguments.IMAGE_TO_COLUMNS.pack(
+            to, source, stride_h, stride_w, height, width,
+            *window.kernel, *window.padding, *window.dilation, places, *fields,
+        )  # fmt: skip
+        x.device.kernels.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
+    return result
+
+
+def _convolve_transposed(op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage:
+    result = x.device.empty(x.dtype, x.shape[0] * kernel.shape[1] * math.prod(window.result))
+    if result.length and 0 in x.shape:
+        x.device.driver.zero(result.memory.address, result.memory.nbytes)
+    elif result.length:
+        _directly(op, x, kernel, window, result, transposed=True)
+    return result
+
+
+def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window: _Window) -> GpuStorage | None:
+    """A product of the transposed kernel, (c_out * kh * kw, c_in), and the images, (c_in, h * w); then sums of it."""
+    compute = x.dtype.compute
+    device, kernel_places = x.device, math.prod(window.kernel)
+    b, c_in, *sizes = x.shape
+    c_out, places, (height, width) = kernel.shape[1], math.prod(sizes), window.result
+    if 0 in (b, c_out, places, height * width) or c_in < _LEAST_CHANNELS or c_out * height * width >= LIMIT:
+        return None
+    result = device.empty(x.dtype, b * c_out * height * width)
+    rows = c_out * kernel_places
+    weights = _matrix(_in_compute(kernel), (c_in, rows))
+    turned = weights.relaid((rows, c_in), weights.strides[::-1])
+    together = min(max(_MOST_COLUMNS // (rows * places * compute.itemsize), 1), b)
+    # The row, the column, and the plane of the first column.
+    plane = kernel_places * places
+    strides = ((0, 0, 1, 0), (0, 0, 0, 1), (c_out * plane, plane, 0, 0))
+    for start in range(0, b, together):
+        count = min(together, b - start)
+        images = _in_compute(Operand(x.storage, x.layout.narrow(0, start, count)))
+        layout = images.layout.reshape((count, c_in, places))
+        pixels = dense(copy.fresh(images), (count, c_in, places)) if layout is None else Operand(images.storage, layout)
+        columns = device.allocate(count * rows * places * compute.itemsize)
+        multiply(library, _repeated(turned, count), pixels, (count, rows, places, c_in), columns.address)
+        begin = result.memory.address + start * c_out * height * width * x.itemsize
+        shape = (count, c_out, height, width)
+        for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
+            packed = arguments.COLUMNS_TO_IMAGE.pack(
+                begin + first * x.itemsize,
+                columns.address + offset * compute.itemsize,
+                *sizes,
+                *(*window.kernel, *window.padding, *window.stride, *window.dilation),
+                *fields,
+            )
+            device.kernels.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
+    return result
+
+
+def _in_compute(x: Operand) -> Operand:
+    compute = x.dtype.compute
+    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
+
+
+def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: GpuStorage, *, transposed: bool) -> None:
+    """Each element of the result by itself, some channels of it in a thread."""
+    b, c_in, *sizes = x.shape
+    stride_b, *source_strides = x.strides
+    outer, inner, *kernel_strides = kernel.strides
+    out, in_ = (inner, outer) if transposed else (outer, inner)
+    c_out = kernel.shape[1 if transposed else 0]
+    height, width = window.result
+    plane = height * width
+    step_h, step_w = (1, 1) if transposed else window.stride
+    shape = (b, ceil_divide(c_out, CONV_CHANNELS), height, width)
+    # The row, the column, the output channel, the source, the kernel and the result.
+    row, column, channel = (0, 0, step_h, 0), (0, 0, 0, step_w), (0, CONV_CHANNELS, 0, 0)
+    moving = (stride_b, 0, 0, 0), (0, CONV_CHANNELS * out, 0, 0), (c_out * plane, CONV_CHANNELS * plane, width, 1)
+    name = f"conv{'_transpose' if transposed else ''}_{x.dtype.value}_direct"
+    for blocks, _, offsets, fields in plane_parts(op, BLOCK_SIZE, shape, (row, column, *moving, channel), 2):
+        source, weights, to = [
+            begin + offset * x.itemsize
+            for begin, offset in zip((x.address, kernel.address, result.memory.address), offsets[2:5], strict=True)
+        ]
+        # A part that begins at a later channel has so many fewer of them.
+        left = c_out - offsets[5]
+        packed = arguments.CONVOLVE.pack(
+            *(to, source, weights),
+            *source_strides,
+            *(out, in_, *kernel_strides),
+            *(plane, c_in, left),
+            *(*sizes, *window.kernel, *window.padding, *window.stride, *window.dilation),
+            *fields,
+        )
+        x.device.kernels.launch("conv", name, blocks, packed)

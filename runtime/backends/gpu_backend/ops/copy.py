@@ -1,0 +1,274 @@
+"""Elements moved and filled: only their width counts."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_SOURCES
+from ....core.layout import Layout
+from ....core.shape import Shape
+from ..utils import ceil_divide
+from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
+from .operand import Operand, dense, shares_memory
+from .scalar import element_bits, repeated_bits
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# Fewer bytes of a source than these a kernel joins with others; more of them, if they are one piece, the driver copies
+# as quickly. Kernels number less than 2**31 elements.
+_LONG_ROWS: Final = {True: 1 << 24, False: LIMIT}
+# Of narrower elements a tile is larger: to read few of them as they lie takes less time.
+_LEAST_TILED_BYTES: Final = 4
+# The widest element that fill kernels know, in bytes.
+_WIDEST_FILL: Final = 8
+
+
+class _Plan(NamedTuple):
+    """How to move or fill elements: a kernel, its launches, and the bytes of the elements that it takes."""
+
+    kernel: str
+    packer: struct.Struct
+    width: int
+    parts: tuple[Part, ...]
+
+
+def row_major(shape: Dims) -> Dims:
+    """The strides of contiguous elements."""
+    return Shape._trusted(shape).contiguous_strides()
+
+
+def fresh(source: Operand) -> GpuStorage:
+    """A new storage of the elements in row-major order."""
+    result = source.device.empty(source.dtype, source.layout.elem_count)
+    copy(source, dense(result, source.shape))
+    return result
+
+
+def contiguous(source: Operand) -> Operand:
+    """The elements in row-major order: where they are if they are so, else in a new storage."""
+    return source if source.layout.is_contiguous else dense(fresh(source), source.shape)
+
+
+def apart(target: Operand, operand: Operand) -> Operand:
+    """An operand that a kernel which writes to `target` may read: copied where they share elements."""
+    return dense(fresh(operand), operand.shape) if shares_memory(target, operand) else operand
+
+
+def straightened(source: Operand) -> Operand:
+    """The elements in row-major order if they are many and turned, which is slow to read, else where they are."""
+    if are_few(source.device, source.layout.elem_count):
+        return source
+    if is_turned(source.shape, source.strides, source.itemsize):
+        return dense(fresh(source), source.shape)
+    return source
+
+
+@lru_cache(maxsize=4096)
+def is_turned(shape: Dims, strides: Dims, itemsize: int) -> bool:
+    """Whether neighbours in the innermost dim are far apart, others next to each other, and none repeated."""
+    dims, steps = merged(shape, (row_major(shape), strides))
+    return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
+
+
+def copy(source: Operand, target: Operand) -> None:
+    """Move elements between two operands of one shape and dtype; they may overlap."""
+    count = source.layout.elem_count
+    if count == 0:
+        return
+    if shares_memory(source, target):
+        source = dense(fresh(source), source.shape)
+    device, itemsize = source.device, source.itemsize
+    to, from_ = target.address, source.address
+    if source.layout.is_contiguous and target.layout.is_contiguous:
+        device.driver.copy(to, from_, count * itemsize)
+        return
+    few = are_few(device, count)
+    plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_), few)
+    for blocks, _, (to_offset, from_offset), fields in plan.parts:
+        packed = plan.packer.pack(to + to_offset * plan.width, from_ + from_offset * plan.width, *fields)
+        device.kernels.launch("copy", plan.kernel, blocks, packed)
+
+
+def assign(target: Operand, source: Operand) -> None:
+    """Set every element to that of `source`, which may share memory with it."""
+    if source.storage.number is None:
+        copy(source, target)
+    elif target.layout.elem_count:
+        fill_with(target, source.storage.number)
+
+
+@lru_cache(maxsize=4096)
+def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int, few: bool) -> _Plan:
+    # Moved in the order in which they lie in the target, where a copy may choose.
+    order = sorted(range(len(shape)), key=lambda dim: (-to[dim], -from_[dim]))
+    sorted_strides = [tuple(strides[dim] for dim in order) for strides in (to, from_)]
+    dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
+    width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
+    is_apart = few and width < _LEAST_TILED_BYTES
+    turned = None if is_apart else tiled(dims, strides, 1, width)
+    if turned is not None:
+        return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
+    launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
+    return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
+
+
+def widened(
+    dims: Dims, moved: Sequence[Dims], still: Sequence[Dims], itemsize: int, alignment: int, widest: int
+) -> tuple[int, Dims, tuple[Dims, ...]]:
+    """The widest element, in bytes, of which runs of elements can be made, and the dims and strides in such elements.
+
+    The operands that are `moved` begin at multiples of `alignment` bytes. Those that stand `still` in the innermost dim
+    are counted in elements of their own.
+    """
+    if not dims or any(operand[-1] != 1 for operand in moved) or any(operand[-1] for operand in still):
+        return itemsize, dims, (*moved, *still)
+    together = 1
+    while 2 * together * itemsize <= widest and alignment % (2 * together * itemsize) == 0:
+        sizes = [dims[-1], *(step for operand in moved for step in operand[:-1])]
+        if any(size % (2 * together) for size in sizes):
+            break
+        together *= 2
+    steps = [(*(step // together for step in operand[:-1]), 1) for operand in moved]
+    return together * itemsize, *merged((*dims[:-1], dims[-1] // together), [*steps, *still])
+
+
+def alignment_of(numbers: int) -> int:
+    """The largest power of two, up to a whole access, that divides all numbers of which this is the union of bits."""
+    return min(numbers & -numbers or ACCESS_BYTES, ACCESS_BYTES)
+
+
+def clone(source: Operand) -> GpuStorage:
+    """A new storage of all elements of a storage, wherever the layout reaches."""
+    return fresh(dense(source.storage, (source.storage.length,)))
+
+
+def copy_to(source: Operand, target: GpuStorage, offset: int) -> None:
+    """Move elements, in row-major order, to those of `target` from `offset` on."""
+    copy(source, Operand(target, Layout.contiguous(source.shape, offset)))
+
+
+class _Join(NamedTuple):
+    """One launch that joins up to JOIN_SOURCES sources."""
+
+    kernel: str
+    blocks: int
+    fields: Dims
+
+
+def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
+    """The elements of several operands, one behind the other along `dim`."""
+    operands = [first, *others]
+    shape, itemsize = first.shape, first.itemsize
+    total = sum([operand.shape[dim] for operand in operands])
+    joined = Shape._trusted((*shape[:dim], total, *shape[dim + 1 :]))
+    result = first.device.empty(first.dtype, joined.elem_count)
+    rows, inner, place = math.prod(shape[:dim]), math.prod(shape[dim + 1 :]), 0
+    strides = joined.contiguous_strides()
+    # From where a row of the result begins to where the next one does: the only row has no next one.
+    row = total * inner if rows > 1 else 0
+    # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
+    together: list[tuple[int, int, int]] = []
+    for operand in operands:
+        width, offset = operand.shape[dim] * inner, place * inner
+        place += operand.shape[dim]
+        if operand.layout.is_contiguous and rows * width * itemsize < _LONG_ROWS[rows == 1]:
+            together += [(operand.address, width, offset)] if rows * width else []
+        else:
+            # What the driver copies as one piece, and what does not lie in rows.
+            copy(operand, Operand(result, Layout(operand.shape, strides, offset)))
+    for begin in range(0, len(together), JOIN_SOURCES):
+        addresses, widths, offsets = zip(*together[begin : begin + JOIN_SOURCES], strict=True)
+        alignment = alignment_of(functools.reduce(operator.or_, addresses))
+        join = _join(rows, widths, offsets, row, itemsize, alignment)
+        packed = arguments.JOIN.pack(result.memory.address, *_filled(addresses), *join.fields)
+        first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
+    return result
+
+
+@lru_cache(maxsize=1024)
+def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, alignment: int) -> _Join:
+    width = itemsize
+    while 2 * width <= alignment and all(size * itemsize % (2 * width) == 0 for size in (*widths, *offsets, row)):
+        width *= 2
+    together = width // itemsize
+    widths, offsets, row = (
+        tuple(size // together for size in widths),
+        tuple(o // together for o in offsets),
+        row // together,
+    )
+    counts = tuple(rows * size for size in widths)
+    blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
+    first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
+    multipliers, shifts = zip(*map(divisor, widths), strict=True)
+    fields = (
+        *_filled(first_blocks, (1 << 32) - 1),
+        *(number for numbers in (counts, widths, multipliers, shifts, offsets) for number in _filled(numbers)),
+        row,
+    )
+    return _Join(f"join_b{8 * width}", sum(blocks), fields)
+
+
+def _filled(numbers: Dims, rest: int = 0) -> Dims:
+    return (*numbers, *(rest,) * (JOIN_SOURCES - len(numbers)))
+
+
+def copy_rows(
+    source: GpuStorage,
+    target: GpuStorage,
+    rows: int,
+    columns: int,
+    source_stride: int,
+    target_stride: int,
+    source_offset: int,
+    target_offset: int,
+) -> None:
+    """Copy rows of dense elements."""
+    shape = Shape((rows, columns))
+    copy(
+        Operand(source, Layout(shape, (source_stride, 1), source_offset)),
+        Operand(target, Layout(shape, (target_stride, 1), target_offset)),
+    )
+
+
+def fill(target: Operand, value: float) -> None:
+    """Set every element to `value`, converted to the dtype."""
+    if target.layout.elem_count:
+        _fill(target, partial(element_bits, value, target.dtype))
+
+
+def fill_with(target: Operand, bits: int) -> None:
+    """Set every element, of which there is one at least, to one of these bits."""
+    _fill(target, partial(repeated_bits, bits, target.itemsize))
+
+
+def _fill(target: Operand, bits_of: Callable[[int], int]) -> None:
+    """Set every element, to what `bits_of` gives for one element or several of them."""
+    count, itemsize, address = target.layout.elem_count, target.itemsize, target.address
+    launch = target.device.kernels.launch
+    if target.layout.is_contiguous:
+        blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
+        packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits_of(1))
+        launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
+        return
+    plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
+    repeated = bits_of(plan.width // itemsize)
+    for blocks, _, (offset,), fields in plan.parts:
+        launch("fill", plan.kernel, blocks, plan.packer.pack(address + offset * plan.width, repeated, *fields))
+
+
+@lru_cache(maxsize=1024)
+def _fill_plan(shape: Dims, to: Dims, itemsize: int, alignment: int) -> _Plan:
+    # What a dim of stride 0 repeats is written once.
+    order = sorted((dim for dim in range(len(shape)) if to[dim]), key=lambda dim: -to[dim])
+    dims, strides = merged(tuple(shape[dim] for dim in order), [tuple(to[dim] for dim in order)])
+    width, dims, strides = widened(dims, strides, (), itemsize, alignment, _WIDEST_FILL)
+    return _Plan(f"fill_b{8 * width}_strided", arguments.FILL_STRIDED, width, parts(BLOCK_SIZE, dims, strides))

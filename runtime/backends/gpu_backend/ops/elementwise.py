@@ -1,0 +1,237 @@
+"""One result for each element."""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....dtype import DType
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
+from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ..utils import ceil_divide
+from . import copy
+from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
+from .operand import Operand, dense
+from .scalar import parameter_bits
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+
+class Map(NamedTuple):
+    """A family of kernels that make one element of the result from one of each operand."""
+
+    family: str
+    contiguous: struct.Struct
+    strided: struct.Struct
+    of_number: Map | None = None
+    """The same with a number in the place of one of the last two operands, which follows the other fields."""
+
+
+_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED)
+
+
+def _with_number(
+    family: str,
+    contiguous: struct.Struct,
+    strided: struct.Struct,
+    number_contiguous: struct.Struct,
+    number_strided: struct.Struct,
+) -> Map:
+    return Map(family, contiguous, strided, Map(family, number_contiguous, number_strided))
+
+
+_BINARY: Final = _with_number(
+    "binary",
+    arguments.BINARY_CONTIGUOUS,
+    arguments.BINARY_STRIDED,
+    arguments.BINARY_NUMBER_CONTIGUOUS,
+    arguments.BINARY_NUMBER_STRIDED,
+)
+_COMPARE: Final = _with_number(
+    "cmp",
+    arguments.COMPARE_CONTIGUOUS,
+    arguments.COMPARE_STRIDED,
+    arguments.COMPARE_NUMBER_CONTIGUOUS,
+    arguments.COMPARE_NUMBER_STRIDED,
+)
+_TERNARY: Final = _with_number(
+    "ternary",
+    arguments.TERNARY_CONTIGUOUS,
+    arguments.TERNARY_STRIDED,
+    arguments.TERNARY_NUMBER_CONTIGUOUS,
+    arguments.TERNARY_NUMBER_STRIDED,
+)
+
+
+def unary(op: UnaryOp | MethodOp, x: Operand, *parameters: float, result: DType | None = None) -> GpuStorage:
+    """`op` of every element, in dtype `result` where that is given; the numbers are its parameters."""
+    name = op.value if result is None else f"{op.value}_{result.value}"
+    bits = parameter_bits("unary", parameters, x.dtype)
+    return _map(_UNARY, f"{name}_{x.dtype.value}", (x,), result or op.result or x.dtype, bits)
+
+
+def cast(op: MethodOp, x: Operand, *, result: DType) -> GpuStorage:
+    """`op`, which converts elements to dtype `result`: of that dtype they are copied, at best without a kernel."""
+    return copy.fresh(x) if x.dtype is result else unary(op, x, result=result)
+
+
+def compare(op: CmpOp, x: Operand, y: Operand) -> GpuStorage:
+    """`op` of every pair of elements as u8, 0 or 1."""
+    return _map(
+        _COMPARE, f"{op.value}_{x.dtype.value}", (x, y), op.result or x.dtype, parameter_bits("cmp", (), x.dtype)
+    )
+
+
+def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) -> GpuStorage:
+    """`op` of every pair of elements; the numbers are its parameters."""
+    name, dtype = f"{op.value}_{x.dtype.value}", op.result or x.dtype
+    bits = parameter_bits("binary", parameters, x.dtype)
+    is_dense = x.layout.is_contiguous and y.layout.is_contiguous
+    is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
+    if is_tiled and x.storage.number is None and y.storage.number is None:
+        turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
+        if turned is not None:
+            # Tiles turn one operand; a copy turns the other one if need be.
+            straight = y if turned[0] else copy.straightened(y)
+            if straight is y:
+                return _binary_turned(name, x, y, *turned, bits)
+            return binary(op, x, straight, *parameters)
+    return _map(_BINARY, name, (x, y), dtype, bits)
+
+
+def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
+    """Set every element to `op` of it and that of `source`, which may share memory with it."""
+    # Kernels write whole accesses. A thread reads its elements before it writes them, but not before others do.
+    if not target.layout.is_contiguous or target.address % ACCESS_BYTES:
+        copy.assign(target, dense(binary(op, target, source), target.shape))
+        return
+    if source.storage.number is None and source != target:
+        source = copy.apart(target, source)
+    name = f"{op.value}_{target.dtype.value}"
+    _map(_BINARY, name, (target, source), target.dtype, parameter_bits("binary", (), target.dtype), target)
+
+
+@lru_cache(maxsize=4096)
+def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, tuple[Part, ...]] | None:
+    """Whether the second operand is the turned one, and the launches; None where neither is."""
+    for swapped, (turned, straight) in enumerate(((x, y), (y, x))):
+        # Dims of the result merge only where those of the operands do.
+        dims, steps = merged(shape, (copy.row_major(shape), turned, straight))
+        launches = tiled(dims, steps, 1, itemsize)
+        if launches is not None:
+            return bool(swapped), launches
+    return None
+
+
+def _binary_turned(
+    name: str, x: Operand, y: Operand, swapped: bool, launches: tuple[Part, ...], bits: tuple[int, ...]
+) -> GpuStorage:
+    result = x.device.empty(x.dtype, x.layout.elem_count)
+    turned, straight = (y, x) if swapped else (x, y)
+    addresses = result.memory.address, turned.address, straight.address
+    for part in launches:
+        packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields, *bits)
+        x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
+    return result
+
+
+def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float) -> GpuStorage:
+    """`op` of every three elements; the numbers are its parameters."""
+    # By a condition elements are only moved, so that no more than their widths count.
+    name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
+    return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, parameter_bits("ternary", parameters, z.dtype))
+
+
+def _map(
+    kernels: Map,
+    name: str,
+    operands: tuple[Operand, ...],
+    dtype: DType,
+    parameters: tuple[int, ...] = (),
+    target: Operand | None = None,
+) -> GpuStorage:
+    """A new storage with the kernel's function of every element of the operands, which have one shape.
+
+    Where there is a `target` it is written instead: contiguous elements, whose address is that of a whole access.
+    """
+    storage, layout = operands[0]
+    widest, is_contiguous, addresses = dtype.itemsize, True, []
+    for source, source_layout in operands:
+        if source.number is not None and kernels.of_number is not None:
+            return _map_number(kernels.of_number, kernels, name, operands, dtype, parameters, target)
+        itemsize = source.dtype.itemsize
+        widest = max(widest, itemsize)
+        is_contiguous = is_contiguous and source_layout.is_contiguous
+        addresses.append(source.memory.address + source_layout.start_offset * itemsize)
+    device = storage.device
+    count = layout.elem_count
+    result = device.empty(dtype, count) if target is None else target.storage
+    if count == 0:
+        return result
+    to = result.memory.address if target is None else target.address
+    launch = device.kernels.launch
+    if is_contiguous:
+        blocks = contiguous_blocks(device, count, widest)
+        packed = kernels.contiguous.pack(to, *addresses, count, *parameters)
+        launch(kernels.family, f"{name}_contiguous", blocks, packed)
+        return result
+    strides = tuple([source_layout.strides for _, source_layout in operands])
+    itemsizes = tuple([source.dtype.itemsize for source, _ in operands])
+    launches = strided_launches(strided_block(widest), are_few(device, count), layout.shape, strides, itemsizes)
+    if launches is None:
+        straight = tuple([copy.straightened(operand) for operand in operands])
+        return _map(kernels, name, straight, dtype, parameters, target)
+    name = f"{name}_strided"
+    for blocks, first, offsets, fields in launches:
+        places = [
+            address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
+        ]
+        packed = kernels.strided.pack(
+            to + first * dtype.itemsize, *places, *fields, *parameters
+        )  # fmt: skip
+        launch(kernels.family, name, blocks, packed)
+    return result
+
+
+def _map_number(
+    of_number: Map,
+    kernels: Map,
+    name: str,
+    operands: tuple[Operand, ...],
+    dtype: DType,
+    parameters: tuple[int, ...],
+    target: Operand | None,
+) -> GpuStorage:
+    """`_map` of operands among which are numbers. A kernel takes one along; the others are written to memory."""
+    *first, left, right = operands
+    number, other, is_left = (left, right, 1) if right.storage.number is None else (right, left, 0)
+    if number.storage.number is None:
+        for operand in first:
+            operand.storage.memory  # noqa: B018 - brings it into being
+        return _map(kernels, name, operands, dtype, parameters, target)
+    numbers = number.storage.number, is_left, *parameters
+    return _map(of_number, f"{name}_number", (*first, other), dtype, numbers, target)
+
+
+def contiguous_blocks(device: GpuDevice, count: int, widest: int) -> int:
+    """The blocks of a launch over dense elements, by the bytes of the widest: more of few, so that no block waits."""
+    blocks = ceil_divide(count, BLOCK_SIZE * CONTIGUOUS_PACKS * (ACCESS_BYTES // widest))
+    if are_few(device, count):
+        return max(blocks, min(ceil_divide(count, BLOCK_SIZE), device.driver.multiprocessors))
+    return blocks
+
+
+# One look-up in a cache where there were one for each operand.
+@lru_cache(maxsize=4096)
+def strided_launches(
+    per_block: int, few: bool, shape: Dims, strides: tuple[Dims, ...], itemsizes: tuple[int, ...]
+) -> tuple[Part, ...] | None:
+    """The launches over operands of these strides; None where reading one of them so would be slow."""
+    if few:
+        return parts(BLOCK_SIZE, shape, strides)
+    slow = any(copy.is_turned(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
+    return None if slow else parts(per_block, shape, strides)

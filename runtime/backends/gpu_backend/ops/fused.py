@@ -1,0 +1,152 @@
+"""Programs of elementwise ops, each computed by one kernel that is composed of the ops' functors."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from .....kernels import arguments
+from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
+from .....kernels.functors import STRUCTS
+from .....limits import MAX_RANK
+from .....op import MethodOp
+from ..kernels import compose
+from . import copy
+from .elementwise import contiguous_blocks, strided_launches
+from .geometry import are_few, strided_block
+from .operand import Operand
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ....graph.traced import Program, Step
+    from ..storage import GpuStorage
+
+_LONGEST_NAME: Final = 64
+_SOURCE: Final = """
+namespace tallow {{
+
+struct Composition {{
+    static constexpr uint32_t sources = {sources};
+    static constexpr uint32_t length = pack_length<{types}>;
+    template <typename Arguments> static TALLOW_INLINE bool is_aligned(const Arguments& arguments) {{
+        return {aligned};
+    }}
+    template <uint32_t N, typename Arguments>
+    static TALLOW_INLINE bool are_runs(const Arguments& arguments, const uint64_t (&offsets)[sources]) {{
+        return {runs};
+    }}
+    template <typename Access> static TALLOW_INLINE void compute(const Access& access) {{
+        {loads}
+        {results}
+#pragma unroll
+        for (uint32_t i = 0; i < Access::count; ++i) {{
+            {steps}
+        }}
+        {stores}
+    }}
+}};
+
+TALLOW_KERNEL({family}_contiguous, FusedContiguous, fused_contiguous<Composition>)
+TALLOW_KERNEL({family}_strided, FusedStrided, fused_strided<Composition>)
+
+}} // namespace tallow
+"""
+
+
+def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
+    """The results of a program for its sources, which have one shape, and its numbers."""
+    operands: tuple[Operand, ...] = given[: len(program.sources)]
+    device = operands[0].device
+    count = program.shape.elem_count
+    made = tuple([device.empty(dtype, count) for _, dtype in program.results])
+    if count == 0:
+        return made
+    numbers = [
+        element_bits(value, number.dtype)
+        for value, number in zip(given[len(operands) :], program.numbers.values(), strict=True)
+    ]
+    itemsizes = tuple([operand.itemsize for operand in operands])
+    sizes = [dtype.itemsize for _, dtype in program.results]
+    widest = max(*itemsizes, *sizes)
+    family = family_of(program)
+    launch = device.kernels.launch
+    packed_numbers = _filled(numbers, FUSED_NUMBERS)
+    if all(operand.layout.is_contiguous for operand in operands):
+        blocks = contiguous_blocks(device, count, widest)
+        to = _filled([result.memory.address for result in made], FUSED_RESULTS)
+        sources = _filled([operand.address for operand in operands], FUSED_SOURCES)
+        packed = arguments.FUSED_CONTIGUOUS.pack(*to, *sources, *packed_numbers, count)
+        launch(family, f"{family}_contiguous", blocks, packed)
+        return made
+    strides = tuple([operand.strides for operand in operands])
+    launches = strided_launches(strided_block(widest), are_few(device, count), program.shape, strides, itemsizes)
+    if launches is None:
+        straight = [copy.straightened(operand) for operand in operands]
+        return results(program, *straight, *given[len(operands) :])
+    rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
+    for blocks, first, offsets, fields in launches:
+        to = _filled([result.memory.address + first * result.dtype.itemsize for result in made], FUSED_RESULTS)
+        places = zip(operands, offsets, strict=True)
+        sources = _filled([operand.address + offset * operand.itemsize for operand, offset in places], FUSED_SOURCES)
+        packed = arguments.FUSED_STRIDED.pack(*to, *sources, *packed_numbers, *fields, *rest)
+        launch(family, f"{family}_strided", blocks, packed)
+    return made
+
+
+def _filled(values: list[int], count: int) -> list[int]:
+    return values + [0] * (count - len(values))
+
+
+@lru_cache(maxsize=1024)
+def family_of(program: Program) -> str:
+    """The family of the kernels of a program; programs that do the same share it."""
+    sources = [(name, source.dtype.cpp) for name, source in program.sources.items()]
+    made = [dtype.cpp for _, dtype in program.results]
+    terms = {name: f"{name}[i]" for name in program.sources}
+    for place, (name, number) in enumerate(program.numbers.items()):
+        terms[name] = f"from_bits<{number.dtype.cpp}>(access.arguments.numbers[{place}])"
+    aligned = [
+        f"tallow::is_aligned<length>(pointer_to<const {cpp}>(arguments.sources[{place}]))"
+        for place, (_, cpp) in enumerate(sources)
+    ]
+    runs = [
+        f"is_run<N>(pointer_to<const {cpp}>(arguments.sources[{k}]) + offsets[{k}], arguments.strides[{k} * max_rank])"
+        for k, (_, cpp) in enumerate(sources)
+    ]
+    steps = [_line(step, terms, program) for step in program.steps]
+    steps += [f"r{place}[i] = {terms.get(name, name)};" for place, (name, _) in enumerate(program.results)]
+    fields = {
+        "sources": len(sources),
+        "types": ", ".join([*[cpp for _, cpp in sources], *made]),
+        "aligned": " &&\n               ".join(aligned),
+        "runs": " &&\n               ".join(runs),
+        "loads": "\n        ".join(
+            f"const auto {name} = access.template load<{cpp}, {place}>();" for place, (name, cpp) in enumerate(sources)
+        ),
+        "results": "\n        ".join(f"typename Access::template Of<{cpp}> r{k};" for k, cpp in enumerate(made)),
+        "steps": "\n            ".join(steps),
+        "stores": "\n        ".join(f"access.template store<{place}>(r{place});" for place in range(len(made))),
+    }
+    checksum = hashlib.sha256(repr(fields).encode()).hexdigest()[:16]
+    name = re.sub(r"[^A-Za-z0-9]+", "_", program.name).strip("_")[:_LONGEST_NAME]
+    family = f"{name if name.isidentifier() else 'fused'}_{checksum}"
+    compose("fused", family, _SOURCE.format(family=family, **fields))
+    return family
+
+
+def _line(step: Step, terms: dict[str, str], program: Program) -> str:
+    """The statement that computes a step, rounded as a kernel of its op alone rounds it."""
+    operands = [terms.get(name, name) for name in step.operands]
+    cpp, of = step.dtype.cpp, step.operand_dtype.cpp
+    if step.op is MethodOp.TO_DTYPE and step.dtype is step.operand_dtype:
+        return f"const {cpp} {step.name} = {operands[0]};"
+    if step.op.moves:
+        of = f"uint{8 * step.dtype.itemsize}_t"
+        operands[1:] = [f"bit_cast<{of}>({operand})" for operand in operands[1:]]
+    bits = ", ".join(f"access.arguments.numbers[{list(program.numbers).index(name)}]" for name in step.parameters)
+    result = of if step.op.moves else cpp
+    function = f"ElementFunction<{STRUCTS[step.op.value]}, {result}, {of}>"
+    value = f"{function}(ParameterBits<{max(len(step.parameters), 1)}>{{{{{bits}}}}})({', '.join(operands)})"
+    return f"const {cpp} {step.name} = {f'bit_cast<{cpp}>({value})' if step.op.moves else value};"

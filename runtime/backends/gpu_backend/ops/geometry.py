@@ -1,0 +1,165 @@
+"""Dims, strides and divisors as kernels take them.
+
+Everything here is worked out once for a combination of shapes and strides: a program repeats them, and working one out
+takes longer than a launch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
+from .....limits import MAX_RANK
+from ....core.error import InvalidArgument
+from ....core.layout import Layout, collapse
+from ....core.shape import Shape
+from ..utils import MOST_BLOCKS, ceil_divide
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+
+Dims = tuple[int, ...]
+
+# Kernels number elements in 32 bits, and divide such a number by a dim through a product only below this.
+LIMIT: Final = 1 << 31
+# So many elements for each multiprocessor stay in caches, and its threads take one or a few of them each.
+_FEW: Final = 1024
+# With fewer elements along a side, tiles stay too empty to pay.
+_LEAST_SIDE: Final = 16
+
+
+class Part(NamedTuple):
+    """One launch: all elements of an op, or as many as 32 bits number."""
+
+    blocks: int
+    first: int
+    """The row-major number of the first element."""
+    offsets: Dims
+    """The first element of each operand."""
+    fields: Dims
+    """The arguments count (or first tile), rank, dims, multipliers, shifts and strides."""
+
+
+def are_few(device: GpuDevice, count: int) -> bool:
+    """Whether elements are so few that whole packs of them would leave most of the device idle."""
+    return count <= device.driver.multiprocessors * _FEW
+
+
+def strided_block(itemsize: int) -> int:
+    """How many elements a block of a strided kernel takes, by the bytes of the widest."""
+    return BLOCK_SIZE * min(ACCESS_BYTES // itemsize, SIDE_BY_SIDE)
+
+
+def packed_block(itemsize: int, row: int) -> int:
+    """The same where rows, the innermost dim, may be shorter than a pack: then a thread takes one element."""
+    packs = strided_block(itemsize)
+    return BLOCK_SIZE if row < packs // BLOCK_SIZE else packs
+
+
+def divisor(size: int) -> tuple[int, int]:
+    """The multiplier and the shift by which kernels divide (Granlund and Montgomery 1994)."""
+    size = max(size, 1)  # Nothing is divided by 0, of which there are no elements.
+    shift = (size - 1).bit_length()
+    return (1 << 32) * ((1 << shift) - size) // size + 1, shift
+
+
+def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Dims:
+    """The fields rank, dims, multipliers, shifts and strides, innermost first and filled up to the most dims.
+
+    No dims are one element.
+    """
+    inner = dims[::-1]
+    rest = (0,) * (MAX_RANK - len(dims))
+    multipliers, shifts = zip(*map(divisor, inner or (1,)), strict=True)
+    steps = [step for operand in strides for step in (*operand[::-1], *rest)]
+    if not inner:
+        return 0, 1, *rest[1:], 1, *rest[1:], 0, *rest[1:], *steps
+    return len(inner), *inner, *rest, *multipliers, *rest, *shifts, *rest, *steps
+
+
+def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:
+    """The fewest dims, and strides of each operand, that reach the same elements in the same order."""
+    shape = Shape._trusted(dims)
+    return collapse([Layout(shape, operand) for operand in strides])
+
+
+class Piece(NamedTuple):
+    """Some of the elements of dims and strides, and what was left out before them."""
+
+    first: int
+    offsets: Dims
+    dims: Dims
+
+
+def split(dims: Dims, strides: Sequence[Dims], limit: int = LIMIT) -> Iterator[Piece]:
+    """Cut into pieces of fewer than `limit` elements each, that follow each other in row-major order."""
+    if math.prod(dims) < limit:
+        yield Piece(0, (0,) * len(strides), dims)
+        return
+    size, *rest = dims
+    inner = math.prod(rest)
+    length = max((limit - 1) // inner, 1)
+    # Where a part begins, whole accesses still fit, of elements of one byte too.
+    if length > ACCESS_BYTES:
+        length -= length % ACCESS_BYTES
+    for start in range(0, size, length):
+        below = (min(length, size - start), *rest) if length > 1 else tuple(rest)
+        steps = strides if length > 1 else [operand[1:] for operand in strides]
+        for piece in split(below, steps, limit):
+            offsets = [start * operand[0] + offset for operand, offset in zip(strides, piece.offsets, strict=True)]
+            ones = (1,) * (len(dims) - len(piece.dims))
+            yield Piece(start * inner + piece.first, tuple(offsets), (*ones, *piece.dims))
+
+
+@lru_cache(maxsize=4096)
+def parts(per_block: int, dims: Dims, strides: tuple[Dims, ...], limit: int = LIMIT) -> tuple[Part, ...]:
+    """The launches over elements numbered in row-major order, of which a block takes `per_block`; dims are merged."""
+    return tuple(_parts(per_block, *merged(dims, strides), limit))
+
+
+@lru_cache(maxsize=1024)
+def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], places: int) -> tuple[Part, ...]:
+    """Like `parts` with the dims as they are, where the first `places` operands are positions and no elements.
+
+    A position cannot begin elsewhere than at 0: InvalidArgument where that would take more than 32 bits.
+    """
+    found = tuple(_parts(per_block, dims, strides, LIMIT))
+    if any(any(part.offsets[:places]) for part in found):
+        raise InvalidArgument(op, f"one image has more than {LIMIT - 1} places; use smaller images")
+    return found
+
+
+def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> Iterator[Part]:
+    for piece in split(dims, strides, limit):
+        count = math.prod(piece.dims)
+        fields = (count, *packed_dims(piece.dims, strides))
+        yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, fields)
+
+
+def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> tuple[Part, ...] | None:
+    """Launches by tiles of merged dims in which operand 0 is dense in the last and operand `turned` in another one.
+
+    None where they do not lie like that, or where tiles would stay mostly empty.
+    """
+    side = TILE_SIDE.get(itemsize)
+    if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[turned][-1] <= 1:
+        return None
+    long = [dim for dim, size in enumerate(dims) if size >= _LEAST_SIDE]
+    along = next((dim for dim in long if strides[turned][dim] == 1), None)
+    if along is None or dims[-1] < _LEAST_SIDE:
+        return None
+    last = len(dims) - 1
+    order = [*(dim for dim in range(last) if dim != along), along, last]
+    sizes = tuple(dims[dim] for dim in order)
+    tiles = ceil_divide(dims[along], side) * ceil_divide(dims[last], side) * math.prod(sizes[:-2])
+    if max(tiles, *sizes) >= LIMIT:
+        return None
+    fields = packed_dims(sizes, [tuple(operand[dim] for dim in order) for operand in strides])
+    # A block has one tile.
+    return tuple(
+        Part(min(tiles - first, MOST_BLOCKS), 0, (0,) * len(strides), (first, *fields))
+        for first in range(0, tiles, MOST_BLOCKS)
+    )

@@ -1,0 +1,179 @@
+"""Elements chosen by an index: gathered and scattered. Sums of them are in `ops.sums`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
+from ....core.layout import Layout
+from ....core.shape import Shape
+from ..index_errors import code_of
+from . import copy
+from .geometry import Dims, Part, merged, packed_block, parts
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+# A block looks at so many indexes at once.
+FEW: Final = 4 * BLOCK_SIZE
+# Of an entry in the table of winners, a u32.
+_WINNER_BYTES: Final = 4
+
+
+class Rows(NamedTuple):
+    """What the indexes of one call choose from: `size` rows."""
+
+    indexes: Operand
+    errors: int
+    """Where an index out of range is recorded."""
+    size: int
+    call: int
+    """A number that no other call has."""
+    mark: int
+    """The index that names no row."""
+    op: int
+    itemsize: int
+    shift: int
+    """How far the sign of a signed index is from bit 63."""
+
+    @classmethod
+    def of(cls, op: str, indexes: Operand, size: int) -> Rows:
+        """Those of a new call."""
+        errors = indexes.device.index_errors
+        mark, itemsize, shift = indexes.dtype.index_form
+        return cls(indexes, errors.address, size, errors.next_call(), mark, code_of(op, indexes.dtype), itemsize, shift)
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """The arguments from errors to index_shift."""
+        return self[1:]
+
+
+def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
+    """Enqueue a kernel that reads indexes."""
+    device.kernels.launch("index", kernel, blocks, packed)
+    device.index_errors.expect()
+
+
+def check(rows: Rows) -> None:
+    """Enqueue a look at every index: what comes after it in the call writes nothing where one is out of range."""
+    indexes = rows.indexes
+    for blocks, _, (offset,), geometry in _looks(indexes.shape, indexes.strides):
+        packed = arguments.INDEX_CHECK.pack(indexes.address + offset * indexes.itemsize, *rows.fields, *geometry)
+        launch(indexes.device, "index_check", blocks, packed)
+
+
+@lru_cache(maxsize=4096)
+def _looks(shape: Dims, strides: Dims) -> tuple[Part, ...]:
+    if 0 in shape:
+        return ()
+    # An index that several positions share is looked at once.
+    steps = [(size, stride) for size, stride in zip(shape, strides, strict=True) if stride]
+    sizes, strides = zip(*steps, strict=True) if steps else ((), ())
+    return parts(FEW, sizes, (strides,))
+
+
+def without(strides: Dims, dim: int) -> Dims:
+    """The strides with that of `dim` 0."""
+    return (*strides[:dim], 0, *strides[dim + 1 :])
+
+
+def along(rank: int, dim: int, stride: int) -> Dims:
+    """Strides that are 0 but for that of `dim`."""
+    return (*(0,) * dim, stride, *(0,) * (rank - dim - 1))
+
+
+def index_select(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
+    return select("index_select", x, indexes, dim)
+
+
+def select(op: str, x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The same for an op that errors name."""
+    shape = (*x.shape[:dim], *indexes.shape, *x.shape[dim + 1 :])
+    return _gather(op, x, indexes, shape, along(len(shape), dim, indexes.strides[0]), dim)
+
+
+def gather(x: Operand, indexes: Operand, dim: int) -> GpuStorage:
+    """The element at each index along `dim`, in the shape of the indexes; 0 at a mark."""
+    return _gather("gather", x, indexes, indexes.shape, indexes.strides, dim)
+
+
+def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: Dims, dim: int) -> GpuStorage:
+    layout = Layout.contiguous(shape)
+    result = x.device.empty(x.dtype, layout.elem_count)
+    rows, stride = Rows.of(op, indexes, x.shape[dim]), x.strides[dim]
+    if result.length == 0:
+        check(rows)
+        return result
+    alignment = copy.alignment_of(x.address | stride * x.itemsize)
+    plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment)
+    fields = *rows.fields, stride * x.itemsize // plan.width
+    for blocks, first, (index_offset, offset), geometry in plan.parts:
+        packed = arguments.GATHER.pack(
+            result.memory.address + first * plan.width,
+            x.address + offset * plan.width,
+            indexes.address + index_offset * indexes.itemsize,
+            *fields,
+            *geometry,
+        )
+        launch(x.device, f"gather_b{8 * plan.width}", blocks, packed)
+    return result
+
+
+class _GatherPlan(NamedTuple):
+    """The bytes of the elements that are moved, and the launches."""
+
+    width: int
+    parts: tuple[Part, ...]
+
+
+@lru_cache(maxsize=4096)
+def _gather_plan(shape: Dims, indexes: Dims, source: Dims, itemsize: int, alignment: int) -> _GatherPlan:
+    dims, (source, indexes) = merged(shape, (source, indexes))
+    width, dims, (source, indexes) = copy.widened(dims, (source,), (indexes,), itemsize, alignment, ACCESS_BYTES)
+    per_block = packed_block(width, dims[-1] if dims else 1)
+    return _GatherPlan(width, parts(per_block, dims, (indexes, source)))
+
+
+def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Write each element of `source` to its index along `dim`; the last in row-major order wins."""
+    if indexes.layout.elem_count == 0:
+        return
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    device, itemsize = x.device, x.itemsize
+    rows = Rows.of("scatter_set", indexes, x.shape[dim])
+    reached = x.layout.end - x.layout.start_offset if x.layout.end else 0
+    # A row that one index names is written to once.
+    is_one = indexes.shape[dim] == 1 and all(
+        size == 1 or stride == 0 for size, stride in zip(indexes.shape, indexes.strides, strict=True)
+    )
+    winners = None if is_one else device.allocate(reached * _WINNER_BYTES)
+    launches = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, without(x.strides, dim), source.strides))
+    if winners is not None and len(launches) > 1:
+        # One launch marks the winners of its part only, and none may write before all indexes were looked at.
+        check(rows)
+    for blocks, _, offsets, geometry in launches:
+        if winners is not None and winners.nbytes:
+            device.driver.zero(winners.address, winners.nbytes)
+        packed = arguments.SCATTER.pack(
+            x.address + offsets[1] * itemsize,
+            source.address + offsets[2] * itemsize,
+            indexes.address + offsets[0] * indexes.itemsize,
+            0 if winners is None else winners.address + offsets[1] * _WINNER_BYTES,
+            *rows.fields,
+            x.strides[dim],
+            *geometry,
+        )
+        if winners is not None:
+            launch(device, "scatter_mark", blocks, packed)
+        launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)
+
+
+def broadcast(indexes: Operand, shape: Shape, dim: int) -> Operand:
+    """A vector of indexes as one for each element of `shape` along `dim`."""
+    return indexes.relaid(shape, along(len(shape), dim, indexes.strides[0]))

@@ -1,0 +1,64 @@
+"""Matrix products to which a row is added: the layers of networks. Sums of products and the bias are rounded once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .....kernels.constants import ACCESS_BYTES
+from . import copy, matmul
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..libraries import BiasedBlas, Blas
+    from ..storage import GpuStorage
+
+
+def by_fused_library(library: BiasedBlas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
+    """(m, k) by the transpose of a weight (n, k), plus a bias (n): (m, n), in one launch.
+
+    None where there is no bias, or nothing to multiply, and where the library refuses.
+    """
+    sizes = _sizes(x, weight)
+    if bias is None or 0 in sizes:
+        return None
+    # Copies live until the product is enqueued.
+    x, left = matmul.as_matrices(_aligned(x))
+    weight, right = matmul.as_matrices(_transposed(_aligned(weight)))
+    bias = _aligned(copy.contiguous(bias))
+    if left is None or right is None:
+        return None
+    _, m, n, k = sizes
+    result = x.device.empty(x.dtype, m * n)
+    taken = library.multiply_and_add(x.dtype, (m, n, k), left, right, bias.address, result.memory.address)
+    return result if taken else None
+
+
+def by_library(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
+    """The same by a library that adds the product to what is there: None as of `matmul.by_library`."""
+    return matmul.by_library(library, x, _transposed(weight), _sizes(x, weight), bias)
+
+
+def by_kernel(x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage:
+    """The same by the kernel of matrix products, which takes any sizes."""
+    return matmul.by_kernel(x, _transposed(weight), _sizes(x, weight), bias)
+
+
+def without_bias(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:
+    """The same by a library that would round a sum of halves before it adds the bias: None where there is one."""
+    return by_library(library, x, weight, None) if bias is None else None
+
+
+def _aligned(operand: Operand) -> Operand:
+    """The operand where a library may read it a whole access at a time: where it is, else in a copy."""
+    if operand.address % ACCESS_BYTES == 0:
+        return operand
+    return dense(copy.fresh(operand), operand.shape)
+
+
+def _sizes(x: Operand, weight: Operand) -> matmul.Sizes:
+    (m, k), (n, _) = x.shape, weight.shape
+    return 1, m, n, k
+
+
+def _transposed(weight: Operand) -> Operand:
+    return Operand(weight.storage, weight.layout.transpose(0, 1))

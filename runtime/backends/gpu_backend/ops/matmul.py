@@ -1,0 +1,96 @@
+"""Matrix products, by a library and by the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .....kernels import arguments
+from .....kernels.constants import MATMUL_SIDE
+from ....core.error import InvalidArgument
+from ..matrices import Matrices, matrices
+from ..utils import ceil_divide
+from . import copy
+from .geometry import LIMIT, parts
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..libraries import Blas
+    from ..storage import GpuStorage
+
+Sizes = tuple[int, int, int, int]
+
+
+def by_library(
+    library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None
+) -> GpuStorage | None:
+    """b products of matrices (m, k) and (k, n): (b, m, n). The layouts end in the dims of the matrices.
+
+    A bias (n) is what the products are added to. None where there is nothing to multiply, or sizes are more than the
+    library counts.
+    """
+    b, m, n, _ = bmnk
+    if 0 in bmnk:
+        return None
+    # Copies live until the product is enqueued.
+    lhs, left = as_matrices(lhs)
+    rhs, right = as_matrices(rhs)
+    if left is None or right is None:
+        return None
+    result = lhs.device.empty(lhs.dtype, b * m * n)
+    if bias is not None:
+        copy.copy(bias.relaid((b * m, n), (0, *bias.strides)), dense(result, (b * m, n)))
+    library.multiply(lhs.dtype, bmnk, left, right, result.memory.address, bias is not None)
+    return result
+
+
+def by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:
+    """The same by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
+    b, m, n, k = bmnk
+    device, dtype = lhs.device, lhs.dtype
+    result = device.empty(dtype, b * m * n)
+    if result.length and k == 0 and bias is None:
+        device.driver.zero(result.memory.address, result.memory.nbytes)
+    elif result.length:
+        _by_kernel(lhs, rhs, bmnk, result.memory.address, bias)
+    return result
+
+
+def multiply(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
+    """Products of at least one element each, written to the address `result`."""
+    lhs, left = as_matrices(lhs)
+    rhs, right = as_matrices(rhs)
+    if left is None or right is None:
+        _by_kernel(lhs, rhs, bmnk, result)
+    else:
+        library.multiply(lhs.dtype, bmnk, left, right, result)
+
+
+def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
+    """An operand as a library takes it, copied where it must be; no matrices where they are too large for one."""
+    found = matrices(operand.storage.memory.address, operand.layout, operand.itemsize)
+    if found is not None or operand.layout.is_contiguous:
+        return operand, found
+    copied = copy.contiguous(operand)
+    return copied, matrices(copied.storage.memory.address, copied.layout, copied.itemsize)
+
+
+def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int, bias: Operand | None = None) -> None:
+    _, m, n, k = bmnk
+    tiles = ceil_divide(m, MATMUL_SIDE) * ceil_divide(n, MATMUL_SIDE)
+    if max(m, n, k, tiles) >= LIMIT:
+        raise InvalidArgument("matmul", f"sizes {(m, n, k)} are more than a kernel can number; use smaller matrices")
+    itemsize = lhs.itemsize
+    strides = lhs.strides[:-2], rhs.strides[:-2]
+    # Tiles are numbered too.
+    for _, first, offsets, (batches, *fields) in parts(1, lhs.shape[:-2], strides, ceil_divide(LIMIT, tiles)):
+        packed = arguments.MATMUL.pack(
+            result + first * m * n * itemsize,
+            lhs.address + offsets[0] * itemsize,
+            rhs.address + offsets[1] * itemsize,
+            *lhs.strides[-2:],
+            *rhs.strides[-2:],
+            *((0, 0) if bias is None else (bias.address, *bias.strides)),
+            *(m, n, k, batches * tiles),
+            *fields,
+        )
+        lhs.device.kernels.launch("matmul", f"matmul_{lhs.dtype.value}", batches * tiles, packed)

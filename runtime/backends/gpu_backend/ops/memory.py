@@ -1,0 +1,71 @@
+"""New storages, the random stream's seed, and waiting: what a device does besides running ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from .....dtype import Array, DType
+from .....kernels import arguments
+from ....core.shape import Shape
+from ....storage.host.numbers import numbers
+from ..utils import blocks_for
+from .scalar import element_bits
+
+# Integers up to here are those of i64, which conversions begin with.
+_MOST: Final = 1 << 63
+# In kernels, integers wrap modulo this.
+_WRAP: Final = 1 << 64
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+
+def zeros(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of zeros."""
+    result = device.empty(dtype, shape.elem_count)
+    device.driver.zero(result.memory.address, result.memory.nbytes)
+    return result
+
+
+def empty(device: GpuDevice, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of elements that are not initialised."""
+    return device.empty(dtype, shape.elem_count)
+
+
+def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DType) -> GpuStorage:
+    """A storage of numbers from `start` on, `step` apart."""
+    count = shape.elem_count
+    result = device.empty(dtype, count)
+    place = result.memory.address, count
+    if isinstance(start, int) and isinstance(step, int):
+        kind, packed = "integers", arguments.ARANGE_INTEGERS.pack(*place, start % _WRAP, step % _WRAP)
+    else:
+        start = float(start)
+        second = start + step
+        kind, packed = "floats", arguments.ARANGE_FLOATS.pack(*place, start, second, second - start)
+    device.kernels.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
+    return result
+
+
+def from_numbers(device: GpuDevice, data: Sequence[float], dtype: DType) -> GpuStorage:
+    """A storage of the numbers, converted as to_dtype does. One alone is left to the kernels that take it along."""
+    if type(data) is list and len(data) == 1:
+        number = data[0]
+        if type(number) is int and dtype.is_integer:
+            return device.storage_class.of_number(device, dtype, number & (1 << 8 * dtype.itemsize) - 1)
+        if type(number) is float or (type(number) is int and abs(number) < _MOST):
+            return device.storage_class.of_number(device, dtype, element_bits(number, dtype))
+    return device.upload(numbers(data, dtype), dtype)
+
+
+def from_array(device: GpuDevice, array: Array) -> GpuStorage:
+    """A storage with a copy of the array's elements."""
+    return device.storage(array)
+
+
+def synchronize(device: GpuDevice) -> None:
+    """Wait for everything enqueued, then raise what the device has recorded (InvalidIndex)."""
+    device.driver.synchronize()
+    device.index_errors.check()

@@ -1,0 +1,208 @@
+"""Weights in blocks on a GPU: decoding, and products with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from .....dtype import Array, DType
+from .....ggml_dtype import GgmlDType
+from .....kernels import arguments
+from .....kernels.constants import (
+    ACCESS_BYTES,
+    BLOCK_SIZE,
+    DECODED_PACKS,
+    EXACT_PLANES,
+    LEAST_BLOCKS_BYTES,
+    PRODUCT_ROWS,
+    PRODUCT_WAVES,
+)
+from .....op import MethodOp
+from ....core.layout import Layout
+from ....storage.host.quantize import quantized
+from ..utils import ceil_divide
+from . import copy, elementwise, index, linear
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..libraries import Blas
+    from ..storage import GpuStorage, QGpuStorage
+    from ..storage.backend_impl import Memory
+
+# The kernel multiplies so many rows at most without decoding the weights to memory.
+_MOST_ROWS: Final = 8
+# Others decode weights to so many bytes at a time at most.
+_MOST_DECODED: Final = 1 << 27
+# A lane takes so many weights of a row at a time that are floats.
+_LANE_FLOATS: Final = 8
+# A block has so many waves, or half of them.
+_WAVES: Final = BLOCK_SIZE // 32
+# x is multiplied as integers, 32 of which have a step, and at most two sums with it, in f32.
+_STEPPED: Final = 32
+_STEP_BYTES: Final = 16
+# Rows of so many weights are shared by two waves, which then have 4 parts of a row each, of 32 weights for each lane.
+_LEAST_SHARED: Final = 2 * 4 * 32 * 32
+# A lane arranges so many numbers of x, in rows of whole parts of waves of up to 64 lanes.
+_LANE_ARRANGES: Final = 4
+_MOST_PART: Final = 64 * 32
+
+
+def zeros(device: GpuDevice, elem_count: int, dtype: GgmlDType) -> QGpuStorage:
+    """Blocks of zero bytes."""
+    memory = device.allocate(elem_count // dtype.block_size * dtype.type_size)
+    device.driver.zero(memory.address, memory.nbytes)
+    return device.blocks_class(device, dtype, elem_count, memory)
+
+
+def from_data(device: GpuDevice, data: Array, dtype: GgmlDType) -> QGpuStorage:
+    """A copy of blocks."""
+    memory = device.allocate(data.size)
+    device.driver.copy_to_device(memory.address, data.reshape(-1))
+    return device.blocks_class(device, dtype, data.size // dtype.type_size * dtype.block_size, memory)
+
+
+def quantize(blocks: QGpuStorage, source: Operand) -> None:
+    """Replace the weights with those of the source, which the host rounds."""
+    fresh = copy.fresh(source)
+    weights = np.empty(fresh.length, np.float32)
+    blocks.device.read(weights, fresh.memory.address)
+    blocks.device.driver.copy_to_device(blocks.memory.address, quantized(weights, blocks.dtype))
+
+
+def dequantize(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+    """The weights in f32."""
+    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F32)
+
+
+def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
+    """The weights in f16."""
+    return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F16)
+
+
+def _decoded(device: GpuDevice, format: GgmlDType, address: int, count: int, dtype: DType) -> GpuStorage:
+    result = device.empty(dtype, count)
+    packed = arguments.DEQUANTIZE.pack(result.memory.address, address, count)
+    needed = ceil_divide(count, BLOCK_SIZE * DECODED_PACKS * (ACCESS_BYTES // dtype.itemsize))
+    device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
+    return result
+
+
+def embedding(blocks: QGpuStorage, ids: Operand, rows: int, hidden: int) -> GpuStorage:
+    """The rows that the vector `ids` names; at a mark those of zero bytes."""
+    size = hidden // blocks.block_size * blocks.dtype.type_size
+    every = blocks.device.held(DType.U8, rows * size, blocks.memory)
+    chosen = index.select("embedding", Operand(every, Layout.contiguous((rows, size))), ids, 0)
+    count = ids.layout.elem_count * hidden
+    return _decoded(blocks.device, blocks.dtype, chosen.memory.address, count, DType.F32)
+
+
+def forward_by_library(
+    library: Blas, blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, _activations: str | None
+) -> GpuStorage | None:
+    """The product of more rows than the kernel takes, by a library; None of fewer, and as of `linear.by_library`."""
+    if _is_few(blocks, x, rows):
+        return None
+    return _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_library(library, x, weights, None))
+
+
+def forward(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, _save_memory: bool, activations: str | None
+) -> GpuStorage:
+    """The product of x (m, hidden) and the transpose of the weights (rows, hidden), in the dtype of x."""
+    if not _is_few(blocks, x, rows):
+        made = _decoded_product(blocks, x, rows, hidden, lambda weights: linear.by_kernel(x, weights, None))
+        assert made is not None
+        return made
+    device, held, dtype = blocks.device, x.shape[0], x.dtype
+    x = _aligned(x)
+    result = device.empty(DType.F32, held * rows)
+    kernel = "block_product" if activations is None else "rounded_product"
+    weights, split_bits = blocks.memory, 0
+    if blocks.block_size > 1:
+        x, weights, split_bits = _arranged(blocks, x, activations), _roomy(blocks), _split_bits(rows, hidden)
+    readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
+    packed = arguments.BLOCK_PRODUCT.pack(
+        *(result.memory.address, weights.address, readable, x.address, x.strides[0], held, rows, hidden, split_bits)
+    )
+    name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
+    is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
+    at_once = 1 if is_alone else PRODUCT_ROWS
+    device.kernels.launch("block_product", name, ceil_divide(rows << split_bits, _WAVES * at_once), packed)
+    return _converted(dense(result, (held * rows,)), dtype)
+
+
+def _is_few(blocks: QGpuStorage, x: Operand, rows: int) -> bool:
+    """Whether the kernel multiplies the rows of x; where there is nothing to add up it has nothing to write."""
+    held, hidden = x.shape
+    return 0 < held <= _MOST_ROWS and rows > 0 and hidden > 0 and hidden % max(blocks.block_size, _LANE_FLOATS) == 0
+
+
+def _split_bits(rows: int, hidden: int) -> int:
+    """The logarithm of how many waves of a block share a row of weights: of few rows, if each has enough parts."""
+    bits = 0
+    while (2 << bits) <= _WAVES // 2 and rows << bits < PRODUCT_WAVES and _LEAST_SHARED << bits <= hidden:
+        bits += 1
+    return bits
+
+
+def _roomy(blocks: QGpuStorage) -> Memory:
+    """The memory of the weights; of few a copy in as much as products read, which take whole accesses."""
+    count = blocks.size_in_bytes
+    if count >= LEAST_BLOCKS_BYTES:
+        return blocks.memory
+    roomy = blocks.device.empty(DType.U8, LEAST_BLOCKS_BYTES)
+    whole = Layout.contiguous((count,))
+    copy.copy(Operand(blocks.device.held(DType.U8, count, blocks.memory), whole), Operand(roomy, whole))
+    return roomy.memory
+
+
+def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Operand:
+    """Rows of integers as lanes of the kernel of products read them: see block_product.hpp."""
+    held, hidden = x.shape
+    name, planes = ("split", EXACT_PLANES) if activations is None else ("round", 1)
+    length = ceil_divide(hidden, _MOST_PART) * _MOST_PART // _STEPPED * (_STEPPED * planes + _STEP_BYTES)
+    arranged = x.device.empty(DType.U8, held * length)
+    packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
+    needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
+    x.device.kernels.launch("block_product", f"{name}_{blocks.dtype.value}", needed, packed)
+    return dense(arranged, (held, length))
+
+
+def _decoded_product(
+    blocks: QGpuStorage, x: Operand, rows: int, hidden: int, product: Callable[[Operand], GpuStorage | None]
+) -> GpuStorage | None:
+    """The products with rows of decoded weights, as many of them at a time as `_MOST_DECODED` says."""
+    most = max(_MOST_DECODED // (max(hidden, 1) * x.itemsize), 1)
+    if rows <= most:
+        return product(_weights(blocks, x.dtype, 0, rows, hidden))
+    # Parts of one size share their memory.
+    most = ceil_divide(rows, ceil_divide(rows, most))
+    held = x.shape[0]
+    whole = dense(blocks.device.empty(x.dtype, held * rows), (held, rows))
+    for begin in range(0, rows, most):
+        count = min(most, rows - begin)
+        part = product(_weights(blocks, x.dtype, begin, count, hidden))
+        if part is None:
+            return None
+        copy.copy(dense(part, (held, count)), Operand(whole.storage, whole.layout.narrow(1, begin, count, 1)))
+    return whole.storage
+
+
+def _weights(blocks: QGpuStorage, dtype: DType, begin: int, rows: int, hidden: int) -> Operand:
+    address = blocks.memory.address + begin * hidden // blocks.block_size * blocks.dtype.type_size
+    return dense(_decoded(blocks.device, blocks.dtype, address, rows * hidden, dtype), (rows, hidden))
+
+
+def _aligned(x: Operand) -> Operand:
+    """Rows in f32 that lanes load whole accesses of."""
+    if x.dtype is not DType.F32:
+        return dense(_converted(x, DType.F32), x.shape)
+    is_aligned = x.address % ACCESS_BYTES == 0 and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
+    return x if is_aligned and x.strides[1] == 1 else dense(copy.fresh(x), x.shape)
+
+
+def _converted(x: Operand, dtype: DType) -> GpuStorage:
+    return x.storage if x.dtype is dtype else elementwise.cast(MethodOp.TO_DTYPE, x, result=dtype)

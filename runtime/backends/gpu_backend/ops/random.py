@@ -1,0 +1,66 @@
+"""Random numbers, as `tallow.random` defines them, drawn by kernels."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from .....dtype import DType
+from .....kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
+from ....core.shape import Shape
+from ....helpers.random import drawn_blocks, uniform_range
+from .. import attention, capture
+from ..utils import blocks_for
+
+if TYPE_CHECKING:
+    from ..device import GpuDevice
+    from ..storage import GpuStorage
+
+# The packs of 16 bytes that a thread draws, which share what depends on the seed and the parameters alone; more of them
+# where there are still enough threads to keep a GPU busy.
+_DRAWN_PACKS: Final = 2
+_MOST_DRAWN_PACKS: Final = 4
+_LEAST_SHARED_BYTES: Final = 1 << 24
+
+
+def set_seed(device: GpuDevice, seed: int) -> None:
+    """Start the random stream of the device again."""
+    if attention.needed:
+        capture.refuse(device.driver, "set_seed", "call it before the replay that it is for")
+    device.random.set_seed(seed)
+
+
+def seed(device: GpuDevice) -> int:
+    """The seed that the random stream began with."""
+    return device.random.seed
+
+
+def uniform(device: GpuDevice, lo: float, up: float, shape: Shape, dtype: DType) -> GpuStorage:
+    """Numbers uniform in [lo, up)."""
+    lowest, highest = uniform_range(lo, up, dtype)
+    return _draw(device, "rand_uniform", RANDOM_UNIFORM, (lo, up - lo, lowest, highest), shape, dtype)
+
+
+def normal(device: GpuDevice, mean: float, std: float, shape: Shape, dtype: DType) -> GpuStorage:
+    """Normal numbers, by Box-Muller."""
+    return _draw(device, "rand_normal", RANDOM_NORMAL, (mean, std), shape, dtype)
+
+
+def _draw(
+    device: GpuDevice, kernel: str, packer: Struct, parameters: tuple[float, ...], shape: Shape, dtype: DType
+) -> GpuStorage:
+    count = shape.elem_count
+    result = device.empty(dtype, count)
+    packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
+    captured = capture.of(device.driver) if attention.needed else None
+    stream = device.random if captured is None else captured.random
+    blocks = drawn_blocks(count, dtype)
+    reserved = stream.reserve(blocks)
+    try:
+        state = 0 if captured is None else captured.state_address()
+        packed = packer.pack(result.memory.address, count, state, *reserved, *parameters)
+        device.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
+    except BaseException:
+        stream.cancel(reserved, blocks)
+        raise
+    return result

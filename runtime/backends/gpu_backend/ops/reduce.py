@@ -1,0 +1,241 @@
+"""Reductions of some dims: which kernel, how many threads for an output, and in how many parts."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....dtype import DType
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
+from .....op import MethodOp, ReduceOp
+from ....core.error import InvalidArgument
+from ..utils import ceil_divide, power_of_two
+from . import copy
+from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split
+from .operand import Operand
+from .scalar import parameter_bits
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# Below this many blocks for each multiprocessor, outputs are split among several blocks.
+_BUSY_BLOCKS: Final = 4
+_MOST_SPLITS: Final = 1024
+# A thread makes so many accesses at least of a split, so that the second pass stays small, and so many at most, so that
+# rounding errors of sums do.
+_LEAST_ACCESSES: Final = 4
+_MOST_ACCESSES: Final = 1024
+# A whole block takes a row of more than so many accesses, or of so many where states are several numbers: those of many
+# threads take long to join.
+_WAVE_ACCESSES: Final = 128
+_WAVE_ACCESSES_OF_SEVERAL: Final = 2048
+# So many threads side by side read whole sectors of memory; of so many rows at most, they need no second pass.
+_LEAST_TEAM: Final = 4
+_MOST_IN_ONE_PASS: Final = 1024
+# What the rows kernel numbers where a row is dense.
+_MOST_IN_ROW: Final = (1 << 32) - (1 << 20)
+
+
+class _Elements(NamedTuple):
+    """What a plan has to know about an op and its dtype, in bytes."""
+
+    itemsize: int
+    state: int
+    """Of a partial result."""
+    is_ordered: bool
+    """Whether the result says where something was found."""
+    most_of_wave: int
+    """A whole block takes a row of more accesses."""
+
+
+class _Axes(NamedTuple):
+    """Merged dims and their strides."""
+
+    dims: Dims
+    strides: Dims
+
+    @property
+    def size(self) -> int:
+        """How many elements they are."""
+        return math.prod(self.dims)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements follow each other."""
+        return not self.dims or (len(self.dims) == 1 and self.strides[0] == 1)
+
+
+class _Pass(NamedTuple):
+    """A launch of the first pass over the elements from `offset` on; it gives so many `splits` of each output."""
+
+    kernel: str
+    blocks: int
+    offset: int
+    splits: int
+    fields: Dims
+    """The arguments after result and source."""
+
+
+class _Plan(NamedTuple):
+    """How the outputs from `first` on are made. With one split there is no second pass."""
+
+    first: int
+    outputs: int
+    length: int
+    """How many elements are reduced for an output."""
+    passes: tuple[_Pass, ...]
+    splits: int
+
+
+def reduce(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...], *parameters: float) -> GpuStorage:
+    """`op` over `dims`, of all outputs in row-major order; the numbers are its parameters."""
+    layout, dtype, device = source.layout, source.dtype, source.device
+    shape = layout.shape
+    outputs = math.prod([size for dim, size in enumerate(shape) if dim not in dims])
+    result = device.empty(op.result or dtype, outputs)
+    if outputs == 0:
+        return result
+    elements = _elements(op, dtype)
+    if elements.is_ordered and layout.elem_count // outputs >= LIMIT:
+        source, dims = _innermost(op, source, dims)
+    plans = _plans(elements, source.shape, source.strides, dims, device.driver.multiprocessors)
+    bits = parameter_bits("reduce", parameters, dtype)
+    for plan in plans:
+        _run(op, elements, source, result, plan, bits)
+    return result
+
+
+def _elements(op: ReduceOp | MethodOp, dtype: DType) -> _Elements:
+    compute = dtype.compute.itemsize
+    if op.gives_position:
+        state = max(2 * compute, 8)
+    elif op.result in (None, dtype):
+        state = op.numbers * compute
+    else:
+        # A result of its own dtype is joined in a whole register.
+        state = max(op.result.itemsize, 4)
+    most = _WAVE_ACCESSES if op.numbers == 1 else _WAVE_ACCESSES_OF_SEVERAL
+    return _Elements(dtype.itemsize, state, op.gives_position, most)
+
+
+def _innermost(op: ReduceOp | MethodOp, source: Operand, dims: tuple[int, ...]) -> tuple[Operand, tuple[int, ...]]:
+    """The reduced dims as dense last ones, of which more elements can be numbered than of strided ones."""
+    order = [*(dim for dim in range(len(source.shape)) if dim not in dims), *sorted(dims)]
+    moved = source.relaid(tuple(source.shape[dim] for dim in order), tuple(source.strides[dim] for dim in order))
+    last = tuple(range(len(order) - len(dims), len(order)))
+    if math.prod(moved.shape[last[0] :]) > _MOST_IN_ROW:
+        raise InvalidArgument(op.value, f"at most {_MOST_IN_ROW} elements are numbered; reduce fewer dims at once")
+    return copy.contiguous(moved), last
+
+
+def _run(
+    op: ReduceOp | MethodOp, elements: _Elements, source: Operand, result: GpuStorage, plan: _Plan, bits: Dims
+) -> None:
+    device = source.device
+    name = f"{op.value}_{source.dtype.value}"
+    output = to = result.memory.address + plan.first * result.dtype.itemsize
+    if plan.splits > 1:
+        states = device.allocate(plan.splits * plan.outputs * elements.state)
+        to = states.address
+    for kernel, blocks, offset, splits, fields in plan.passes:
+        packer = arguments.REDUCE_ROWS if kernel == "rows" else arguments.REDUCE_COLUMNS
+        packed = packer.pack(to, source.address + offset * elements.itemsize, plan.length, *fields, *bits)
+        device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
+        to += splits * plan.outputs * elements.state
+    if plan.splits > 1:
+        team = _team(plan.splits, elements.most_of_wave)
+        counts = plan.length, plan.outputs, plan.splits, team
+        packed = arguments.REDUCE_FINISH.pack(output, states.address, *counts, *bits)
+        device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
+
+
+@lru_cache(maxsize=4096)
+def _plans(
+    elements: _Elements, shape: Dims, strides: Dims, dims: tuple[int, ...], multiprocessors: int
+) -> tuple[_Plan, ...]:
+    order = sorted(dims)
+    if not elements.is_ordered:
+        # Read in the order in which they lie, where any order will do.
+        order.sort(key=lambda dim: -strides[dim])
+    reduced = _axes(shape, strides, order)
+    kept = _axes(shape, strides, [dim for dim in range(len(shape)) if dim not in dims])
+    wanted = _BUSY_BLOCKS * multiprocessors
+    return tuple(_plan(elements, reduced, kept, piece, wanted) for piece in split(kept.dims, [kept.strides]))
+
+
+def _axes(shape: Dims, strides: Dims, dims: list[int]) -> _Axes:
+    sizes, (steps,) = merged(tuple(shape[dim] for dim in dims), [tuple(strides[dim] for dim in dims)])
+    return _Axes(sizes, steps)
+
+
+def _plan(elements: _Elements, reduced: _Axes, kept: _Axes, piece: Piece, wanted: int) -> _Plan:
+    outputs = _Axes(piece.dims, kept.strides)
+    # Too many elements for one launch become splits of several; where order matters they are dense, which fits anyway.
+    launches = [Piece(0, (0,), reduced.dims)]
+    if not elements.is_ordered:
+        launches = list(split(reduced.dims, [reduced.strides]))
+    least = 1 if len(launches) == 1 else 2
+    passes = []
+    for launch in launches:
+        axes = _axes(launch.dims, reduced.strides, list(range(len(launch.dims))))
+        is_column = outputs.strides[-1:] == (1,) and axes.strides[-1:] not in ((), (1,))
+        first = _columns if is_column else _rows
+        offset = piece.offsets[0] + launch.offsets[0]
+        passes.append(first(elements, axes, outputs, offset, wanted, least))
+    return _Plan(piece.first, outputs.size, reduced.size, tuple(passes), sum(first.splits for first in passes))
+
+
+def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """A team of threads for each output and split."""
+    outputs, length = kept.size, reduced.size
+    unit = ACCESS_BYTES // elements.itemsize if reduced.is_dense else 1
+    team = _team(ceil_divide(length, unit), elements.most_of_wave)
+    blocks = ceil_divide(outputs * team, BLOCK_SIZE)
+    splits, chunk = _splits(length, wanted // blocks, team * unit, least)
+    sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
+    sizes_packed = packed_dims(sizes, [strides])
+    fields = (outputs, length, splits, chunk, team, reduced.is_dense, len(reduced.dims), *sizes_packed)
+    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, fields)
+
+
+def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
+    """A team of threads for outputs side by side; the other threads of the block share out the rows."""
+    length, inner = reduced.size, kept.dims[-1]
+    pack = COLUMN_ELEMENTS[elements.itemsize]
+    per_row = ceil_divide(inner, pack)
+    packs = kept.size // inner * per_row
+    team = min(ROW_TEAM, power_of_two(packs))
+    while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
+        team *= 2
+    # Where that spares a second pass, more blocks have fewer outputs each.
+    while team > _LEAST_TEAM and _rows_at_once(team) < length <= _MOST_IN_ONE_PASS and packs < wanted * team:
+        team //= 2
+    across = ceil_divide(packs, team)
+    splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
+    sizes = (*kept.dims[:-1], per_row, *reduced.dims)
+    strides = (*kept.strides[:-1], pack, *reduced.strides)
+    counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
+    return _Pass("columns", across * splits, offset, splits, (*counts, *packed_dims(sizes, [strides])))
+
+
+def _rows_at_once(team: int) -> int:
+    """How many rows of a column a block has in flight."""
+    return BLOCK_SIZE // team * REDUCE_IN_FLIGHT
+
+
+def _team(accesses: int, most_of_wave: int) -> int:
+    if accesses > most_of_wave:
+        return BLOCK_SIZE
+    return min(ROW_TEAM, power_of_two(ceil_divide(accesses, REDUCE_IN_FLIGHT)))
+
+
+def _splits(length: int, wanted: int, unit: int, least: int) -> tuple[int, int]:
+    """Into how many splits the `length` elements of an output go, and how many each takes, whole units if many."""
+    splits = min(wanted, length // (_LEAST_ACCESSES * unit), _MOST_SPLITS)
+    splits = max(splits, ceil_divide(length, _MOST_ACCESSES * unit))
+    if splits <= least:
+        return least, ceil_divide(length, least)
+    chunk = ceil_divide(ceil_divide(length, splits), unit) * unit
+    return ceil_divide(length, chunk), chunk

@@ -1,0 +1,109 @@
+"""Rotary embeddings."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .....kernels import arguments
+from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
+from ..utils import ceil_divide
+from . import copy, index
+from .geometry import Dims, Part, merged, parts
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+
+def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> GpuStorage:
+    """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
+    device, itemsize = x.device, x.itemsize
+    result = device.empty(x.dtype, x.layout.elem_count)
+    given = index.Rows.of("rope", positions, cos.shape[0] - x.shape[-2] + 1)
+    if result.length == 0:
+        if positions.storage.number is None:
+            index.check(given)
+        return result
+    x = x if x.strides[-1] == 1 else dense(copy.fresh(x), x.shape)
+    cos, sin = copy.contiguous(cos), copy.contiguous(sin)
+    number = positions.storage.number
+    # Where they are is of no use for a number, which has no memory.
+    place = positions.address if number is None else 0
+    step = positions.strides[0] if positions.layout.elem_count > 1 else 0
+    alignment = copy.alignment_of(x.address | cos.address | sin.address)
+    plan = _plan(x.shape, x.strides, step, itemsize, alignment, interleaved, device.driver.multiprocessors)
+    name = f"rope_{x.dtype.value}_{'neighbors' if interleaved else 'halves'}"
+    half = x.shape[-1] // 2
+    for blocks, _, (source, target, table, position, head), geometry in plan.parts:
+        packed = arguments.ROPE.pack(
+            result.memory.address + target * itemsize,
+            x.address + source * itemsize,
+            cos.address + table * cos.itemsize,
+            sin.address + table * sin.itemsize,
+            place + position * positions.itemsize if number is None else 0,
+            0 if number is None else number,
+            *given.fields,
+            plan.is_packed,
+            half,
+            plan.heads - head,
+            plan.turned,
+            half,
+            plan.source_stride,
+            plan.result_stride,
+            *geometry,
+        )
+        device.kernels.launch("rope", name, blocks, packed)
+        device.index_errors.expect()
+    return result
+
+
+# Threads turn more heads while so many blocks are left for each multiprocessor.
+_BUSY_BLOCKS: Final = 8
+
+
+class _Plan(NamedTuple):
+    """How threads share out the pairs."""
+
+    is_packed: bool
+    heads: int
+    turned: int
+    """By a thread, which reads the angles once."""
+    source_stride: int
+    """From one head to the next."""
+    result_stride: int
+    parts: tuple[Part, ...]
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    shape: Dims, strides: Dims, step: int, itemsize: int, alignment: int, interleaved: bool, multiprocessors: int
+) -> _Plan:
+    *before, tokens, size = shape
+    natural = copy.row_major(shape)
+    positions = (step, *(0,) * (len(before) - 1)) if before else ()
+    dims, (source, target, place) = merged(tuple(before), (strides[:-2], natural[:-2], positions))
+    if not dims or place[-1]:
+        dims, source, target, place = (*dims, 1), (*source, 0), (*target, 0), (*place, 0)
+    *outer, heads = dims
+    pack = ACCESS_BYTES // itemsize
+    width = size if interleaved else size // 2
+    is_packed = alignment == ACCESS_BYTES and width % pack == 0 and all(each % pack == 0 for each in strides[:-1])
+    # So many elements are side by side in a thread, and so many angles.
+    unit = pack if is_packed else 1 + interleaved
+    angles = unit // 2 if interleaved else unit
+    threads = math.prod(outer) * tokens * (width // unit)
+    turned = ROPE_HEADS
+    while turned < heads and threads * ceil_divide(heads, 2 * turned) >= _BUSY_BLOCKS * multiprocessors * BLOCK_SIZE:
+        turned *= 2
+    still = (0,) * len(outer)
+    operands = (
+        (*source[:-1], source[-1] * turned, strides[-2], unit),
+        (*target[:-1], target[-1] * turned, natural[-2], unit),
+        (*still, 0, size // 2, angles),
+        (*place[:-1], 0, 0, 0),
+        (*still, turned, 0, 0),
+    )
+    launches = parts(BLOCK_SIZE, (*outer, ceil_divide(heads, turned), tokens, width // unit), operands)
+    return _Plan(is_packed, heads, turned, source[-1], target[-1], launches)

@@ -1,0 +1,44 @@
+"""Numbers from Python as elements of a dtype."""
+
+import math
+from functools import lru_cache
+from typing import Final
+
+from .....dtype import DType
+from .....kernels.arguments import PARAMETERS
+from ....storage.host import cast
+from ..variable import Parameter
+
+_NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
+
+
+def element_bits(value: float | Parameter, dtype: DType, times: int = 1) -> int:
+    """The bits of `value` as an element of `dtype`, converted as to_dtype does, or of so many such elements."""
+    if isinstance(value, Parameter):
+        return value.bits(element_bits, dtype, times)
+    if value == 0:
+        # A cache would take 0.0 and -0.0 for one number.
+        bits = int(dtype.is_float and math.copysign(1, value) < 0) << (8 * dtype.itemsize - 1)
+    else:
+        bits = _bits(value, dtype)
+    return repeated_bits(bits, dtype.itemsize, times)
+
+
+def parameter_bits(family: str, parameters: tuple[float, ...], dtype: DType) -> tuple[int, ...]:
+    """The parameters of a functor as the structs of its kernels hold them: their bits in the compute dtype."""
+    if not parameters:
+        return _NO_PARAMETERS[PARAMETERS[family]]
+    bits = [element_bits(number, dtype.compute) for number in parameters]
+    return (*bits, *_NO_PARAMETERS[PARAMETERS[family] - len(bits)])
+
+
+def repeated_bits(bits: int, itemsize: int, times: int) -> int:
+    """The bits of so many elements of `itemsize` bytes, each of which has these bits."""
+    return bits if times == 1 else int.from_bytes(bits.to_bytes(itemsize, "little") * times, "little")
+
+
+# Typed, because a large int and the float that it equals may differ in what they are converted from.
+@lru_cache(maxsize=1024, typed=True)
+def _bits(value: float, dtype: DType) -> int:
+    # A number is converted on the host: a launch would take longer, and the CPU backend does it like this.
+    return int.from_bytes(cast.scalar(value, dtype)[0].tobytes(), "little")

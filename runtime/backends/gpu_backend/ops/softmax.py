@@ -1,0 +1,78 @@
+"""Softmax and its logarithm, along any dim."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
+from ....core.error import InvalidArgument
+from ..utils import ceil_divide, power_of_two
+from . import copy, rows
+from .geometry import LIMIT
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+
+# The most packs of a row that a thread holds, by the bytes of an element: AMD's registers have no room for more.
+_MOST_HELD: Final = {2: 8, 4: 8, 8: 2}
+# What the measure kernel knows of a part: so many numbers of the compute dtype.
+_KNOWN: Final = 2
+
+
+def softmax(x: Operand, dim: int) -> GpuStorage:
+    """e**(x - m) / sum(e**(x - m)) along `dim`, where m is the largest element."""
+    return _softmax("softmax", x, dim, is_log=False)
+
+
+def log_softmax(x: Operand, dim: int) -> GpuStorage:
+    """x - m - log(sum(e**(x - m))) along `dim`, where m is the largest element."""
+    return _softmax("log_softmax", x, dim, is_log=True)
+
+
+def _softmax(op: str, x: Operand, dim: int, *, is_log: bool) -> GpuStorage:
+    result = x.device.empty(x.dtype, x.layout.elem_count)
+    if result.length == 0:
+        return result
+    inner = math.prod(x.shape[dim + 1 :])
+    if inner > 1:
+        _by_columns(op, copy.contiguous(x), dim, inner, result, is_log=is_log)
+    else:
+        _by_rows(op, rows.in_rows(x.relaid(x.shape[: dim + 1], x.strides[: dim + 1])), result, is_log=is_log)
+    return result
+
+
+def _by_rows(op: str, x: Operand, result: GpuStorage, *, is_log: bool) -> None:
+    device, name = x.device, f"softmax_{x.dtype.value}"
+    for part in rows.launches(op, _MOST_HELD[x.itemsize], x):
+        to = result.memory.address + part.first * part.length * x.itemsize
+        source = x.address + part.offsets[0] * x.itemsize
+        if part.team:
+            fields = part.rows, part.length, part.team, is_log, *part.fields
+            packed = arguments.SOFTMAX_HELD.pack(to, source, *fields)
+            device.kernels.launch("softmax", f"{name}_{part.kernel}", part.blocks, packed)
+            continue
+        fields = part.rows, part.length, part.splits, part.chunk, is_log, *part.fields
+        parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
+        packed = arguments.SOFTMAX_LONG.pack(to, source, parts.address, *fields)
+        if part.splits > 1:
+            device.kernels.launch("softmax", f"{name}_measure", part.blocks, packed)
+        device.kernels.launch("softmax", f"{name}_long", part.blocks, packed)
+
+
+def _by_columns(op: str, x: Operand, dim: int, inner: int, result: GpuStorage, *, is_log: bool) -> None:
+    length, per_row = x.shape[dim], ceil_divide(inner, COLUMN_ELEMENTS[x.itemsize])
+    packs = math.prod(x.shape[:dim]) * per_row
+    if max(packs, inner, length) >= LIMIT:
+        raise InvalidArgument(
+            op, f"shape {x.shape} has more along a dim than a kernel can number; make dim {dim} the last"
+        )
+    # Threads across columns read what is side by side; where those are few, the others of a block share out the rows.
+    team = min(ROW_TEAM, power_of_two(packs))
+    while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
+        team *= 2
+    addresses = result.memory.address, x.address
+    packed = arguments.SOFTMAX_COLUMNS.pack(*addresses, inner, length, packs, per_row, team, is_log)
+    x.device.kernels.launch("softmax", f"softmax_{x.dtype.value}_columns", ceil_divide(packs, team), packed)

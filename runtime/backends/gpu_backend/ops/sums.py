@@ -1,0 +1,355 @@
+"""Elements added at an index, each sum in the order of its positions.
+
+Three ways lead there. Threads walk a line along the chosen dim each: that is quick where lines are very many. Waves
+walk a line each, many positions at a time: that is quick where there are enough lines for all waves, and more so where
+a line fits into shared memory. Sorting lets the positions of each place stand together: that works for any shape, and
+is quick where lines are few and long.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from .....dtype import DType
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
+from .....op import MethodOp
+from ..utils import ceil_divide
+from . import copy, elementwise, index
+from .geometry import LIMIT, Dims, parts, strided_block
+from .index import Rows, without
+from .operand import Operand, dense
+from .sort import sort_pairs
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
+    from ..storage.slice import Slice
+
+# The keys of the sort are u32.
+_KEY_BITS: Final = 32
+_KEY_BYTES: Final = 4
+# Of a byte of a place that no key has.
+_NOWHERE: Final = 0xFF
+# So many comparisons of an element with an index take less time than sorting the indexes.
+_FEW_LOOKS: Final = 1 << 26
+# More places than these one block does not mark as free as quickly as the driver does.
+_FEW_ROWS: Final = 1 << 14
+
+# The cost model of scatter_add, in microseconds. A multiprocessor holds so many threads that walk a line each, and
+# fewer that walk as waves, which keep more in registers or in shared memory. A step is a read, a sum and a write that
+# wait for each other, however many threads or waves do it at once.
+_THREADS: Final = 2048
+_WAVE_THREADS: Final = 1024
+_NEAR_THREADS: Final = 512
+_THREAD_STEP: Final = 1.0
+_WAVE_STEP: Final = 0.5
+# The same in shared memory, and of as many elements of a line that go there and back.
+_NEAR_STEP: Final = 0.15
+_NEAR_ROWS: Final = 0.05
+# A step of a wave whose lanes read far from each other, and of a thread whose neighbour in the wave reads far from it.
+_APART: Final = 3.0
+# A pass of the sort, and of each key in it. One block takes longer for a key, but it is one launch.
+_SORT_PASS: Final = 15.0
+_SORT_KEY: Final = 3e-5
+_BLOCK_SORT_PASS: Final = 2.0
+_BLOCK_SORT_KEY: Final = 2e-3
+# What comes before and after the passes, where keys are made and positions are read in another order.
+_SORTED: Final = 10.0
+_SORTED_KEY: Final = 4e-5
+# A look at all indexes before, and of each of them.
+_CHECK: Final = 2.0
+_CHECK_INDEX: Final = 2e-6
+# Two casts, and of each element of the target.
+_WIDEN: Final = 5.0
+_WIDEN_ELEMENT: Final = 4e-6
+# In any order, blocks read and write all elements of a line, where it has at most so many for each that is added, and
+# look at all positions of a line so many times at most.
+_MOST_APART: Final = 4
+_MOST_PARTS: Final = 8
+# Waves walk no more lines at once than whose targets stay near in a cache, but always so many on a multiprocessor.
+_CACHE_BYTES: Final = 32 << 20
+_LEAST_WAVES: Final = 8
+
+
+class _Way(Enum):
+    """How to add; where that is by lines, by what gets one. The value is in the kernel's name."""
+
+    THREADS = "lines"
+    WAVES = "waves"
+    NEAR = "near"
+    SORT = "sorted"
+    # These two in any order.
+    SHARED = "shared"
+    ATOMIC = "atomic"
+
+
+def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Add each element of `source` to its index along `dim`, in row-major order, in the compute dtype."""
+    count = indexes.layout.elem_count
+    if count == 0:
+        return
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    reach = x.layout.end - x.layout.start_offset if x.layout.end else 0
+    driver = x.device.driver
+    gpu = driver.multiprocessors, driver.wave_size
+    way = _best_way(gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim)
+    if way is _Way.SORT:
+        _add_sorted(x, indexes, source, dim, reach)
+    else:
+        _add_by_lines(way, "scatter_add", x, indexes, source, dim)
+
+
+def scatter_add_in_any_order(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    """Add each element of `source` to its index along `dim`, in any order, in the compute dtype."""
+    if indexes.layout.elem_count == 0:
+        return
+    indexes, source = copy.apart(x, indexes), copy.apart(x, source)
+    steps = indexes.strides[dim], source.strides[dim], x.strides[dim]
+    if _fits_blocks(x.device.driver.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
+        _add_by_lines(_Way.SHARED, "scatter_add", x, indexes, source, dim)
+    else:
+        _add_atomically(x, indexes, source, dim)
+
+
+@lru_cache(maxsize=4096)
+def _fits_blocks(
+    multiprocessors: int, dtype: DType, size: int, shape: Dims, steps: tuple[int, int, int], dim: int
+) -> bool:
+    """Whether blocks that have a part of a line of `size` elements each are enough, and none too long."""
+    count, length = math.prod(shape), shape[dim]
+    parts_of_line = ceil_divide(size, SHARED_SUMS // dtype.compute.itemsize)
+    blocks = count // length * parts_of_line
+    is_short = count <= index.FEW and parts_of_line == 1
+    is_even = size <= _MOST_APART * length and multiprocessors <= 2 * blocks < LIMIT
+    return is_short or (is_even and parts_of_line <= _MOST_PARTS and all(step in (0, 1) for step in steps))
+
+
+@lru_cache(maxsize=4096)
+def _best_way(
+    gpu: tuple[int, int], dtype: DType, target: Dims, reach: int, shape: Dims, steps: tuple[int, int], dim: int
+) -> _Way:
+    """What is quickest by the cost model, for `target` dims, `shape` indexes and the steps of theirs and the source's.
+
+    `gpu` is how many multiprocessors there are and how large a wave is.
+    """
+    multiprocessors, wave = gpu
+    count, length = math.prod(shape), shape[dim]
+    lines = count // length
+    # Positions along a line stand together in memory, or lines do; a broadcast source is near either way.
+    is_dense = all(step in (0, 1) for step in steps)
+    threads = ceil_divide(lines, multiprocessors * _THREADS) * length * _THREAD_STEP
+    waves = ceil_divide(lines, _waves_at_once(gpu, dtype, target[dim])) * ceil_divide(length, wave) * _WAVE_STEP
+    line_near = ceil_divide(length, wave) * _NEAR_STEP + ceil_divide(target[dim], wave) * _NEAR_ROWS
+    near = ceil_divide(lines, multiprocessors * _NEAR_THREADS // wave) * line_near
+    if is_dense and length > 1:
+        threads *= _APART
+    elif not is_dense:
+        waves, near = waves * _APART, near * _APART
+    way, cost = (_Way.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Way.THREADS, threads)
+    if dtype is not dtype.compute:
+        cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
+    if near < cost and target[dim] * dtype.compute.itemsize <= SHARED_SUMS * wave // BLOCK_SIZE:
+        way, cost = _Way.NEAR, near
+    if count > index.FEW:
+        cost += _CHECK + _CHECK_INDEX * count
+    is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
+    return _Way.SORT if is_sortable and _sort_cost(count, reach) < cost else way
+
+
+def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
+    """How many waves walk lines of a target of `length` rows at the same time."""
+    multiprocessors, wave = gpu
+    near = _CACHE_BYTES // max(length * dtype.compute.itemsize, 1)
+    return min(max(near, multiprocessors * _LEAST_WAVES), multiprocessors * _WAVE_THREADS // wave)
+
+
+def _sort_cost(count: int, reach: int) -> float:
+    passes = ceil_divide(reach.bit_length(), DIGIT_BITS)
+    each, key = (_BLOCK_SORT_PASS, _BLOCK_SORT_KEY) if count <= SORT_TILE else (_SORT_PASS, _SORT_KEY)
+    return passes * (each + count * key) + _SORTED + count * _SORTED_KEY
+
+
+def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuStorage:
+    """A copy of `x` with row i of `source` along `dim` added to row indexes[i], in the compute dtype."""
+    count = indexes.layout.elem_count
+    rows = Rows.of("index_add", indexes, x.shape[dim])
+    if count == 0 or x.layout.elem_count == 0:
+        index.check(rows)
+        return copy.fresh(x)
+    if max(count, x.shape[dim]) >= LIMIT:
+        result = dense(copy.fresh(x), x.shape)
+        _add_by_lines(_Way.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
+        return result.storage
+    if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:
+        return _add_few(x, rows, source, dim)
+    return _add_rows(x, rows, source, dim)
+
+
+def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    rows = Rows.of(op, indexes, x.shape[dim])
+    # Of few indexes the kernel looks at all before it writes.
+    are_few = indexes.layout.elem_count <= index.FEW
+    if not are_few:
+        index.check(rows)
+    # In shared memory sums are in the compute dtype anyway.
+    target = x if way in (_Way.SHARED, _Way.NEAR) else _widened(x)
+    per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
+    if way is _Way.SHARED:
+        per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
+    if way is _Way.NEAR:
+        per_block = BLOCK_SIZE // x.device.driver.wave_size
+    if way is _Way.WAVES:
+        gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
+        per_block = BLOCK_SIZE // gpu[1]
+        most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
+    size = target.itemsize
+    shape = (*indexes.shape[:dim], *indexes.shape[dim + 1 :])
+    operands = indexes.strides, target.strides, source.strides
+    strides = tuple([(*operand[:dim], *operand[dim + 1 :]) for operand in operands])
+    steps = indexes.strides[dim], source.strides[dim]
+    for blocks, _, offsets, (lines, *geometry) in parts(per_block, shape, strides):
+        for start in range(0, indexes.shape[dim], LIMIT):
+            index_place, place = [offset + start * step for offset, step in zip(offsets[::2], steps, strict=True)]
+            packed = arguments.SCATTER_LINES.pack(
+                target.address + offsets[1] * size,
+                source.address + place * source.itemsize,
+                indexes.address + index_place * indexes.itemsize,
+                *rows.fields,
+                *(target.strides[dim], *steps, are_few, lines, min(LIMIT, indexes.shape[dim] - start)),
+                *geometry,
+            )
+            name = f"scatter_add_{x.dtype.value}_{way.value}"
+            index.launch(x.device, name, min(blocks * parts_of_line, most_blocks), packed)
+    _narrow(target, x)
+
+
+def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+    rows = Rows.of("scatter_add", indexes, x.shape[dim])
+    index.check(rows)
+    target = _widened(x)
+    strides = indexes.strides, without(target.strides, dim), source.strides
+    for blocks, _, (index_offset, offset, source_offset), geometry in parts(BLOCK_SIZE, indexes.shape, strides):
+        packed = arguments.SCATTER.pack(
+            target.address + offset * target.itemsize,
+            source.address + source_offset * source.itemsize,
+            indexes.address + index_offset * indexes.itemsize,
+            0,
+            *rows.fields,
+            target.strides[dim],
+            *geometry,
+        )
+        index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Way.ATOMIC.value}", blocks, packed)
+    _narrow(target, x)
+
+
+def _narrow(target: Operand, x: Operand) -> None:
+    """Write the elements in the compute dtype back to where they come from."""
+    if target is not x:
+        copy.copy(dense(elementwise.cast(MethodOp.TO_DTYPE, target, result=x.dtype), x.shape), x)
+
+
+def _widened(x: Operand) -> Operand:
+    """The elements in the compute dtype: themselves where they are, else in a new storage."""
+    compute = x.dtype.compute
+    return x if x.dtype is compute else dense(elementwise.cast(MethodOp.TO_DTYPE, x, result=compute), x.shape)
+
+
+def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: int) -> None:
+    rows = Rows.of("scatter_add", indexes, x.shape[dim])
+    keys, positions = _sorted(rows, x.strides[dim], without(x.strides, dim), reach)
+    (part,) = parts(BLOCK_SIZE, source.shape, (source.strides,))
+    addresses = x.address, source.address, keys.address, positions.address
+    packed = arguments.SCATTER_SORTED.pack(*addresses, rows.errors, rows.call, *part.fields)
+    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Way.SORT.value}", part.blocks, packed)
+
+
+def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
+    """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
+    device, (count,) = rows.indexes.device, rows.indexes.shape
+    starts = device.allocate(rows.size * _KEY_BYTES)
+    if starts.nbytes and (count > SORT_TILE or rows.size > _FEW_ROWS):
+        device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
+    if count <= SORT_TILE:
+        keys, positions = _sorted_by_block(rows, 1, (0,), rows.size, starts)
+    else:
+        keys, positions = _sorted(rows, 1, (0,), rows.size)
+        packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
+        device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK_SIZE), packed)
+    return keys, positions, starts
+
+
+def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, Slice]:
+    """Keys below `reach`, or ~0 for nowhere, and their positions, sorted by key and then by position.
+
+    Rows are `stride` apart, and positions along the dims are as the strides `others` say.
+    """
+    indexes, device = rows.indexes, rows.indexes.device
+    count = indexes.layout.elem_count
+    if count <= SORT_TILE:
+        return _sorted_by_block(rows, stride, others, reach, None)
+    keys, positions = device.allocate(count * _KEY_BYTES), device.allocate(count * _KEY_BYTES)
+    # The sort numbers all keys in 32 bits, so that their launch is one.
+    (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
+    fields = *rows.fields, stride, *part.fields
+    packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, indexes.address, *fields)
+    index.launch(device, "index_keys", part.blocks, packed)
+    # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
+    return sort_pairs(device, keys, positions, count, reach.bit_length())
+
+
+def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: Slice | None) -> tuple[Slice, Slice]:
+    """As `_sorted`, in one launch, which also notes where each key begins in `starts`, where there is one."""
+    indexes, device = rows.indexes, rows.indexes.device
+    keys, positions = [device.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
+    (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
+    addresses = keys.address, positions.address, starts.address if starts else 0, indexes.address
+    free = rows.size if starts and rows.size <= _FEW_ROWS else 0
+    fields = *rows.fields, stride, free, reach.bit_length(), *part.fields
+    index.launch(device, "sort_keys", 1, arguments.SORT_KEYS.pack(*addresses, *fields))
+    return keys, positions
+
+
+def _add_rows(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
+    device, dtype, itemsize = x.device, x.dtype, x.itemsize
+    (count,) = rows.indexes.shape
+    keys, positions, starts = _sorted_rows(rows)
+    result = device.empty(dtype, x.layout.elem_count)
+    strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
+    for blocks, first, offsets, geometry in parts(strided_block(itemsize), x.shape, strides):
+        packed = arguments.INDEX_ADD.pack(
+            result.memory.address + first * itemsize,
+            x.address + offsets[0] * itemsize,
+            source.address + offsets[1] * itemsize,
+            keys.address,
+            positions.address,
+            starts.address + offsets[2] * _KEY_BYTES,
+            source.strides[dim],
+            *(geometry[0], count),
+            *geometry[1:],
+        )
+        device.kernels.launch("index", f"index_add_{dtype.value}", blocks, packed)
+    return result
+
+
+def _add_few(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
+    """As `_add_rows`, in one launch in which each element looks for the indexes of its row."""
+    dtype, itemsize = x.dtype, x.itemsize
+    result = x.device.empty(dtype, x.layout.elem_count)
+    steps = rows.indexes.strides[0], source.strides[dim], source.shape[dim]
+    strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
+    for blocks, first, offsets, geometry in parts(BLOCK_SIZE, x.shape, strides):
+        packed = arguments.INDEX_ADD_FEW.pack(
+            result.memory.address + first * itemsize,
+            x.address + offsets[0] * itemsize,
+            source.address + offsets[1] * itemsize,
+            rows.indexes.address,
+            *rows.fields,
+            *steps,
+            offsets[2],
+            *geometry,
+        )
+        index.launch(x.device, f"index_add_{dtype.value}_few", blocks, packed)
+    return result

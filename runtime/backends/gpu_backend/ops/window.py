@@ -1,0 +1,166 @@
+"""Pooling and resampling of (b, c, h, w)."""
+
+from __future__ import annotations
+
+import math
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from .....kernels import arguments
+from .....kernels.constants import BLOCK_SIZE
+from ....core.error import InvalidArgument
+from ..utils import ceil_divide
+from . import copy
+from .geometry import LIMIT, Dims, Part, divisor, merged, packed_block, parts, plane_parts, strided_block
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..libraries import Pooling
+    from ..storage import GpuStorage
+
+Pair = tuple[int, int]
+
+# A thread of an upsampling kernel makes this many rows, as many more the more threads there are than a GPU needs to be
+# busy: rows share the columns' places, and what is read.
+_LEAST_ROWS: Final = 2
+_MOST_ROWS: Final = 16
+_BUSY_THREADS: Final = 1 << 17
+
+
+def avg_pool2d_by_library(library: Pooling, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage | None:
+    """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
+    if x.layout.elem_count == 0:
+        return None
+    b, c, h, w = x.shape
+    source = copy.contiguous(x)
+    result = x.device.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
+    to = result.memory.address
+    taken = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, to)
+    return result if taken else None
+
+
+def avg_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    """The mean of each window."""
+    return _pool("avg_pool2d", x, kernel_size, stride)
+
+
+def max_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    """The largest element of each window."""
+    return _pool("max_pool2d", x, kernel_size, stride)
+
+
+def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int, int]:
+    b, c, *sizes = x.shape
+    height, width = [(size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True)]
+    return b, c, height, width
+
+
+def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    shape = _pooled(x, kernel_size, stride)
+    *outer, stride_h, stride_w = x.strides
+    result = x.device.empty(x.dtype, math.prod(shape))
+    if result.length == 0:
+        return result
+    name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
+    dims, steps = merged(shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
+    per_block = packed_block(itemsize, dims[-1] if dims else 1)
+    for blocks, first, (offset,), fields in parts(per_block, dims, steps):
+        to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
+        packed = arguments.POOL.pack(to, source, stride_h, stride_w, *kernel_size, *fields)
+        x.device.kernels.launch("pool", name, blocks, packed)
+    return result
+
+
+def upsample_nearest1d(x: Operand, size: int) -> GpuStorage:
+    """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
+    # The channels are the rows of an image that keeps its height.
+    (b, c, length), (stride_b, stride_c, stride) = x.shape, x.strides
+    return _nearest("upsample_nearest1d", x.relaid((b, 1, c, length), (stride_b, 0, stride_c, stride)), c, size)
+
+
+def upsample_nearest2d(x: Operand, height: int, width: int) -> GpuStorage:
+    """The same of (b, c, h, w) along both of the last dims."""
+    return _nearest("upsample_nearest2d", x, height, width)
+
+
+def _nearest(op: str, x: Operand, height: int, width: int) -> GpuStorage:
+    b, c, old_h, old_w = x.shape
+    result = x.device.empty(x.dtype, b * c * height * width)
+    if result.length:
+        # The kernel divides the product of a place and an old size, through a product only where that is small.
+        is_wide = max(height * old_h, width * old_w) >= LIMIT
+        columns = _columns(x.itemsize)
+        step = ceil_divide(width, columns) if width % columns else 1
+        places = (*divisor(height), *divmod(old_h, height), *divisor(width), *divmod(step * old_w, width))
+        name = f"upsample_nearest_b{8 * x.itemsize}"
+        _resample(op, name, arguments.NEAREST, x, result, (height, width), (is_wide, *places))
+    return result
+
+
+def upsample_bilinear2d(
+    x: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
+) -> GpuStorage:
+    """(b, c, h, w) at (height, width), interpolated; a scale factor counts only where corners are not aligned."""
+    b, c, old_h, old_w = x.shape
+    if (old_h, old_w) == (height, width):
+        return copy.fresh(x)
+    result = x.device.empty(x.dtype, b * c * height * width)
+    if result.length:
+        scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
+        # A dim that keeps its size is copied.
+        kept = "rows_" if old_h == height else "columns_" if old_w == width else ""
+        name = f"upsample_bilinear2d_{kept}{x.dtype.value}"
+        parameters = (align_corners, *scales)
+        _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, result, (height, width), parameters)
+    return result
+
+
+def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> float:
+    """How far a step in the result goes in the source: PyTorch's area_pixel_compute_scale, 1 where the size stays."""
+    if old == new:
+        return 1.0
+    if align_corners:
+        return (old - 1) / (new - 1) if new > 1 else 0.0
+    return old / new if factor is None else 1 / factor
+
+
+def _resample(
+    op: str,
+    kernel: str,
+    packer: struct.Struct,
+    x: Operand,
+    result: GpuStorage,
+    size: Pair,
+    parameters: tuple[float, ...],
+) -> None:
+    """Launch a kernel over the images of `result`, which is not empty."""
+    itemsize, (b, c, *old_size) = x.itemsize, x.shape
+    # Kernels number the elements of a row in 32 bits.
+    if (old_size[1] - 1) * x.strides[3] >= 2 * LIMIT:
+        x = dense(copy.fresh(x), x.shape)
+    stride_b, stride_c, *strides = x.strides
+    rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), (*old_size, *size))
+    for blocks, _, (to, offset), fields in launches:
+        addresses = result.memory.address + to * itemsize, x.address + offset * itemsize
+        packed = packer.pack(*addresses, *strides, *old_size, *size, rows, *parameters, *fields)
+        x.device.kernels.launch("upsample", kernel, blocks, packed)
+
+
+def _columns(itemsize: int) -> int:
+    """The elements of a row that a thread makes."""
+    return strided_block(itemsize) // BLOCK_SIZE
+
+
+@lru_cache(maxsize=1024)
+def _patches(op: str, itemsize: int, planes: Pair, strides: Pair, sides: Dims) -> tuple[int, tuple[Part, ...]]:
+    """How many rows a thread makes, and the launches over the patches of so many rows."""
+    *_, height, width = sides
+    across = ceil_divide(width, _columns(itemsize))
+    wanted = math.prod(planes) * height * across // _BUSY_THREADS
+    down = ceil_divide(height, min(max(wanted, _LEAST_ROWS), _MOST_ROWS))
+    if max(*sides, down * across) >= LIMIT:
+        raise InvalidArgument(op, f"one side of an image has more than {LIMIT - 1} places; use smaller images")
+    dims, steps = merged(planes, ((planes[1] * height * width, height * width), strides))
+    to, offset = [(*operand, 0, 0) for operand in steps]
+    return ceil_divide(height, down), plane_parts(op, BLOCK_SIZE, (*dims, down, across), (to, offset), 0)

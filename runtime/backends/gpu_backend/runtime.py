@@ -1,0 +1,92 @@
+"""What all objects that stand for one device share: its stream, memory, kernels, libraries and random stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ....kernels.constants import COUNTERS
+from ...helpers.kept import Kept
+from ...helpers.random import RandomState
+from ..backend import MOST_PLANS
+from . import capture, fork
+from .allocator import CachingAllocator
+from .gpu_driver import GpuDriver
+from .index_errors import IndexErrors
+from .kernels import Kernels
+
+if TYPE_CHECKING:
+    from .device import GpuDevice
+    from .loader import Loader
+    from .user_kernels import UserKernels
+
+Library = TypeVar("Library")
+
+
+class Runtime:
+    """One device at work. Everything here may be used by several threads at once."""
+
+    def __init__(self, driver: GpuDriver[Any]) -> None:
+        self.driver = driver
+        self.allocator = CachingAllocator(driver)
+        self.kernels = Kernels(driver)
+        self.index_errors = IndexErrors(driver)
+        # By counters of 32 bits the blocks of a launch find the last one of them, which leaves 0. No two launches count
+        # at a time: all of a device are in one stream, those of graphs too.
+        self.counters = driver.allocate(4 * COUNTERS)
+        driver.zero(self.counters, 4 * COUNTERS)
+        self.random = RandomState()
+        self.plans: Kept[object, Callable[..., Any]] = Kept(MOST_PLANS)
+        self._lock = threading.Lock()
+        self._libraries: dict[object, Any] = {}
+        self._loader: Loader[Any, Any] | None = None
+        self._user_kernels: UserKernels | None = None
+
+    def library(self, open_library: Callable[[GpuDriver[Any], CachingAllocator], Library | None]) -> Library | None:
+        """What `open_library` opens at the first use, which takes longer than opening the device; None for nothing."""
+        try:
+            library: Library | None = self._libraries[open_library]
+        except KeyError:
+            # What a library gives the device when it is opened is no part of a capture.
+            with self._lock, capture.suspended():
+                if open_library not in self._libraries:
+                    self._libraries[open_library] = open_library(self.driver, self.allocator)
+                library = self._libraries[open_library]
+        return library
+
+    @property
+    def user_kernels(self) -> UserKernels:
+        """The kernels that users wrote; most programs have none."""
+        if self._user_kernels is None:
+            from .user_kernels import UserKernels
+
+            with self._lock:
+                self._user_kernels = self._user_kernels or UserKernels(self.driver)
+        return self._user_kernels
+
+    @property
+    def loader(self) -> Loader[Any, Any]:
+        """What streams host memory to the device, opened at the first use and again after it was closed."""
+        fork.require_own()
+        with self._lock:
+            if self._loader is None or self._loader.closed:
+                self._loader = self.driver.open_loader()
+            return self._loader
+
+
+_runtimes: dict[tuple[type[GpuDevice], int], Runtime] = {}
+_opening = threading.Lock()
+
+
+def runtime_of(device_class: type[GpuDevice], ordinal: int) -> Runtime:
+    """The runtime of a device, made at the first use; BackendUnavailable or InvalidArgument where there is none."""
+    fork.require_own()
+    key = device_class, ordinal
+    found = _runtimes.get(key)
+    if found is None:
+        with _opening:
+            found = _runtimes.get(key)
+            if found is None:
+                found = _runtimes[key] = Runtime(device_class.open_driver(ordinal))
+    return found

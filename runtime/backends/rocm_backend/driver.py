@@ -1,0 +1,83 @@
+"""What the backend needs of a device, over HIP. Imports hip-python."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeAlias
+
+from ...core.error import TallowError
+from ..gpu_backend.error import InvalidKernel
+from ..gpu_backend.gpu_driver import Function, GpuDriver
+from ..gpu_backend.launch import Launcher
+from .hip import AsyncLoader, HipBuffer, HipDevice, HipError, HipKernel, HipModule, HipStream
+from .hip import device_count as hip_device_count
+from .hip import runtime_version as hip_runtime_version
+from .kernels import Hiprtc
+
+Module: TypeAlias = HipModule
+
+
+def device_count() -> int:
+    """How many devices there are; 0 where the runtime or devices are missing."""
+    try:
+        return hip_device_count()
+    except TallowError:
+        return 0
+
+
+def runtime_version() -> str:
+    """The version of the HIP runtime, such as 7.1.25424; BackendUnavailable where there is none."""
+    return ".".join(map(str, hip_runtime_version()))
+
+
+class Driver(GpuDriver[Module]):
+    """A device over HIP. What HIP refuses raises HipError."""
+
+    # Nobody has tried it on AMD hardware.
+    opens_in_captures = False
+    device: HipDevice
+    queue: HipStream
+
+    def __init__(self, ordinal: int) -> None:
+        super().__init__()
+        device = HipDevice(ordinal)
+        properties = device.properties
+        self.device = device
+        self.queue = HipStream(device)
+        self.label = device.label
+        self.name = properties.name
+        self.target = properties.target
+        self.wave_size = properties.wave_size
+        self.multiprocessors = properties.multi_processor_count
+        self.compiler = Hiprtc()
+
+    def _new_buffer(self, nbytes: int) -> HipBuffer:
+        return HipBuffer(self.device, nbytes)
+
+    def load(self, code: bytes, name: str) -> Module:
+        return HipModule(self.device, code, name)
+
+    def function(self, module: Module, name: str, block: int, argument_size: int) -> Function:
+        # Python's own partial, since it calls faster than a method does.
+        return partial(_kernel(module, name, argument_size).enqueue, self.queue, block)
+
+    def launcher(self, module: Module, name: str) -> Launcher:
+        return _kernel(module, name, None).launcher(self.queue)
+
+    def _new_stream(self) -> HipStream:
+        return HipStream(self.device)
+
+    def _stream_at(self, address: int) -> HipStream:
+        return self.queue if address == self.stream else HipStream.wrap(self.device, address)
+
+    def open_loader(self) -> AsyncLoader:
+        return AsyncLoader(self.device)
+
+
+def _kernel(module: Module, name: str, argument_size: int | None) -> HipKernel:
+    try:
+        return module.kernel(name, argument_size)
+    except HipError as error:
+        if error.name == "hipErrorNotFound":
+            raise InvalidKernel(name, f"{module.name} does not have it; build that again") from error
+        raise

@@ -1,0 +1,222 @@
+"""Devices and their properties."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ....core.error import BackendUnavailable, InvalidArgument
+from ...gpu_backend import fork
+from ...gpu_backend.launch import Dim3, LaunchLimits
+from .error import check, failure, hip, require_runtime
+
+# HIP counts the threads of a launch in 32 bits, separately in each dim.
+_MOST_IN_DIM: Final = (1 << 32) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class hipUUID:  # noqa: N801 - HIP's own name
+    """The 16 bytes by which a device is known across processes and across orders of enumeration."""
+
+    bytes: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.bytes) != 16:
+            raise InvalidArgument("hipUUID", f"a UUID has 16 bytes, not {len(self.bytes)}")
+
+    def __str__(self) -> str:
+        """As rocminfo prints it: `GPU-` and 16 hexadecimal digits, or `GPU-XX` for a device that has no UUID."""
+        # AMD's runtime stores the digits themselves, as ASCII, padded with zeros; other runtimes store raw bytes.
+        text = self.bytes.rstrip(b"\0")
+        if text and text.isalnum():
+            return f"GPU-{text.decode('ascii')}"
+        return f"GPU-{uuid.UUID(bytes=self.bytes)}"
+
+
+class HipMemory(NamedTuple):
+    """The memory of a device, in bytes."""
+
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class HipDeviceProp:
+    """HIP's properties of a device: sizes in bytes, clocks in kHz, the memory's bus in bits, registers of 32 bits.
+
+    Limits are per block, per dim of a block (x, y, z), per dim of a grid, or per multiprocessor, which the blocks that
+    are at work on one share.
+    """
+
+    name: str
+    gcn_arch_name: str
+    uuid: hipUUID
+    pci: str
+    wave_size: int
+    multi_processor_count: int
+    max_threads_per_block: int
+    max_threads_dim: Dim3
+    max_grid: Dim3
+    shared_memory_per_block: int
+    regs_per_block: int
+    max_threads_per_multi_processor: int
+    max_blocks_per_multi_processor: int
+    shared_memory_per_multiprocessor: int
+    regs_per_multiprocessor: int
+    clock_rate: int
+    total_memory: int
+    l2_cache_size: int
+    memory_clock: int
+    memory_bus_width: int
+
+    @property
+    def limits(self) -> LaunchLimits:
+        """The limits of launches."""
+        return LaunchLimits(
+            threads=self.max_threads_per_block,
+            block=self.max_threads_dim,
+            grid=self.max_grid,
+            shared_bytes=self.shared_memory_per_block,
+            along_dim=_MOST_IN_DIM,
+        )
+
+    @property
+    def target(self) -> str:
+        """The target without its feature suffix: "gfx90a" of "gfx90a:sramecc+:xnack-"."""
+        return self.gcn_arch_name.partition(":")[0]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The target's features: ("sramecc+", "xnack-") of "gfx90a:sramecc+:xnack-"."""
+        return tuple(self.gcn_arch_name.split(":")[1:])
+
+
+class HipDevice:
+    """A device by its ordinal; two of the same ordinal are equal.
+
+    Raises `BackendUnavailable` when there is no runtime or no GPU, `InvalidArgument` for an ordinal out of range.
+    """
+
+    __slots__ = ("ordinal",)
+
+    def __init__(self, ordinal: int = 0) -> None:
+        count = device_count()
+        if count == 0:
+            raise BackendUnavailable("rocm", "the HIP runtime finds no GPU; check that rocminfo lists one")
+        if not 0 <= ordinal < count:
+            raise InvalidArgument("HipDevice", f"ordinal {ordinal} is out of range; use one from 0 to {count - 1}")
+        self.ordinal = ordinal
+
+    @property
+    def label(self) -> str:
+        """The device as errors name it: "rocm:0"."""
+        return f"rocm:{self.ordinal}"
+
+    @property
+    def properties(self) -> HipDeviceProp:
+        """The device's properties, read from the runtime at the first use."""
+        return _properties(self.ordinal)
+
+    def set_current(self) -> None:
+        """Make this the current device of the calling thread."""
+        fork.require_own()
+        check("hipSetDevice", hip.hipSetDevice(self.ordinal), self.label)
+
+    @contextlib.contextmanager
+    def activated(self) -> Iterator[None]:
+        """Make this the current device of the calling thread for the length of a `with` block."""
+        fork.require_own()
+        previous = check("hipGetDevice", hip.hipGetDevice())
+        if previous == self.ordinal:
+            yield
+            return
+        self.set_current()
+        try:
+            yield
+        finally:
+            check("hipSetDevice", hip.hipSetDevice(previous))
+
+    def memory(self) -> HipMemory:
+        """The device's free and total memory at this moment."""
+        with self.activated():
+            free, total = check("hipMemGetInfo", hip.hipMemGetInfo(), self.label)
+        return HipMemory(free, total)
+
+    def holds(self, address: int) -> bool:
+        """Whether an address is in memory of the device, or that it shares with the host."""
+        with self.activated():
+            status, found = hip.hipPointerGetAttributes(address)
+        if status.name == "hipErrorInvalidValue":
+            hip.hipGetLastError()
+            return False
+        if status:
+            raise failure("hipPointerGetAttributes", status, self.label)
+        kinds = hip.hipMemoryType
+        return found.device == self.ordinal and found.type in (kinds.hipMemoryTypeDevice, kinds.hipMemoryTypeManaged)
+
+    def synchronize(self) -> None:
+        """Wait until everything enqueued on the device is done; errors of kernels come up here."""
+        with self.activated():
+            check("hipDeviceSynchronize", hip.hipDeviceSynchronize(), self.label)
+
+    def __eq__(self, other: object) -> bool:
+        return self.ordinal == other.ordinal if isinstance(other, HipDevice) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((HipDevice, self.ordinal))
+
+    def __repr__(self) -> str:
+        return f"HipDevice({self.ordinal})"
+
+
+def device_count() -> int:
+    """The number of GPUs that the runtime shows to this process; `BackendUnavailable` when there is no runtime."""
+    require_runtime()
+    status, count = hip.hipGetDeviceCount()
+    if status.name == "hipErrorNoDevice":
+        hip.hipGetLastError()
+        return 0
+    if status:
+        raise failure("hipGetDeviceCount", status)
+    return int(count)
+
+
+def runtime_version() -> tuple[int, int, int]:
+    """The HIP runtime's major, minor and patch version; `BackendUnavailable` when there is no runtime."""
+    require_runtime()
+    version = int(check("hipRuntimeGetVersion", hip.hipRuntimeGetVersion()))
+    return version // 10_000_000, version // 100_000 % 100, version % 100_000
+
+
+@functools.cache
+def _properties(ordinal: int) -> HipDeviceProp:
+    fork.require_own()
+    found = check("hipGetDeviceProperties", hip.hipGetDeviceProperties(ordinal), f"rocm:{ordinal}")
+    threads_x, threads_y, threads_z = found.maxThreadsDim
+    grid_x, grid_y, grid_z = found.maxGridSize
+    return HipDeviceProp(
+        name=found.name,
+        gcn_arch_name=found.gcnArchName,
+        uuid=hipUUID(bytes(found.uuid.bytes)),
+        pci=f"{found.pciDomainID:04x}:{found.pciBusID:02x}:{found.pciDeviceID:02x}.0",
+        wave_size=found.warpSize,
+        multi_processor_count=found.multiProcessorCount,
+        max_threads_per_block=found.maxThreadsPerBlock,
+        max_threads_dim=(threads_x, threads_y, threads_z),
+        max_grid=(grid_x, grid_y, grid_z),
+        shared_memory_per_block=found.sharedMemPerBlock,
+        regs_per_block=found.regsPerBlock,
+        max_threads_per_multi_processor=found.maxThreadsPerMultiProcessor,
+        max_blocks_per_multi_processor=found.maxBlocksPerMultiProcessor,
+        shared_memory_per_multiprocessor=found.maxSharedMemoryPerMultiProcessor,
+        regs_per_multiprocessor=found.regsPerMultiprocessor,
+        clock_rate=found.clockRate,
+        total_memory=found.totalGlobalMem,
+        l2_cache_size=found.l2CacheSize,
+        memory_clock=found.memoryClockRate,
+        memory_bus_width=found.memoryBusWidth,
+    )

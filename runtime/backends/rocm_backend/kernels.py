@@ -1,0 +1,100 @@
+"""Compilation at run time by hiprtc."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+from hip import hiprtc as _binding
+
+from ...core.error import BackendUnavailable, CompilationFailed
+from ..gpu_backend.run_time_compiler import RunTimeCompiler
+from .hip import runtime_version
+
+hiprtc: Final[Any] = _binding
+
+_REQUIRED: Final = (
+    "hiprtcCompileProgram",
+    "hiprtcCreateProgram",
+    "hiprtcDestroyProgram",
+    "hiprtcGetCode",
+    "hiprtcGetCodeSize",
+    "hiprtcGetProgramLog",
+    "hiprtcGetProgramLogSize",
+    "hiprtcVersion",
+)
+
+# What LLVM calls a family of GPUs, by how their targets begin: code for it runs on all of them. Not all GPUs have one.
+_GENERIC: Final = {
+    "gfx900": "gfx9-generic",
+    "gfx902": "gfx9-generic",
+    "gfx904": "gfx9-generic",
+    "gfx906": "gfx9-generic",
+    "gfx909": "gfx9-generic",
+    "gfx90c": "gfx9-generic",
+    "gfx94": "gfx9-4-generic",
+    "gfx95": "gfx9-4-generic",
+    "gfx101": "gfx10-1-generic",
+    "gfx103": "gfx10-3-generic",
+    "gfx110": "gfx11-generic",
+    "gfx115": "gfx11-generic",
+    "gfx120": "gfx12-generic",
+}
+
+
+class Hiprtc(RunTimeCompiler):
+    """ROCm's compiler. For a target that it does not know it compiles what runs on the whole family of the GPU."""
+
+    prefix = "hiprtc"
+    code = "Code"
+    advice = "install a ROCm whose hiprtc and HIP belong together"
+
+    def __init__(self, library: Any = hiprtc) -> None:
+        super().__init__(library)
+        # The targets that it does not know, and the generic ones that it compiles for in their place.
+        self._generic: dict[str, str] = {}
+
+    @cached_property
+    def version(self) -> str:
+        """The versions of hiprtc and of the HIP that it belongs to; BackendUnavailable where hiprtc is missing."""
+        missing = [name for name in _REQUIRED if not self.library.has_symbol(name)]
+        if missing:
+            reason = (
+                f"kernels cannot be compiled, since hiprtc does not load or lacks {', '.join(missing)}; install ROCm"
+                " 6.0 or later with hiprtc, or a tallow with kernels that are compiled for this GPU"
+            )
+            raise BackendUnavailable("rocm", reason)
+        major, minor = self.call("Version")
+        return f"hiprtc {major}.{minor} of HIP {'.'.join(map(str, runtime_version()))}"
+
+    def options(self, target: str) -> tuple[str, ...]:
+        """What hiprtc is told, for the target of a device."""
+        told = "-O3", "-std=c++17", "-ffp-contract=off", f"--offload-arch={target}"
+        # Before ROCm 6.4 an older format is the default, which has no generic targets.
+        return (*told, "-mcode-object-version=6") if target.endswith("-generic") else told
+
+    def compile(
+        self, source: str, name: str, headers: Mapping[str, str], target: str, options: Sequence[str] = ()
+    ) -> bytes:
+        """The code object of a source: see `RunTimeCompiler.compile`."""
+        try:
+            return super().compile(source, name, headers, self._generic.get(target, target), options)
+        except CompilationFailed:
+            generic = next((generic for start, generic in _GENERIC.items() if target.startswith(start)), None)
+            if generic is None or target in self._generic or self._knows(target) or not self._knows(generic):
+                raise
+        self._generic[target] = generic
+        return super().compile(source, name, headers, generic, options)
+
+    def _knows(self, target: str) -> bool:
+        """Whether it compiles for a target at all."""
+        try:
+            super().compile("", "empty", {}, target)
+        except CompilationFailed:
+            return False
+        return True
+
+    def destroy(self, program: Any) -> None:
+        """Give a program back; hip-python wants a pointer to it."""
+        super().destroy(program.createRef())

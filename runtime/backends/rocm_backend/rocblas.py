@@ -1,0 +1,77 @@
+"""Matrix products by hipBLAS, which hands them to rocBLAS."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ....dtype import DType
+from ..gpu_backend.error import LibraryError
+from ..gpu_backend.gemm import GemmLibrary, StridedBatchedGemm
+from .hip import HipDevice, HipStream, hipDataType
+from .hip.resource import HipResource
+
+if TYPE_CHECKING:
+    from ..gpu_backend.allocator import CachingAllocator
+    from .driver import Driver
+
+_ADVICE: Final = "tallow needs hipBLAS 3 (ROCm 7) or later, with a rocBLAS that knows this GPU"
+_REQUIRED: Final = ("hipblasCreate", "hipblasDestroy", "hipblasGemmStridedBatchedEx", "hipblasSetStream")
+
+
+class RocBlas(GemmLibrary, HipResource):
+    """A handle of hipBLAS."""
+
+    needs = "libhipblas.so of ROCm 7 or later, and hip-python[libraries]"
+
+    @classmethod
+    def open(cls, driver: Driver, allocator: CachingAllocator) -> Self | None:  # noqa: ARG003 - memory of its own
+        """HipBLAS on the stream of a driver; None where its binding, the library or a function of it is missing."""
+        try:
+            from hip import hipblas
+        except ImportError:
+            return None
+        if not all(hipblas.has_symbol(name) for name in _REQUIRED):
+            return None
+        return cls(hipblas, driver.device, driver.queue)
+
+    def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
+        computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
+        gemm = StridedBatchedGemm(
+            kinds={
+                DType.BF16: hipDataType.HIP_R_16BF,
+                DType.F16: hipDataType.HIP_R_16F,
+                DType.F32: hipDataType.HIP_R_32F,
+                DType.F64: hipDataType.HIP_R_64F,
+            },
+            sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
+            operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
+            algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,
+        )
+        super().__init__(device, stream, gemm)
+        self._library = library
+        with device.activated():
+            self._handle = _check("hipblasCreate", library.hipblasCreate())
+            self._own(_destroy, library, self._handle)
+            self._set_stream(stream.handle)
+            # The same bits on every run; a library without the function has no atomics to turn off.
+            if library.has_symbol("hipblasSetAtomicsMode"):
+                mode = library.hipblasAtomicsMode_t.HIPBLAS_ATOMICS_NOT_ALLOWED
+                _check("hipblasSetAtomicsMode", library.hipblasSetAtomicsMode(self._handle, mode))
+
+    def _set_stream(self, stream: Any) -> None:
+        _check("hipblasSetStream", self._library.hipblasSetStream(self._handle, stream))
+
+    def _enqueue(self, arguments: tuple[Any, ...]) -> None:
+        self.require_open()
+        _check("hipblasGemmStridedBatchedEx", self._library.hipblasGemmStridedBatchedEx(self._handle, *arguments))
+
+
+def _destroy(library: Any, handle: Any) -> None:
+    _check("hipblasDestroy", library.hipblasDestroy(handle))
+
+
+def _check(call: str, result: tuple[Any, ...]) -> Any:
+    status, *values = result
+    if status:
+        raise LibraryError(call, status.name, _ADVICE)
+    return values[0] if values else None

@@ -1,0 +1,1 @@
+"""What every module stands on: errors, shapes, layouts, and what callers pass."""

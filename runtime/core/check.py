@@ -1,0 +1,377 @@
+"""What the ops ask of the shapes and arguments they are given, checked before any backend sees them.
+
+Each function raises one of the errors of `tallow.error` or returns None. The first argument is the op's name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from ..helpers.random import uniform_range
+from .conv import Params
+from .error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
+from .layout import Layout, distinct
+from .shape import Shape
+
+if TYPE_CHECKING:
+    from ...device import Device
+    from ...dtype import Array, DType
+    from ...ggml_dtype import GgmlDType
+    from ...op import BinaryOp, ReduceOp
+
+
+class Sized(Protocol):
+    """A storage as the copies see it."""
+
+    @property
+    def length(self) -> int:
+        """The number of its elements."""
+        ...
+
+
+class Blocks(Sized, Protocol):
+    """Weights in blocks."""
+
+    @property
+    def dtype(self) -> GgmlDType:
+        """Their format."""
+        ...
+
+
+def known_dtype(op: str, dtype: DType, dtypes: frozenset[DType], device: Device, reason: str) -> None:
+    """Check that an op of a device has the dtype."""
+    if dtype not in dtypes:
+        raise UnsupportedDType(op, dtype, device.backend, reason)
+
+
+def same_shape(op: str, *layouts: Layout) -> None:
+    """Check that all operands have one shape."""
+    shape = layouts[0].shape
+    for layout in layouts:
+        if layout.shape is not shape and layout.shape != shape:
+            shapes = tuple(layout.shape for layout in layouts)
+            raise ShapeMismatch(op, shapes, "the shapes must be equal; use broadcast_as or reshape first")
+
+
+def no_repeats(op: str, layout: Layout) -> None:
+    """Check that what is written has no dim along which all elements are one."""
+    dims = zip(layout.shape, layout.strides, strict=True)
+    if 0 in layout.strides and layout.elem_count and any(size > 1 and step == 0 for size, step in dims):
+        raise InvalidArgument(op, f"shape {layout.shape} repeats elements, which stand in memory once; write to a copy")
+
+
+def keeps_dtype(op: str, binary: BinaryOp, dtype: DType) -> None:
+    """Check that an op gives the dtype that it is given, so that its result fits where its operand was."""
+    if binary.result not in (None, dtype):
+        raise InvalidArgument(
+            op, f"it gives {binary.result.value}, which {dtype.value} has no room for; make a new tensor"
+        )
+
+
+def dim_in_range(op: str, layout: Layout, dim: int) -> None:
+    """Check that `dim` is one of the dims, counted from the front."""
+    if not 0 <= dim < layout.rank:
+        raise InvalidArgument(op, f"dim {dim} does not exist in shape {layout.shape}; use one from 0 below its rank")
+
+
+def sorted_count(op: str, count: int, layout: Layout) -> None:
+    """Check that a line of a layout has so many elements."""
+    length = layout.shape[-1] if layout.shape else 1
+    if not 0 <= count <= length:
+        raise InvalidArgument(op, f"count is from 0 to {length}, the elements along the last dim, not {count}")
+
+
+def reduce_dims(op: str, reduce: ReduceOp, layout: Layout, dims: Sequence[int]) -> None:
+    """Check that the dims exist, that none is named twice, and that no result is asked of no elements."""
+    distinct_dims(op, layout, dims)
+    if reduce.needs_elements and 0 in layout.shape:
+        kept = (size for dim, size in enumerate(layout.shape) if dim not in dims)
+        if math.prod(kept) > 0:
+            raise EmptyTensor(reduce.value)
+
+
+def distinct_dims(op: str, layout: Layout, dims: Sequence[int]) -> None:
+    """Check that the dims exist, and that none is named twice."""
+    for dim in dims:
+        dim_in_range(op, layout, dim)
+    if len(set(dims)) != len(dims):
+        raise InvalidArgument(op, f"dims {tuple(dims)} name a dim twice; name each once")
+
+
+def several_layouts(op: str, storages: Sequence[Sized], layouts: Sequence[Layout]) -> None:
+    """Check that there is a layout for each storage, and that it stays inside of it."""
+    if len(storages) != len(layouts):
+        raise InvalidArgument(op, f"there are {len(storages)} storages and {len(layouts)} layouts; give each its own")
+    for storage, layout in zip(storages, layouts, strict=True):
+        layout.check(op, storage.length)
+
+
+def cat_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], dim: int) -> None:
+    """Check that `dim` exists, and that the others have the same sizes in every dim but this one."""
+    dim_in_range(op, layout, dim)
+    for other in distinct(other_layouts):
+        require_alike_but(op, dim, layout.shape, other.shape)
+
+
+def require_alike_but(op: str, dim: int, shape: Shape, other: Shape) -> None:
+    """Raise `ShapeMismatch` unless two shapes are equal in every dim but one."""
+    if len(other) != len(shape) or other[:dim] != shape[:dim] or other[dim + 1 :] != shape[dim + 1 :]:
+        reason = f"the shapes must be equal in every dim but {dim}; reshape or narrow one of the tensors"
+        raise ShapeMismatch(op, (shape, other), reason)
+
+
+def attention_shapes(
+    op: str,
+    layout: Layout,
+    key_layout: Layout,
+    value_layout: Layout,
+    mask_layout: Layout | None,
+    lengths_layout: Layout | None,
+) -> None:
+    """Check that queries, keys and values fit, that key heads serve equally many heads, and mask and lengths."""
+    shapes = layout.shape, key_layout.shape, value_layout.shape
+    if len(shapes[0]) != 4 or len(shapes[1]) != 4 or shapes[1] != shapes[2]:
+        raise ShapeMismatch(op, shapes, "queries, keys and values are (b, heads, n, size), keys and values alike")
+    (batches, heads, queries, size), (key_batches, key_heads, keys, key_size) = shapes[:2]
+    if batches != key_batches or size != key_size:
+        raise ShapeMismatch(
+            op, shapes, "queries, keys and values need one b and one size of a head; expand or reshape one"
+        )
+    if heads % key_heads if key_heads else heads:
+        raise ShapeMismatch(op, shapes, f"{key_heads} key heads do not divide {heads} heads; repeat or narrow the keys")
+    if mask_layout is not None and mask_layout.shape != (batches, heads, queries, keys):
+        reason = f"the mask must be {(batches, heads, queries, keys)}; broadcast it"
+        raise ShapeMismatch(op, (shapes[0], mask_layout.shape), reason)
+    if lengths_layout is not None and lengths_layout.shape not in ((), (1,), (batches,)):
+        reason = f"lengths have one element, or {batches}, one for each batch; reshape them"
+        raise ShapeMismatch(op, (shapes[0], lengths_layout.shape), reason)
+
+
+def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:
+    """Check that the indexes have the rank of the tensor and, in every dim but `dim`, at most its size."""
+    shape, indexes = layout.shape, indexes_layout.shape
+    fits = len(indexes) == len(shape) and all(
+        count <= size for position, (count, size) in enumerate(zip(indexes, shape, strict=True)) if position != dim
+    )
+    if not fits:
+        reason = f"the indexes need the rank of the tensor and, in every dim but {dim}, at most its size"
+        raise ShapeMismatch(op, (shape, indexes), reason)
+
+
+def scatter_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
+    """Check that the source has the shape of the indexes, and that those fit the tensor as for gather.
+
+    The tensor is written: InvalidArgument where an element of it is in several places, as in a broadcast view.
+    """
+    if source_layout.shape != indexes_layout.shape:
+        reason = "the source must have the shape of the indexes; narrow or broadcast one of them"
+        raise ShapeMismatch(op, (source_layout.shape, indexes_layout.shape), reason)
+    gather_shapes(op, layout, indexes_layout, dim)
+    if layout.overlaps_itself:
+        raise InvalidArgument(op, "the tensor has one element in several places; call contiguous() on it first")
+
+
+def index_add_shapes(op: str, layout: Layout, indexes_layout: Layout, source_layout: Layout, dim: int) -> None:
+    """Check that each row of the source along `dim` has an index, and that its other dims are the tensor's."""
+    index_vector(op, indexes_layout)
+    shape, source, (count,) = layout.shape, source_layout.shape, indexes_layout.shape
+    expected = Shape((*shape[:dim], count, *shape[dim + 1 :]))
+    if source != expected:
+        reason = f"{count} indexes along dim {dim} of the first need a source of shape {expected}"
+        raise ShapeMismatch(op, (shape, source), reason)
+
+
+def index_vector(op: str, indexes_layout: Layout) -> None:
+    """Check that the indexes are a vector."""
+    if indexes_layout.rank != 1:
+        raise ShapeMismatch(op, (indexes_layout.shape,), "the indexes must have rank 1; flatten them first")
+
+
+def whole_blocks(op: str, elem_count: int, dtype: GgmlDType) -> None:
+    """Check that so many weights fill blocks."""
+    size = dtype.block_size
+    if elem_count < 0 or elem_count % size:
+        raise InvalidArgument(
+            op, f"elem_count is a multiple of the {size} weights of a {dtype} block, not {elem_count}"
+        )
+
+
+def block_bytes(op: str, data: Array, dtype: GgmlDType) -> None:
+    """Check that an array has the bytes of whole blocks."""
+    size = dtype.type_size
+    if data.dtype != np.uint8 or not data.flags.c_contiguous or data.size % size:
+        given = f"{data.dtype} of shape {data.shape}"
+        raise InvalidArgument(op, f"data must be contiguous uint8, {size} bytes for each {dtype} block, not {given}")
+
+
+def as_many_weights(op: str, blocks: Blocks, elem_count: int) -> None:
+    """Check that there are so many weights."""
+    if blocks.length != elem_count:
+        raise InvalidArgument(op, f"elem_count is that of the blocks, {blocks.length}, not {elem_count}")
+
+
+def block_rows(op: str, blocks: Blocks, rows: int, hidden: int) -> None:
+    """Check that the weights are a matrix of so many rows, each of whole blocks."""
+    size = blocks.dtype.block_size
+    if min(rows, hidden) < 0 or rows * hidden != blocks.length:
+        raise InvalidArgument(op, f"the blocks have {blocks.length} weights, which are no {rows} rows of {hidden}")
+    if hidden % size:
+        raise InvalidArgument(op, f"hidden is a multiple of the {size} weights of a {blocks.dtype} block, not {hidden}")
+
+
+def block_product(op: str, layout: Layout, hidden: int) -> None:
+    """Check that a layout holds a matrix whose rows are as long as those of the weights."""
+    if layout.rank != 2 or layout.shape[1] != hidden:
+        raise ShapeMismatch(op, (layout.shape,), f"it is a matrix with rows of {hidden}, as the weights have")
+
+
+def known_activations(op: str, activations: object) -> None:
+    """Check the name of a way to round x."""
+    if activations not in (None, "q8_1"):
+        raise InvalidArgument(op, f"activations is 'q8_1' or None, not {activations!r}")
+
+
+def block_activations(op: str, blocks: Blocks, activations: str | None) -> None:
+    """Check that x may be rounded in this way for a product with the weights."""
+    known_activations(op, activations)
+    if activations is not None and blocks.dtype.block_size == 1:
+        raise InvalidArgument(op, f"activations is None for weights in {blocks.dtype}, which have no quants")
+
+
+def matmul_shapes(op: str, bmnk: tuple[int, int, int, int], lhs_layout: Layout, rhs_layout: Layout) -> None:
+    """Check that the layouts hold b matrices (m, k) and b matrices (k, n), in the same batch dims."""
+    b, m, n, k = bmnk
+    lhs, rhs = lhs_layout.shape, rhs_layout.shape
+    fits = lhs[-2:] == (m, k) and rhs[-2:] == (k, n) and lhs[:-2] == rhs[:-2] and math.prod(lhs[:-2]) == b
+    if not fits:
+        raise ShapeMismatch(op, (lhs, rhs), f"{b} products need equal batch dims, then ({m}, {k}) and ({k}, {n})")
+
+
+def linear_shapes(op: str, layout: Layout, weight_layout: Layout, bias_layout: Layout | None) -> None:
+    """Check that the layouts hold matrices (m, k) and (n, k), and a vector of n where there is a bias."""
+    shapes = tuple(held.shape for held in (layout, weight_layout, bias_layout) if held is not None)
+    inner, outer = layout.shape[-1:], weight_layout.shape[:1]
+    fits = layout.rank == weight_layout.rank == 2 and weight_layout.shape[-1:] == inner
+    if not fits or shapes[2:] not in ((), (outer,)):
+        raise ShapeMismatch(op, shapes, "they are (m, k), a weight (n, k) and a bias (n)")
+
+
+def norm_shapes(
+    op: str, layout: Layout, weight_layout: Layout | None, bias_layout: Layout | None, residual_layout: Layout | None
+) -> None:
+    """Check that there is a last dim, that weight and bias are vectors of its size, and the residual has the shape."""
+    shape = layout.shape
+    if not shape:
+        raise ShapeMismatch(op, (shape,), "there is no dim to go over; unsqueeze it first")
+    for name, vector in (("weight", weight_layout), ("bias", bias_layout)):
+        if vector is not None and vector.shape != shape[-1:]:
+            reason = f"the {name} is a vector of the size of the last dim, {shape[-1]}"
+            raise ShapeMismatch(op, (shape, vector.shape), reason)
+    if residual_layout is not None and residual_layout.shape != shape:
+        raise ShapeMismatch(op, (shape, residual_layout.shape), "the residual has the shape of what it is added to")
+
+
+def rope_shapes(op: str, layout: Layout, cos_layout: Layout, sin_layout: Layout, positions_layout: Layout) -> None:
+    """Check that rows have pairs, that the tables have an angle for each and rows for all tokens, and the positions."""
+    shape, table, positions = layout.shape, cos_layout.shape, positions_layout.shape
+    if len(shape) < 2 or shape[-1] % 2:
+        raise ShapeMismatch(op, (shape,), "it needs dims (.., tokens, d), with an even d; unsqueeze or narrow it first")
+    if len(table) != 2 or table[1] != shape[-1] // 2 or sin_layout.shape != table:
+        reason = f"the tables need a row of {shape[-1] // 2} angles for each position"
+        raise ShapeMismatch(op, (shape, table, sin_layout.shape), reason)
+    if table[0] < shape[-2]:
+        raise InvalidArgument(op, f"tables of {table[0]} rows are too short for {shape[-2]} tokens; make longer ones")
+    if positions not in ((), (1,), shape[:1] if len(shape) > 2 else ()):
+        reason = "the positions are one index, or one for each of a batch, which the first of three dims or more counts"
+        raise ShapeMismatch(op, (shape, positions), reason)
+
+
+def cross_entropy_shapes(op: str, layout: Layout, targets_layout: Layout, dim: int) -> None:
+    """Check that the targets have the shape without the dim of the classes."""
+    shape, targets = layout.shape, targets_layout.shape
+    if targets != (*shape[:dim], *shape[dim + 1 :]):
+        reason = f"the targets have the shape without dim {dim}, in which the classes are; reshape or narrow them"
+        raise ShapeMismatch(op, (shape, targets), reason)
+
+
+def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
+    """Check that input and kernel have the shapes that the parameters state."""
+    if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:
+        reason = f"the parameters are for an input {params.input_dims} and a kernel {params.kernel_dims}"
+        raise ShapeMismatch(op, (layout.shape, kernel_layout.shape), reason)
+
+
+def pool_window(op: str, layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> None:
+    """Check that the input is (b, c, h, w), and that a window of `kernel_size` fits into (h, w)."""
+    _rank(op, layout, 4)
+    if min(kernel_size) < 1 or min(stride) < 1:
+        raise InvalidArgument(op, f"kernel size {kernel_size} and stride {stride} must be 1 or more")
+    height, width = layout.shape[2:]
+    if kernel_size[0] > height or kernel_size[1] > width:
+        reason = f"a window of size {kernel_size} does not fit into {(height, width)}; use a smaller one"
+        raise InvalidArgument(op, reason)
+
+
+def upsample_sizes(op: str, layout: Layout, rank: int, sizes: tuple[int, ...]) -> None:
+    """Check that the input has `rank` dims, that the new sizes exist, and that there is something to sample."""
+    _rank(op, layout, rank)
+    if min(sizes) < 0:
+        raise InvalidArgument(op, f"the new sizes are 0 or more, not {sizes}")
+    if layout.elem_count == 0 and math.prod((*layout.shape[:2], *sizes)) > 0:
+        reason = f"no elements can't be stretched to sizes {sizes}; use an input with elements"
+        raise ShapeMismatch(op, (layout.shape,), reason)
+
+
+def upsample_scales(op: str, scale_h: float | None, scale_w: float | None) -> None:
+    """Check that the scale factors that are given are finite and above 0."""
+    for name, scale in (("scale_h", scale_h), ("scale_w", scale_w)):
+        if scale is not None and not 0 < scale < math.inf:
+            raise InvalidArgument(op, f"{name} is finite and above 0, or None, not {scale}")
+
+
+def copy_fits(op: str, dst: Sized, dst_offset: int, src_layout: Layout) -> None:
+    """Check that the elements fit into the destination from `dst_offset` on."""
+    Layout.contiguous(src_layout.shape, dst_offset).check(op, dst.length)
+
+
+def copy2d_fits(
+    op: str,
+    src: Sized,
+    dst: Sized,
+    d1: int,
+    d2: int,
+    src_stride: int,
+    dst_stride: int,
+    src_offset: int,
+    dst_offset: int,
+) -> None:
+    """Check that every row lies inside its storage, and that no two rows of the destination overlap."""
+    sizes = d1, d2, src_stride, dst_stride
+    if min(sizes) < 0:
+        raise InvalidArgument(op, f"d1, d2 and the strides are 0 or more, not {sizes}")
+    rows = Shape((d1, d2))
+    Layout(rows, (src_stride, 1), src_offset).check(op, src.length)
+    Layout(rows, (dst_stride, 1), dst_offset).check(op, dst.length)
+    if d1 > 1 and dst_stride < d2:
+        raise InvalidArgument(op, f"rows of {d2} elements overlap at a dst_stride of {dst_stride}; use {d2} or more")
+
+
+def uniform_bounds(op: str, lo: float, up: float, dtype: DType) -> None:
+    """Check that the bounds are finite, that lo is below up, and that the dtype has a number between them."""
+    uniform_range(lo, up, dtype, op)
+
+
+def normal_parameters(op: str, mean: float, std: float) -> None:
+    """Check that the mean is finite, and the standard deviation finite and not negative."""
+    if not math.isfinite(mean) or not 0 <= std < math.inf:
+        raise InvalidArgument(op, f"the mean is finite and std is finite and 0 or more, not mean {mean} and std {std}")
+
+
+def _rank(op: str, layout: Layout, rank: int) -> None:
+    if layout.rank != rank:
+        reason = f"the input has {rank} dims, not {layout.rank}; reshape or unsqueeze it first"
+        raise ShapeMismatch(op, (layout.shape,), reason)

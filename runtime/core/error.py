@@ -1,0 +1,321 @@
+"""The errors of this package.
+
+Each is a `TallowError` and also the built-in exception that fits best. An error carries its facts as attributes, and
+its message ends with what to do about it. The facts are the arguments of the exception, so that errors survive
+pickling.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from ...dtype import DType
+    from ...ggml_dtype import GgmlDType
+    from .layout import Layout
+    from .shape import Shape
+
+
+class TallowError(Exception):
+    """The base of every error that this package raises."""
+
+    def rename(self, op: str) -> None:
+        """Name `op`, which was called, in place of the op that it stands on; nothing if the error names no op."""
+        if hasattr(self, "op"):
+            self.op = op
+            self.args = (op, *self.args[1:])
+
+
+class BackendUnavailable(TallowError, RuntimeError):
+    """A backend was called whose packages, libraries or devices are missing here."""
+
+    def __init__(self, backend: str, reason: str) -> None:
+        super().__init__(backend, reason)
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the {self.backend} backend is not available: {self.reason}"
+
+
+class MissingPackage(TallowError, ImportError):
+    """What was called needs a package that is not installed; `extra` is the name under which pip installs it."""
+
+    def __init__(self, op: str, package: str, extra: str) -> None:
+        super().__init__(op, package, extra)
+        self.op = op
+        self.package = package
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.package} is not installed; run pip install 'tallow[{self.extra}]'"
+
+
+class UnsupportedDType(TallowError, TypeError):
+    """An op was called on a dtype for which the backend does not have it; `tallow.support()` lists what there is."""
+
+    def __init__(self, op: str, dtype: DType | GgmlDType, backend: str, reason: str) -> None:
+        super().__init__(op, dtype, backend, reason)
+        self.op = op
+        self.dtype = dtype
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.dtype.value} is not supported on {self.backend}: {self.reason}"
+
+
+class UnsupportedDevice(TallowError, TypeError):
+    """The devices of a backend do not have a device method; `tallow.support()` lists what there is."""
+
+    def __init__(self, op: str, backend: str, reason: str) -> None:
+        super().__init__(op, backend, reason)
+        self.op = op
+        self.backend = backend
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: devices of {self.backend} do not have it: {self.reason}"
+
+
+class DTypeMismatch(TallowError, TypeError):
+    """The operands of an op have different dtypes."""
+
+    def __init__(self, op: str, dtypes: tuple[DType, ...]) -> None:
+        super().__init__(op, dtypes)
+        self.op = op
+        self.dtypes = dtypes
+
+    def __str__(self) -> str:
+        names = ", ".join(dtype.value for dtype in self.dtypes)
+        return f"{self.op}: the operands must have one dtype, not {names}; convert them with to_dtype first"
+
+
+class DeviceMismatch(TallowError, ValueError):
+    """The operands of an op are on different devices, or a device is of another backend than `reason` says."""
+
+    def __init__(self, op: str, devices: tuple[str, ...], reason: str = "") -> None:
+        super().__init__(op, devices, reason)
+        self.op = op
+        self.devices = devices
+        self.reason = reason
+
+    def __str__(self) -> str:
+        wrong = self.reason or f"the operands must be on one device, not {', '.join(self.devices)}"
+        return f"{self.op}: {wrong}; move them with to first"
+
+
+class ShapeMismatch(TallowError, ValueError):
+    """The shapes of the operands of an op do not fit each other; `reason` says what would."""
+
+    def __init__(self, op: str, shapes: tuple[Shape, ...], reason: str) -> None:
+        super().__init__(op, shapes, reason)
+        self.op = op
+        self.shapes = shapes
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: shapes {', '.join(map(str, self.shapes))}: {self.reason}"
+
+
+class InvalidLayout(TallowError, ValueError):
+    """A layout reaches outside its storage of `length` elements, or has 2**56 elements or more."""
+
+    def __init__(self, op: str, layout: Layout, length: int) -> None:
+        super().__init__(op, layout, length)
+        self.op = op
+        self.layout = layout
+        self.length = length
+
+    def __str__(self) -> str:
+        layout = self.layout
+        if layout.start_offset >= 0 and layout.end <= self.length:
+            shown = f"the {layout.elem_count} elements of shape {layout.shape}"
+            return f"{self.op}: {shown} are too many, although they repeat; ops take fewer than 2**56"
+        return (
+            f"{self.op}: the layout with shape {layout.shape}, strides {layout.strides} and start offset"
+            f" {layout.start_offset} reaches outside its storage of {self.length} elements;"
+            f" it needs a start offset of at least 0 and a storage of at least {layout.end} elements"
+        )
+
+
+class InvalidArgument(TallowError, ValueError):
+    """An argument of an op is out of its range; `reason` says what would be in it."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(op, reason)
+        self.op = op
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
+
+
+class InvalidIndex(TallowError, IndexError):
+    """An index does not name an element of a dim of `size` elements."""
+
+    def __init__(self, op: str, index: int, size: int) -> None:
+        super().__init__(op, index, size)
+        self.op = op
+        self.index = index
+        self.size = size
+
+    def __str__(self) -> str:
+        if self.size == 0:
+            return f"{self.op}: index {self.index} is out of range: the dim has no elements"
+        return f"{self.op}: index {self.index} is out of range; use one from 0 to {self.size - 1}"
+
+
+class MissingTensor(TallowError, KeyError):
+    """A file has no tensor of a name; `close` are those whose names are like it."""
+
+    def __init__(self, op: str, name: object, close: Sequence[str]) -> None:
+        super().__init__(op, name, close)
+        self.op = op
+        self.name = name
+        self.close = close
+
+    @classmethod
+    def among(cls, op: str, name: object, names: Iterable[str]) -> Self:
+        """The error that a name is not among those of a file."""
+        from difflib import get_close_matches
+
+        return cls(op, name, get_close_matches(str(name), names))
+
+    def __str__(self) -> str:
+        advice = f"did you mean {' or '.join(map(repr, self.close))}?" if self.close else "list(file) gives all names"
+        return f"{self.op}: there is no tensor {shown(self.name)}; {advice}"
+
+
+class EmptyTensor(TallowError, ValueError):
+    """A reduction that has no value for no elements was asked for one."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op)
+        self.op = op
+
+    def __str__(self) -> str:
+        return f"{self.op}: there is no {self.op} of no elements; reduce dims that have at least one element"
+
+
+class CaptureError(TallowError, RuntimeError):
+    """A graph cannot capture what was done on a device; `advice` says what to do instead.
+
+    Nothing of it was done. The capture goes on where the error is caught inside of it, and ends with it elsewhere.
+    """
+
+    def __init__(self, device: str, what: str, advice: str) -> None:
+        super().__init__(device, what, advice)
+        self.device = device
+        self.what = what
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.device}: a graph cannot capture {self.what}; {self.advice}"
+
+
+class CompilationFailed(TallowError, RuntimeError):
+    """A kernel does not compile here; `log` is what the compiler wrote, `advice` what to do about it."""
+
+    def __init__(
+        self,
+        kernel: str,
+        target: str,
+        compiler: str,
+        log: str,
+        advice: str = "where it does not know the target, install a newer one, else reinstall tallow",
+    ) -> None:
+        super().__init__(kernel, target, compiler, log, advice)
+        self.kernel = kernel
+        self.target = target
+        self.compiler = compiler
+        self.log = log
+        self.advice = advice
+
+    def __str__(self) -> str:
+        failed = f"{self.compiler} does not compile kernel {self.kernel} for {self.target}"
+        return f"{failed}; {self.advice}. It wrote:\n{self.log}"
+
+
+class LibraryError(TallowError, RuntimeError):
+    """An array library refused what a backend asked of it; `text` is what it said."""
+
+    def __init__(self, library: str, text: str) -> None:
+        super().__init__(library, text)
+        self.library = library
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.library}: {self.text}"
+
+
+class FusionError(TallowError, RuntimeError):
+    """A function that `fuse` was given does what one kernel of elementwise ops cannot do; `advice` says what to do.
+
+    `file` and `line` are where the function does it, `called` is what it calls there; None for what it returns.
+    """
+
+    def __init__(self, function: str, file: str, line: int, called: str | None, reason: str, advice: str) -> None:
+        super().__init__(function, file, line, called, reason, advice)
+        self.function = function
+        self.file = file
+        self.line = line
+        self.called = called
+        self.reason = reason
+        self.advice = advice
+
+    def __str__(self) -> str:
+        what = self.reason if self.called is None else f"{self.called} {self.reason}"
+        return f"{self.function} cannot be fused: {self.file}:{self.line}: {what}; {self.advice}"
+
+
+class OutOfMemory(TallowError, MemoryError):
+    """A device has no room for an allocation of `nbytes` bytes; None where their number is not known.
+
+    `reason` says how much room there is, where a part of it is kept back.
+    """
+
+    def __init__(self, device: str, nbytes: int | None, reason: str = "") -> None:
+        super().__init__(device, nbytes, reason)
+        self.device = device
+        self.nbytes = nbytes
+        self.reason = reason
+
+    def __str__(self) -> str:
+        what = "no memory" if self.nbytes is None else f"no memory for {self.nbytes} bytes"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.device}: {what}{why}; drop tensors that are no longer needed, or use less"
+
+
+class FileError(TallowError, OSError):
+    """A file cannot be read or written.
+
+    `filename` is the path as it was given, `errno` and `strerror` are the system's reason, `advice` says what to do.
+    """
+
+    def __init__(self, op: str, filename: str, errno: int, advice: str) -> None:
+        super().__init__(errno, os.strerror(errno), filename)
+        self.op = op
+        self.advice = advice
+
+    def __reduce__(self) -> tuple[type[FileError], tuple[str, str, int, str]]:
+        # An OSError has its own idea of what its arguments are.
+        return type(self), (self.op, self.filename, self.errno or 0, self.advice)
+
+    def __str__(self) -> str:
+        return f"{self.op}: path '{self.filename}': {self.strerror}; {self.advice}"
+
+
+class MissingFile(FileError, FileNotFoundError):
+    """There is no file at a path, or no folder for it."""
+
+
+def shown(value: object) -> str:
+    """Return what an error shows of an argument: the text of a short one, of any other the type."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"

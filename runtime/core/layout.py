@@ -1,0 +1,320 @@
+"""Layouts: where in a storage the elements of a tensor are.
+
+Every op makes and checks a few layouts, so they are cheap to make: what can be worked out later is, once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import mul
+from typing import Final
+
+from ..helpers.kept import Kept
+from .argument import integer, integers
+from .error import InvalidArgument, InvalidLayout, ShapeMismatch
+from .shape import MOST_ELEMENTS, Shape
+
+
+@dataclass(init=False, slots=True, unsafe_hash=True)
+class Layout:
+    """A shape, the step in elements along each of its dims, and where the first element is.
+
+    Layouts are shared and never change. They are a plain class and not a frozen one because freezing makes their
+    construction five times slower; `Final` lets the type checker guard them instead.
+    """
+
+    shape: Final[Shape]
+    strides: Final[tuple[int, ...]]
+    start_offset: Final[int]
+    number: int = field(repr=False, compare=False)
+    """What equal layouts share and no others, so that what is done with a layout can be found quickly."""
+    _end: int | None = field(repr=False, compare=False)
+    _is_contiguous: bool | None = field(repr=False, compare=False)
+    _dense: Layout | None = field(repr=False, compare=False)
+    _repeated: Layout | None = field(repr=False, compare=False)
+
+    def __init__(self, shape: Iterable[int], strides: Iterable[int], start_offset: int = 0) -> None:
+        shape, strides = Shape(shape), integers("layout", "strides", strides)
+        if len(strides) != len(shape):
+            raise InvalidArgument("layout", f"shape {shape} needs {len(shape)} strides, not {strides}")
+        if strides and min(strides) < 0:
+            raise InvalidArgument("layout", f"strides are 0 or more, not {strides}")
+        if strides and max(strides) >= MOST_ELEMENTS:
+            # Nothing steps along a dim of size 1, but kernels and NumPy count its stride; `check` refuses the others.
+            strides = tuple([step if size > 1 else 0 for size, step in zip(shape, strides, strict=True)])
+        self.shape = shape
+        self.strides = strides
+        self.start_offset = integer("layout", "start_offset", start_offset)
+        self.number = _number(shape, strides, self.start_offset)
+        self._end = None
+        self._is_contiguous = None
+        self._dense = None
+        self._repeated = None
+
+    @staticmethod
+    def _trusted(shape: Shape, strides: tuple[int, ...], start_offset: int) -> Layout:
+        """Put together what comes from another layout, which makes checking it again a waste."""
+        layout = object.__new__(Layout)
+        layout.shape = shape  # type: ignore[misc]
+        layout.strides = strides  # type: ignore[misc]
+        layout.start_offset = start_offset  # type: ignore[misc]
+        layout.number = _number(shape, strides, start_offset)
+        layout._end = None
+        layout._is_contiguous = None
+        layout._dense = None
+        layout._repeated = None
+        return layout
+
+    @staticmethod
+    def contiguous(shape: Iterable[int], start_offset: int = 0) -> Layout:
+        """Lay out elements that follow each other in row-major order."""
+        return _contiguous(
+            shape if isinstance(shape, Shape) else Shape(shape),
+            start_offset if type(start_offset) is int else integer("layout", "start_offset", start_offset),
+        )
+
+    @property
+    def dense(self) -> Layout:
+        """The layout of the same shape whose elements follow each other from the first of a storage on."""
+        if self._dense is None:
+            self._dense = Layout.contiguous(self.shape)
+        return self._dense
+
+    @property
+    def repeated(self) -> Layout:
+        """The layout of the same shape that shows the first element of a storage everywhere."""
+        if self._repeated is None:
+            self._repeated = Layout.contiguous(()).broadcast_as(self.shape)
+        return self._repeated
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The sizes of the dims."""
+        return self.shape
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self.shape)
+
+    @property
+    def elem_count(self) -> int:
+        """The number of elements."""
+        return self.shape.elem_count
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether the elements follow each other in row-major order, wherever they start.
+
+        The strides of dims of size 1 do not matter, and no elements are contiguous.
+        """
+        if self._is_contiguous is None:
+            self._is_contiguous = self._step_like_rows() or 0 in self.shape
+        return self._is_contiguous
+
+    def _step_like_rows(self) -> bool:
+        step = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if stride != step and size != 1:
+                return False
+            step *= size
+        return True
+
+    @property
+    def end(self) -> int:
+        """One past the last element of the storage that is reached; 0 if none is."""
+        if self._end is None:
+            shape, strides = self.shape, self.strides
+            self._end = 0 if 0 in shape else self.start_offset + sum(map(mul, shape, strides)) - sum(strides) + 1
+        return self._end
+
+    @property
+    def overlaps_itself(self) -> bool:
+        """Whether an element is in several places, such as in a broadcast view.
+
+        Strides that are not multiples of each other count as overlapping wherever a dim reaches beyond a step of
+        another one: no view of a contiguous tensor has such.
+        """
+        reach = 0
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1 and stride <= reach:
+                return 0 not in self.shape
+            reach += (size - 1) * stride
+        return False
+
+    def check(self, op: str, length: int) -> None:
+        """Raise `InvalidLayout` if an element is outside a storage of `length` elements, or there are 2**56 or more."""
+        if type(length) is not int:
+            length = integer(op, "length", length)
+        # Only repeated elements can be so many; nothing counts their bytes, or comes to an end with them.
+        if self.end > length or self.start_offset < 0 or self.elem_count >= MOST_ELEMENTS:
+            raise InvalidLayout(op, self, length)
+
+    def transpose(self, dim1: int, dim2: int) -> Layout:
+        """Return the layout with two dims swapped."""
+        shape, strides = self.shape, self.strides
+        first, second = shape.dim("transpose", dim1, "dim1"), shape.dim("transpose", dim2, "dim2")
+        sizes, steps = list(shape), list(strides)
+        sizes[first], sizes[second] = sizes[second], sizes[first]
+        steps[first], steps[second] = steps[second], steps[first]
+        return Layout._trusted(Shape._trusted(sizes), tuple(steps), self.start_offset)
+
+    def permute(self, dims: Sequence[int]) -> Layout:
+        """Return the layout whose dim i is dim `dims[i]` of this one; `dims` names every dim once."""
+        shape, strides = self.shape, self.strides
+        dims = integers("permute", "dims", dims)
+        order = [shape.dim("permute", dim) for dim in dims]
+        if len(order) != len(shape) or len(set(order)) != len(shape):
+            raise InvalidArgument("permute", f"dims {dims} do not name each of the {len(shape)} dims once")
+        sizes = Shape._trusted([shape[dim] for dim in order])
+        return Layout._trusted(sizes, tuple([strides[dim] for dim in order]), self.start_offset)
+
+    def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Layout:
+        """Return the layout of `length` of the places along `dim`: start, start + step, start + 2 * step and so on."""
+        shape, strides = self.shape, self.strides
+        dim = shape.dim("narrow", dim)
+        start, length = integer("narrow", "start", start), integer("narrow", "length", length)
+        step = integer("narrow", "step", step)
+        size = shape[dim]
+        last = start + (length - 1) * step if length else start - 1
+        if start < 0 or length < 0 or step < 1 or last >= size:
+            reason = f"{length} places from {start} in steps of {step} are not in dim {dim} of shape {shape}"
+            raise InvalidArgument("narrow", f"{reason}; {_mend_of_narrow(start, length, step, size)}")
+        sizes, steps = list(shape), list(strides)
+        sizes[dim] = length
+        if length > 1:  # there is no other place to step to
+            steps[dim] *= step
+        # Only with no elements may the other sizes be too large for a shape.
+        narrowed = Shape._trusted(sizes) if length else Shape(sizes)
+        return Layout._trusted(narrowed, tuple(steps), self.start_offset + start * strides[dim])
+
+    def broadcast_as(self, shape: Iterable[int]) -> Layout:
+        """Stretch to `shape` by NumPy's rules: stride 0 along each dim that is new or was of size 1."""
+        target = shape if isinstance(shape, Shape) else Shape(shape)
+        return self if target == self.shape else _broadcast(self.shape, self.strides, self.start_offset, target)
+
+    def squeeze(self, dim: int) -> Layout:
+        """Drop `dim`, which must be of size 1."""
+        shape, strides = self.shape, self.strides
+        dim = shape.dim("squeeze", dim)
+        if shape[dim] != 1:
+            raise InvalidArgument("squeeze", f"dim {dim} of shape {shape} is not of size 1; index or reduce it instead")
+        rest = slice(dim + 1, None)
+        sizes = Shape._trusted(shape[:dim] + shape[rest])
+        return Layout._trusted(sizes, strides[:dim] + strides[rest], self.start_offset)
+
+    def unsqueeze(self, dim: int) -> Layout:
+        """Insert a new dim of size 1 that becomes dim `dim`; -1 puts it last."""
+        shape, strides = self.shape, self.strides
+        rank, dim = len(shape), integer("unsqueeze", "dim", dim)
+        if not -rank - 1 <= dim <= rank:
+            raise InvalidArgument("unsqueeze", f"a new dim of shape {shape} goes from {-rank - 1} to {rank}, not {dim}")
+        dim %= rank + 1
+        sizes = (*shape[:dim], 1, *shape[dim:])
+        step = strides[dim] * shape[dim] if dim < rank else 1
+        return Layout._trusted(Shape(sizes), (*strides[:dim], step, *strides[dim:]), self.start_offset)
+
+    def reshape(self, shape: Iterable[int]) -> Layout | None:
+        """Lay out the same elements, in row-major order, in another shape; None where that takes a copy."""
+        target = Shape(shape)
+        if target.elem_count != self.elem_count:
+            reason = f"{self.elem_count} elements do not fill {target.elem_count} places; keep their number"
+            raise ShapeMismatch("reshape", (self.shape, target), reason)
+        if self.is_contiguous:
+            return Layout.contiguous(target, self.start_offset)
+        # Merged dims are the runs in which any split keeps the order, so each must be filled by whole new dims.
+        sizes, steps = self.collapsed()
+        strides = [1] * len(target)
+        position = len(target)
+        for size, step in zip(reversed(sizes), reversed(steps), strict=True):
+            filled = 1
+            while filled < size:
+                position -= 1
+                strides[position] = step * filled
+                filled *= target[position]
+            if filled != size:
+                return None
+        return Layout._trusted(target, tuple(strides), self.start_offset)
+
+    def collapsed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the fewest dims and strides that reach the same elements in the same order; see `collapse`."""
+        dims, (strides,) = collapse((self,))
+        return dims, strides
+
+
+def distinct(layouts: Iterable[Layout]) -> Iterable[Layout]:
+    """The layouts, each of those that are equal once, in the order in which they come."""
+    return {layout.number: layout for layout in layouts}.values()
+
+
+def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
+    if length < 0 or step < 1:
+        return "a length is 0 or more, a step 1 or more"
+    if start < 0:
+        return f"count from the front: start at {size + start}" if start >= -size else "start at 0 or more"
+    return f"stay below {size}"
+
+
+_numbers: Kept[tuple[Shape, tuple[int, ...], int], int] = Kept(1 << 16)
+_next_number: Final = itertools.count()
+
+
+def _number(*layout: *tuple[Shape, tuple[int, ...], int]) -> int:
+    number = _numbers.get(layout)
+    # Numbers are never given again: a layout that is met after the others are forgotten has another one, and new plans.
+    return _numbers.keep(layout, next(_next_number)) if number is None else number
+
+
+@lru_cache(maxsize=4096)
+def _contiguous(shape: Shape, start_offset: int) -> Layout:
+    layout = Layout._trusted(shape, shape.contiguous_strides(), start_offset)
+    layout._is_contiguous = True
+    return layout
+
+
+# Cached for the same reason as `_collapse`.
+@lru_cache(maxsize=4096)
+def _broadcast(source: Shape, strides: tuple[int, ...], start_offset: int, target: Shape) -> Layout:
+    extra = len(target) - len(source)
+    steps = [0] * extra
+    for size, old_size, stride in zip(target[max(extra, 0) :], source, strides, strict=False):
+        if size != old_size and old_size != 1:
+            break
+        steps.append(stride if size == old_size else 0)
+    if len(steps) != len(target):
+        reason = "the first does not broadcast to the second: only dims of size 1 stretch, and new ones go in front"
+        raise ShapeMismatch("broadcast_as", (source, target), reason)
+    return Layout._trusted(target, tuple(steps), start_offset)
+
+
+def collapse(layouts: Sequence[Layout]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    """Return the fewest dims, and strides for each layout, that reach the same elements in the same order.
+
+    The layouts have one shape. Dims of size 1 go, and neighbours merge where every layout steps through both of them
+    as through one. One element gives no dims at all, and no elements give the one dim 0.
+    """
+    return _collapse(layouts[0].shape, tuple([layout.strides for layout in layouts]))
+
+
+# Cached because a program repeats its shapes, and working one out takes longer than a launch.
+@lru_cache(maxsize=4096)
+def _collapse(
+    shape: Shape, strides: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    if 0 in shape:
+        return (0,), ((1,),) * len(strides)
+    dims: list[int] = []
+    steps: list[tuple[int, ...]] = []
+    for size, inner in zip(shape, zip(*strides, strict=True), strict=True):
+        if size == 1:
+            continue
+        if dims and steps[-1] == tuple(size * step for step in inner):
+            dims[-1] *= size
+            steps[-1] = inner
+        else:
+            dims.append(size)
+            steps.append(inner)
+    return tuple(dims), tuple(zip(*steps, strict=True)) if steps else ((),) * len(strides)

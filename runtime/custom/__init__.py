@@ -1,0 +1,1 @@
+"""Kernels and ops that users write."""

@@ -1,0 +1,127 @@
+"""The parameters of a user's kernel, as its signature declares them in C."""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import cache
+from typing import Final, NamedTuple
+
+from ...dtype import DType
+from ..core.error import InvalidArgument, shown
+
+# By the code that `struct` has for a type: what C calls it, several words in alphabetical order. Dtypes have names too.
+_NAMES: Final = {
+    "?": ("bool", "_Bool"),
+    "b": ("char", "char signed", "int8_t", "int8", "i8"),
+    "B": ("char unsigned",),
+    "h": ("short", "int short", "short signed", "int short signed"),
+    "H": ("short unsigned", "int short unsigned", "uint16_t", "uint16", "u16"),
+    "i": ("int", "signed", "int signed"),
+    "I": ("unsigned", "int unsigned"),
+    "q": ("long long", "int long long", "long long signed", "int long long signed", "ptrdiff_t"),
+    "Q": ("long long unsigned", "int long long unsigned", "size_t", "uint64_t", "uint64", "u64"),
+    "e": ("half", "__half"),
+}
+_LONG: Final = ("long", "int long", "long signed", "int long signed")
+_UNSIGNED_LONG: Final = ("long unsigned", "int long unsigned")
+_VENDORS: Final = {
+    "bfloat16": ("__nv_bfloat16", "__hip_bfloat16", "hip_bfloat16"),
+    "float8_e4m3fn": ("__nv_fp8_e4m3", "__hip_fp8_e4m3"),
+}
+# Of dtypes, by kind and bytes.
+_CODES: Final = {
+    "unsigned": {1: "B", 2: "H", 4: "I", 8: "Q"},
+    "signed": {1: "b", 2: "h", 4: "i", 8: "q"},
+    "float": {2: "e", 4: "f", 8: "d"},
+}
+
+_QUALIFIERS: Final = frozenset(("const", "volatile", "restrict", "__restrict", "__restrict__"))
+_NAMESPACE: Final = re.compile(r"\b\w+\s*::\s*")
+_TOKEN: Final = re.compile(r"\w+|\S")
+_KNOWN: Final = "float, double, int, unsigned, long long, size_t, bool, the name of a dtype"
+
+
+class CType(NamedTuple):
+    """A type of C: the code that `struct` has for it, or for its bits, and the dtype that it is, if it is one."""
+
+    code: str
+    dtype: DType | None
+
+
+class Parameter(NamedTuple):
+    """A parameter of a kernel: its text in the signature, and its type or, of a pointer, that behind it."""
+
+    text: str
+    type: CType | None
+    """None for void."""
+    is_pointer: bool
+
+    @property
+    def code(self) -> str:
+        """The code that `struct` has for it."""
+        return "Q" if self.type is None or self.is_pointer else self.type.code
+
+    @property
+    def size(self) -> int:
+        """Its bytes, which are its alignment too."""
+        return struct.calcsize(f"@{self.code}")
+
+    @property
+    def takes(self) -> str:
+        """What may be behind the pointer."""
+        if self.type is None:
+            return "elements of any dtype"
+        size = struct.calcsize(f"@{self.type.code}")
+        return f"elements of {size} bytes" if self.type.dtype is None else self.type.dtype.value
+
+    def points_to(self, dtype: DType) -> bool:
+        """Whether elements of a dtype may be behind the pointer.
+
+        Those of its own dtype, of a type that is no dtype those of as many bytes, of void any.
+        """
+        if self.type is None or dtype is self.type.dtype:
+            return True
+        return self.type.dtype is None and dtype.itemsize == struct.calcsize(f"@{self.type.code}")
+
+
+def parameters(op: str, signature: str) -> tuple[Parameter, ...]:
+    """The parameters of a list such as "float* y, const float*, unsigned n"; InvalidArgument for what is none."""
+    if signature.strip() in ("", "void"):
+        return ()
+    return tuple([_parameter(op, text.strip()) for text in signature.split(",")])
+
+
+def _parameter(op: str, text: str) -> Parameter:
+    tokens = [token for token in _TOKEN.findall(_NAMESPACE.sub("", text)) if token not in _QUALIFIERS]
+    # The parameter's own name may stand last.
+    for words in (tokens, tokens[:-1] if tokens[-1:] and tokens[-1].isidentifier() else []):
+        is_pointer = words[-1:] == ["*"]
+        name = " ".join(sorted(words[:-1] if is_pointer else words))
+        if name in _types() or (is_pointer and name == "void"):
+            return Parameter(text, _types().get(name), is_pointer)
+    reason = (
+        f"signature: {shown(text)} is no parameter that tallow knows; write {_KNOWN}, or a pointer to one or to void"
+    )
+    raise InvalidArgument(op, f"{reason}, or leave the signature out and pack the parameters as one struct")
+
+
+@cache
+def _types() -> dict[str, CType]:
+    """All types by their names, several words in alphabetical order."""
+    found = {}
+    by_code = {}
+    for dtype in DType:
+        # Python has no numbers of the dtypes that NumPy lacks: what is packed is their bits.
+        is_numpys = dtype.numpy.kind in "iuf"
+        code = _CODES[dtype.kind if is_numpys else "unsigned"][dtype.itemsize]
+        if is_numpys:
+            by_code[code] = dtype
+        others = _VENDORS.get(dtype.numpy.name, ())
+        found.update(dict.fromkeys((dtype.value, dtype.numpy.name, dtype.cpp, *others), CType(code, dtype)))
+    for code, names in _NAMES.items():
+        found.update(dict.fromkeys(names, CType(code, by_code.get(code))))
+    same = "long long" if struct.calcsize("@l") == struct.calcsize("@q") else "int"
+    found.update(dict.fromkeys(_LONG, found[same]))
+    found.update(dict.fromkeys(_UNSIGNED_LONG, found[f"{same} unsigned"]))
+    return found

@@ -1,0 +1,78 @@
+"""Kernels that users write."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..core import argument
+from ..core.error import InvalidArgument
+
+if TYPE_CHECKING:
+    from ...device import Device
+
+Size: TypeAlias = int | Sequence[int]
+"""The blocks of a grid, or the threads of a block: a number, or up to three for x, y and z."""
+
+
+class Kernel:
+    """A kernel of a user's own, compiled for a device and loaded there; `Kernel.compile` makes it.
+
+    `name` is that of the function, `signature` its parameters or None for one struct, `device` the label of its device.
+    """
+
+    __slots__ = ("device", "name", "signature")
+
+    name: str
+    signature: str | None
+    device: str
+
+    def __init__(self) -> None:
+        raise InvalidArgument("Kernel", "a kernel is compiled; call Kernel.compile(name, source, device)")
+
+    @classmethod
+    def compile(
+        cls, name: str, source: str, device: Device | str, options: Sequence[str] = (), *, signature: str | None = None
+    ) -> Kernel:
+        """Compile HIP C++ for a device, and find the kernel `name` in it, which is `extern "C"`.
+
+        `signature` is the kernel's list of parameters in C, such as "float* y, const float* x, float a, unsigned n";
+        names may be missing. Without one the kernel takes one struct by value, which the caller packs. It is compared
+        with the kernel where the driver tells the sizes of parameters; elsewhere nobody notices that it is wrong.
+
+        The source may include the headers of tallow's own kernels ("types.hpp" has `tallow::f16` and its siblings);
+        C's types without a header are those that every compiler knows, such as `unsigned`. `options` go to the compiler
+        besides tallow's, and take the place of those that they contradict. What was compiled is kept on disk, and a
+        source is loaded once on a device. It is compiled again when a file that it may include has changed; where a
+        macro names such a file, at each call.
+
+        Raises CompilationFailed with the compiler's messages, in which lines are those of the source and the file is
+        `name`.hip; InvalidArgument for a kernel that the source does not have or a signature that says nothing;
+        BackendUnavailable where there is no compiler; UnsupportedDevice on a device that runs no kernels, as the CPU.
+        """
+        # A device imports this module.
+        from ..tensor.base import device_of
+
+        return device_of(device).compile(name, source, argument.texts("compile", "options", options), signature)
+
+    @abstractmethod
+    def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:
+        """Enqueue `grid` blocks of `block` threads in the device's stream; a grid of no blocks launches nothing.
+
+        A parameter that is a pointer takes a contiguous `Tensor`, whose first element it points to, a `Storage` or a
+        backend's own, whose memory it points to, None, or an address as an integer, which nothing is known of. A
+        pointer's type is the dtype of the elements; one that no dtype is, such as `unsigned short*`, takes elements of
+        as many bytes, and `void*` takes any. Other parameters take numbers of Python or NumPy that the type holds.
+        Without a signature the only argument is the struct's bytes.
+
+        `shared_bytes` of memory are given to each block besides what the kernel declares. Memory that is dropped after
+        this call is not used again before the kernel has run, since the device does its work in order.
+
+        Raises InvalidArgument for arguments that the signature does not take and for a launch that is beyond the
+        limits of the device, DeviceMismatch for what is on another device, before anything is launched.
+        """
+
+    def __repr__(self) -> str:
+        parameters = "one struct" if self.signature is None else self.signature
+        return f"<Kernel {self.name}({parameters}) on {self.device}>"

@@ -1,0 +1,94 @@
+"""What the ops that users write have in common, and what is asked of them before and after they run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from ..core.error import InvalidArgument
+from ..core.layout import Layout
+from ..core.shape import Shape
+
+if TYPE_CHECKING:
+    from ...backends import AnyStorage
+
+S = TypeVar("S", bound="AnyStorage")
+
+
+class _NameOfClass:
+    """Not a property, so that a class, or an object, may set another name."""
+
+    def __get__(self, op: object, owner: type) -> str:
+        return owner.__name__
+
+
+class UserOp:
+    """An op that a user writes; the classes to derive from are in `tallow.custom_op`."""
+
+    name: str = _NameOfClass()  # type: ignore[assignment]
+    # The method of storages and tensors that takes ops of the class.
+    applied_by: ClassVar[str]
+
+
+def require_op(op: object, kind: type[UserOp], backend: str) -> None:
+    """Raise `InvalidArgument` unless `op` is of a class that derives from `kind` and runs on the backend."""
+    if not isinstance(op, kind):
+        reason = f"the op is an object of a class that derives from {kind.__name__}, {_instead(op)}"
+        raise InvalidArgument(kind.applied_by, reason)
+    # Of `kind`, or of another class of its module that the op derives from.
+    method = f"{backend}_fwd"
+    if getattr(op, method).__module__ == getattr(kind, method).__module__:
+        raise unwritten(op, kind, backend)
+
+
+def require_made(op: UserOp, backend: str, storage_class: type[S], result: object) -> tuple[S, Shape]:
+    """Return the storage and the shape that an op made; `InvalidArgument` if it made anything else.
+
+    `InvalidLayout` if the shape has more elements than the storage.
+    """
+    if isinstance(result, tuple) and len(result) == 2:
+        storage, sizes = result
+        if isinstance(storage, storage_class) and isinstance(sizes, Iterable):
+            try:
+                shape = Shape(sizes)
+            except InvalidArgument as error:
+                raise InvalidArgument(op.name, f"{_returned(op, backend)} a wrong shape: {error.reason}") from None
+            # Here alone a shape comes from a user and not from an op: nothing else has compared it with the storage.
+            Layout.contiguous(shape).check(op.name, storage.length)
+            return storage, shape
+    expected = f"({storage_class.__name__}, Shape), such as (storage.device.storage(array), Shape(array.shape))"
+    raise InvalidArgument(op.name, f"{_returned(op, backend)} {_described(result)}; return {expected}")
+
+
+def require_nothing(op: UserOp, backend: str, result: object) -> None:
+    """Raise `InvalidArgument` if an op that changes its first storage returned anything."""
+    if result is not None:
+        reason = "change the first storage in place and return None, or derive from a CustomOp"
+        raise InvalidArgument(op.name, f"{_returned(op, backend)} {_described(result)}; {reason}")
+
+
+def unwritten(op: UserOp, kind: type[UserOp], backend: str) -> InvalidArgument:
+    """The error that the class of an op lacks the method of a backend."""
+    parameters = ", ".join(inspect.signature(getattr(kind, f"{backend}_fwd")).parameters)
+    reason = f"class {type(op).__name__} does not run on {backend}; define {backend}_fwd({parameters}) in it"
+    return InvalidArgument(op.name, reason)
+
+
+def _instead(op: object) -> str:
+    if isinstance(op, type):
+        return f"not a class; make an object of it, {op.__name__}()"
+    if isinstance(op, UserOp):
+        base = next(base for base in type(op).__mro__ if "applied_by" in vars(base))
+        return f"not from {base.__name__} as {type(op).__name__} does; call {op.applied_by} with it"
+    return f"not a {type(op).__name__}; derive one"
+
+
+def _returned(op: UserOp, backend: str) -> str:
+    return f"{backend}_fwd of {type(op).__name__} returned"
+
+
+def _described(result: object) -> str:
+    if isinstance(result, tuple):
+        return f"({', '.join(type(item).__name__ for item in result)})"
+    return "None" if result is None else type(result).__name__

@@ -1,0 +1,38 @@
+"""What a look at a backend found."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..core.error import BackendUnavailable, TallowError
+from ..helpers.installed import installed
+
+
+class Finding(NamedTuple):
+    """One thing that a backend needs, or can use."""
+
+    part: str
+    """What was looked for: a module, a runtime, a library, a compiler, kernels."""
+    is_there: bool | None
+    """None for what is not needed: the backend works without it, or makes it when it is needed."""
+    text: str
+    """What was found, or what is missing."""
+    mend: str = ""
+    """What to do about it."""
+
+
+def modules(names: Iterable[str], extra: str | None) -> Iterator[Finding]:
+    """Modules of Python with the packages that they belong to, which `extra` of tallow installs."""
+    from importlib.metadata import packages_distributions, version
+
+    packages = packages_distributions()
+    for name in names:
+        if not installed(name):
+            yield Finding(name, False, "the module is not installed", f"pip install 'tallow[{extra}]'" if extra else "")
+            continue
+        found = [f"{package} {version(package)}" for package in dict.fromkeys(packages.get(name.partition(".")[0], ()))]
+        yield Finding(name, True, ", ".join(found) or "a module that no package brought")
+
+
+def reason(error: TallowError) -> str:
+    """Why something is missing, below the name of its backend."""
+    return error.reason if isinstance(error, BackendUnavailable) else str(error)

@@ -1,0 +1,53 @@
+"""The support matrix: what every backend makes of every op and dtype, and why not."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from ...dtype import DType
+from ...ggml_dtype import GgmlDType
+from ...support_table import GROUPS, TABLE
+
+
+@dataclass(frozen=True)
+class SupportCell:
+    """What a backend makes of an op on a dtype."""
+
+    method: str
+    # The unary, binary, cmp or reduce op, for methods that choose between such.
+    op: str | None
+    backend: str
+    # The format of weights in blocks; None for device methods without a dtype.
+    dtype: DType | GgmlDType | None
+    # supported or unsupported.
+    status: str
+    # What the branch calls: functions of the backend's ops, `library: function` where the library is there, and
+    # `any_order: function` where `deterministic(False)` lets floats be added in any order.
+    via: str | None
+    # Why it is unsupported.
+    reason: str | None
+
+
+@cache
+def support() -> tuple[SupportCell, ...]:
+    """All cells of the matrix."""
+    cells: list[SupportCell] = []
+    for line in TABLE.strip().splitlines():
+        if not line.startswith(" "):
+            backends, status, dtypes, *explained = line.split(" | ", 4)
+            via, reason = (None if text == "-" else text for text in explained)
+            continue
+        for name in line.split():
+            method, _, op = name.partition(".")
+            cells += [
+                SupportCell(method, op or None, backend, dtype, status, via, reason)
+                for backend in backends.split()
+                for dtype in _dtypes(dtypes)
+            ]
+    return tuple(cells)
+
+
+def _dtypes(text: str) -> list[DType | GgmlDType | None]:
+    if text == "-":
+        return [None]
+    # The names of formats have capital letters.
+    return [GgmlDType(name) if name.isupper() else DType(name) for name in GROUPS.get(text, text).split()]

@@ -1,0 +1,227 @@
+"""The bytes of files that tensors are read from and written to, in whichever format."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from ...dtype import Array
+from ..core.error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
+from ..helpers.atomic import replacing
+
+Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
+"""A file: its path, or its bytes."""
+
+# What to do where the system refuses.
+_CHOOSE_ANOTHER: Final = "choose another path"
+_ADVICE: Final = {
+    errno.EISDIR: "give the path of a file",
+    errno.ENOSPC: "make room on the disk, or choose another one",
+    errno.EDQUOT: "make room on the disk, or choose another one",
+}
+
+
+T = TypeVar("T")
+
+
+class Content:
+    """The bytes of one file. Several threads may read them at once."""
+
+    def __init__(self, operation: str, name: str, size: int) -> None:
+        self.operation = operation
+        self.name = name
+        """What errors call it."""
+        self.size = size
+
+    @abstractmethod
+    def read_into(self, target: memoryview, begin: int) -> None:
+        """Fill `target` with the bytes from `begin` on."""
+
+    @abstractmethod
+    def mapped(self, begin: int, nbytes: int) -> Array:
+        """The bytes as they are, in an array that nothing may write to."""
+
+    def close(self) -> None:
+        """Give up what holds the bytes."""
+
+    def require_open(self) -> None:
+        """Raise InvalidArgument after `close`."""
+
+    def refused(self, reason: str) -> InvalidArgument:
+        """The error that the file is wrong."""
+        return InvalidArgument(self.operation, f"{self.name}: {reason}")
+
+
+class TensorFile(Mapping[str, T]):
+    """What one or several files hold, by name. Closed by `close` or at the end of a `with` block."""
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+        self._contents: list[Content] = []
+        self._tensors: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        """Return the tensor of a name; MissingTensor where there is none."""
+        try:
+            return self._tensors[name]
+        except (KeyError, TypeError):
+            raise MissingTensor.among(self._operation, name, self._tensors) from None
+
+    def __contains__(self, name: object) -> bool:
+        # Mapping's own asks for the tensor, and an error looks for names that are like the one that is missing.
+        return isinstance(name, str) and name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def close(self) -> None:
+        """Close the files. What was read stays."""
+        for content in self._contents:
+            content.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Memory(Content):
+    """A file whose bytes are in memory."""
+
+    def __init__(self, operation: str, name: str, content: bytes | bytearray | memoryview) -> None:
+        self._bytes = np.frombuffer(content, np.uint8)
+        super().__init__(operation, name, self._bytes.size)
+
+    def read_into(self, target: memoryview, begin: int) -> None:
+        np.copyto(np.frombuffer(target, np.uint8), self._bytes[begin : begin + target.nbytes])
+
+    def mapped(self, begin: int, nbytes: int) -> Array:
+        return self._bytes[begin : begin + nbytes]
+
+
+class _File(Content):
+    """A file on a disk. It is read, not mapped: a process dies of a mapped file that another one cuts short."""
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._path = path
+        with told(operation, path):
+            self._stream = Path(path).open("rb", buffering=0)  # noqa: SIM115 - until `close`
+            super().__init__(operation, f"path '{path}'", os.fstat(self._stream.fileno()).st_size)
+        self._lock = threading.Lock()
+
+    def read_into(self, target: memoryview, begin: int) -> None:
+        with told(self.operation, self._path):
+            while target:
+                count = self._read(target, begin)
+                if not count:
+                    raise self.refused("it was cut short while it was read; write it again, then read it")
+                target, begin = target[count:], begin + count
+
+    def _read(self, target: memoryview, begin: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(self._stream.fileno(), [target], begin)
+        with self._lock:
+            self._stream.seek(begin)
+            return self._stream.readinto(target) or 0
+
+    def mapped(self, begin: int, nbytes: int) -> Array:
+        # Only here, for parts that lie all over the file.
+        with told(self.operation, self._path):
+            return np.memmap(self._stream, np.uint8, "r")[begin : begin + nbytes]
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def require_open(self) -> None:
+        if self._stream.closed:
+            raise self.refused("it is closed; read it before close() or inside its with block")
+
+
+def opened(operation: str, source: object, *, takes_pipe: bool = True) -> Content:
+    """Open a file: InvalidArgument for what is none, FileError where it cannot be read, MissingFile where it is not.
+
+    A pipe is read into memory, or refused before anything waits for its writer.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _Memory(operation, f"path, {memoryview(source).nbytes} bytes", source)
+    path = checked_path(operation, source)
+    with told(operation, path):
+        if stat.S_ISFIFO(Path(path).stat().st_mode):
+            if not takes_pipe:
+                reason = "is a pipe, which cannot be read from any place"
+                raise InvalidArgument(operation, f"path '{path}' {reason}; give the path of a file")
+            # It can be read once, and in order.
+            return _Memory(operation, f"path '{path}'", Path(path).read_bytes())
+    return _File(operation, path)
+
+
+def checked_path(operation: str, path: object) -> str:
+    """The text of a path; InvalidArgument for what is none."""
+    try:
+        name = os.fspath(path)  # type: ignore[call-overload]
+        is_path = isinstance(name, str) and b"\0" not in os.fsencode(name)
+    except (TypeError, UnicodeEncodeError):
+        is_path = False
+    if not is_path:
+        raise InvalidArgument(operation, f"path: {shown(path)} names no file; give a str or a pathlib.Path")
+    return str(name)
+
+
+@contextmanager
+def told(operation: str, name: str) -> Iterator[None]:
+    """Tell what the system refuses as this package's error, with the path that was given."""
+    try:
+        yield
+    except FileNotFoundError:
+        folder = Path(name).resolve().parent
+        advice = _CHOOSE_ANOTHER if folder.is_dir() else f"make the folder '{folder}' first"
+        raise MissingFile(operation, name, errno.ENOENT, advice) from None
+    except OSError as error:
+        number = error.errno or errno.EIO
+        raise FileError(operation, name, number, _ADVICE.get(number, _CHOOSE_ANOTHER)) from None
+
+
+@contextmanager
+def written(operation: str, name: str) -> Iterator[BinaryIO]:
+    """Open a file that is replaced at once, or whatever else the path names (a pipe, say) as it is. FileError."""
+    with told(operation, name), _written(name) as stream:
+        yield stream
+
+
+@contextmanager
+def _written(name: str) -> Iterator[BinaryIO]:
+    try:
+        old = Path(name).stat()
+    except FileNotFoundError:
+        old = None
+    if name.endswith((os.sep, "/")) or (old is not None and stat.S_ISDIR(old.st_mode)):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        with Path(name).open("wb") as stream:
+            yield stream
+        return
+    # Until it has its owner, group and mode, nobody else may open what takes the place of a file.
+    with replacing(Path(name).resolve(), 0o666 if old is None else 0o600) as stream:
+        if old is not None and hasattr(os, "fchmod"):
+            for owner in (old.st_uid, -1):  # the group alone may be given to one that the user is in
+                with suppress(PermissionError):
+                    os.chown(stream.fileno(), owner, old.st_gid)
+                    break
+            os.fchmod(stream.fileno(), stat.S_IMODE(old.st_mode))
+        yield stream

@@ -1,0 +1,1 @@
+"""Functions that are traced, fused to kernels, captured and replayed."""

@@ -1,0 +1,255 @@
+"""Fusion on request: a function of elementwise ops that is one kernel."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+import types
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, TypeVar
+
+from ...kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
+from ...storage import Storage
+from ...storage.base import require_same_device
+from ..core import argument
+from ..core.error import FusionError, InvalidArgument, TallowError, shown
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..helpers.kept import Kept
+from ..tensor import Tensor
+from ..tensor.base import TensorBase
+
+if TYPE_CHECKING:
+    from .op_calls import Calls
+    from .traced import Program
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+_MOST_KINDS: Final = 1 << 12
+
+
+def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Make a function of elementwise ops one kernel, which reads each operand once and writes the results.
+
+        @tl.fuse
+        def swiglu(gate: tl.Tensor, up: tl.Tensor, limit: float = 30.0) -> tl.Tensor:
+            return gate.clamp(-limit, limit).silu() * up
+
+        y = swiglu(x[:, :n], x[:, n:])
+
+    The function takes tensors and numbers, and gives a tensor or a tuple or list of tensors, of elementwise ops:
+    arithmetic and comparisons with tensors and numbers on either side, `where`, `to_dtype`, and the methods that are
+    such ops. Its arguments may be views, broadcast, and viewed inside of it. Each op rounds its result to its dtype, so
+    that the bits are those of the ops one by one. The results are new tensors.
+
+    A GPU compiles a kernel for the ops, dtypes and ranks, and keeps it on disk. For that the function is run with what
+    stands for its arguments, once for each combination of their layouts and dtypes: it should do nothing but compute.
+    Numbers may differ from call to call; where the function decides by one (`if limit > 0`), it is run for each value.
+    On the CPU the ops that this finds are called one by one.
+
+    A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
+    run for that object.
+
+    Raises FusionError, which names the line, for what is no elementwise op of the arguments: reductions, matmul,
+    reading elements (`if x > 0`), writing in place, another shape for what was computed, tensors that are no arguments.
+    """
+    return Fused(function)
+
+
+class _Traced(NamedTuple):
+    """What a function does for one kind of arguments."""
+
+    only: Program | None
+    """What computes the result, where there is one result."""
+    programs: list[tuple[Program, list[int]]]
+    """What computes the results, each with their places."""
+    container: Callable[[list[Any]], object] | None
+    """What holds the results; None of one alone."""
+    calls: Calls | None
+    """What computes the results where no kernel does."""
+
+
+class _Kind:
+    """What a function does for arguments of the same dtypes and layouts, by the numbers that decide it."""
+
+    def __init__(self) -> None:
+        self._read: tuple[int, ...] = ()
+        self._traced: dict[tuple[str, ...], _Traced] = {}
+        self.only: _Traced | None = None
+        """What it does where no number decides."""
+
+    def find(self, numbers: Sequence[float]) -> _Traced | None:
+        return self._traced.get(self._key(numbers))
+
+    def keep(self, numbers: Sequence[float], read: set[int], traced: _Traced) -> None:
+        if not read.issubset(self._read):
+            self._traced = {}
+            self._read = tuple(sorted(read.union(self._read)))
+        self._traced[self._key(numbers)] = traced
+        self.only = None if self._read else traced
+
+    def _key(self, numbers: Sequence[float]) -> tuple[str, ...]:
+        return tuple([repr(numbers[place]) for place in self._read])
+
+
+class Fused:
+    """A function whose ops are one kernel: see `fuse`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        if not callable(function):
+            raise InvalidArgument("fuse", f"function must be a function, not {shown(function)}")
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._name: str = getattr(function, "__name__", type(function).__name__)
+        self._kinds: Kept[tuple[object, ...], _Kind] = Kept(_MOST_KINDS)
+        # By their ids, the objects whose method this is; of each what stands for it in keys, since an id serves again.
+        self._objects: dict[int, tuple[weakref.ref[Any], object]] = {}
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The method of an object."""
+        if instance is None:
+            return self
+        known = id(instance)
+        if known not in self._objects:
+            self._objects[known] = weakref.ref(instance, lambda _: self._objects.pop(known, None)), object()
+        return types.MethodType(self, instance)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the function makes of its arguments."""
+        given = (*arguments, *named.values()) if named else arguments
+        key: list[object] = list(named)
+        inners, numbers = [], []
+        for value in given:
+            kind = type(value)
+            if kind is Tensor:
+                inner = value._storage.inner
+                key += value._layout.number, inner.kind
+                inners.append(inner)
+            elif kind is float or kind is int:
+                key.append(None)
+                numbers.append(value)
+            elif id(value) in self._objects:
+                key.append(self._objects[id(value)][1])
+            else:
+                return self._call_with_others(arguments, named)
+        found = self._kinds.get(tuple(key))
+        traced = None if found is None else found.only or found.find(numbers)
+        if traced is None:
+            traced = self._trace(tuple(key), arguments, named, numbers)
+        device = inners[0].device
+        for inner in inners:
+            if inner.device is not device:
+                require_same_device(self._name, *[value._storage for value in given if type(value) is Tensor])
+        calls = traced.calls
+        if calls is not None:
+            storages = calls.run([value._storage for value in given if type(value) is Tensor], numbers)
+            made = [*map(Tensor._new, storages, calls.layouts)]
+            return made[0] if traced.container is None else traced.container(made)
+        program = traced.only
+        if program is not None:
+            # Most calls: what follows would find the same plan.
+            plan = device.plans.get(program)
+            if plan is not None:
+                operands = inners if program.takes_all else [inners[place] for place in program.places]
+                (inner,) = plan(*operands, *[find(numbers) for find in program.finds])
+                return _tensor(inner, program.layout)
+        results: dict[int, Tensor] = {}
+        for program, places in traced.programs:
+            made_here = device.fused(
+                program, [inners[i] for i in program.places], [it(numbers) for it in program.finds]
+            )
+            pairs = zip(places, made_here, strict=True)
+            results.update((place, _tensor(inner, program.layout)) for place, inner in pairs)
+        return results[0] if traced.container is None else traced.container([results[i] for i in range(len(results))])
+
+    def _call_with_others(self, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """A call of tensors of a user's class, NumPy's numbers, or what another fused function is traced with."""
+        from .traced import TracedTensor
+
+        values = {f"argument {place}": value for place, value in enumerate(arguments, 1)} | dict(named)
+        if any(isinstance(value, TracedTensor) for value in values.values()):
+            return self._function(*arguments, **named)
+        known = [
+            Tensor._new(value._storage, value._layout)
+            if isinstance(value, TensorBase)
+            else value
+            if id(value) in self._objects
+            else argument.number(self._name, name, value, "a Tensor or a Python number")
+            for name, value in values.items()
+        ]
+        return self(*known[: len(arguments)], **dict(zip(named, known[len(arguments) :], strict=True)))
+
+    def _trace(
+        self, key: tuple[object, ...], arguments: Sequence[Any], named: Mapping[str, Any], numbers: Sequence[float]
+    ) -> _Traced:
+        from .traced import Trace, TracedTensor
+
+        tensors = [value for value in (*arguments, *named.values()) if type(value) is Tensor]
+        if not tensors:
+            raise InvalidArgument(self._name, "none of its arguments is a Tensor; give it one")
+        for tensor in tensors:
+            tensor._layout.check(self._name, tensor._storage.inner.length)
+        trace = Trace(self._name, tensors[0].device, tuple(numbers))
+        stand_ins = trace.stand_ins((*arguments, *named.values()))
+        rest = dict(zip(named, stand_ins[len(arguments) :], strict=True))
+        try:
+            result = self._function(*stand_ins[: len(arguments)], **rest)
+        except TypeError as error:
+            if isinstance(error, TallowError) or not any(
+                name in str(error) for name in ("TracedNumber", "TracedTensor")
+            ):
+                raise
+            self._refuse_function(error)
+        is_one = type(result) not in (tuple, list)
+        results = [result] if is_one else result
+        by_shape: dict[Shape, list[int]] = {}
+        for place, part in enumerate(results):
+            if not isinstance(part, TracedTensor):
+                what = "a tensor that is none of its arguments" if isinstance(part, Tensor) else shown(part)
+                self._refuse(f"it returns {what}", "return what it computes, a tensor or a tuple of tensors")
+            by_shape.setdefault(part.shape, []).append(place)
+        if not by_shape:
+            self._refuse("it returns nothing", "return what it computes, a tensor or a tuple of tensors")
+        groups = [
+            places[begin : begin + FUSED_RESULTS]
+            for places in by_shape.values()
+            for begin in range(0, len(places), FUSED_RESULTS)
+        ]
+        programs = [(self._checked(trace.program([results[i] for i in places])), places) for places in groups]
+        calls = None if trace.device.inner.composes else trace.calls_of(results)
+        traced = _Traced(programs[0][0] if is_one else None, programs, None if is_one else type(result), calls)
+        self._kinds.setdefault(key, _Kind()).keep(numbers, trace.read, traced)
+        return traced
+
+    def _checked(self, program: Program) -> Program:
+        for what, count, most in (
+            ("operands in memory", len(program.sources), FUSED_SOURCES),
+            ("numbers", len(program.numbers), FUSED_NUMBERS),
+        ):
+            if count > most:
+                self._refuse(f"it has {count} {what}, and a kernel {most} at most", "make two functions of it")
+        return program
+
+    def _refuse_function(self, error: TypeError) -> NoReturn:
+        """Raise FusionError for a function that takes nothing but Python's own numbers, or no tensors."""
+        places = traceback.extract_tb(error.__traceback__)
+        place = next((it for it in places if it.filename != __file__), places[-1])
+        reason = f"gives what stands for an argument to a function that does not take it ({error})"
+        advice = "give it float(n) or int(n) of a number, or call it outside of the fused function"
+        raise FusionError(self._name, place.filename, place.lineno or 0, None, reason, advice) from None
+
+    def _refuse(self, reason: str, advice: str) -> NoReturn:
+        code = getattr(self._function, "__code__", None) or getattr(type(self._function).__call__, "__code__", None)
+        file, line = ("?", 0) if code is None else (code.co_filename, code.co_firstlineno)
+        raise FusionError(self._name, file, line, None, reason, advice)
+
+    def __repr__(self) -> str:
+        return f"<fused function {self._name}>"
+
+
+def _tensor(inner: Any, layout: Layout) -> Tensor:
+    storage = object.__new__(Storage)
+    storage.inner = inner
+    return Tensor._new(storage, layout)

@@ -1,0 +1,454 @@
+"""Functions that are traced: what stands for their tensors and numbers, and the programs that are made of them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import count
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias
+
+import numpy as np
+
+from ...device import Device
+from ...dtype import DType
+from ...kernels.functors import METHODS
+from ...op import MethodOp
+from ...storage import Storage
+from ..core import argument
+from ..core.error import FusionError, ShapeMismatch, UnsupportedDType
+from ..core.layout import Layout
+from ..core.named import Named
+from ..core.shape import Shape
+from ..tensor import Tensor
+from ..tensor.base import TensorBase
+from ..tensor.number import NumberLike, as_number
+from .op_calls import Call, Calls, Reference
+
+if TYPE_CHECKING:
+    from ...op import BinaryOp, CmpOp, UnaryOp
+
+Find: TypeAlias = Callable[[Sequence[float]], float]
+"""Works out a number of the numbers that the function is given."""
+
+_EMPTY: Final = Layout.contiguous((0,))
+_PACKAGE: Final = __name__.partition(".")[0]
+_READS: Final = ("reads elements", "use where in place of if, or compute the number before and pass it")
+# Why storage methods cannot be in a kernel of elementwise ops, where there is more to say than that.
+_REASONS: Final = {
+    "to_numpy": _READS,
+    "reduce_op": ("joins elements", "reduce outside of the fused function, and pass the result"),
+    **dict.fromkeys(
+        ("binary_assign", "assign", "const_set", "copy_strided_src", "copy2d", "scatter_set", "scatter_add"),
+        ("writes in place", "write x = x + y in place of x += y"),
+    ),
+}
+_OTHER: Final = ("is no elementwise op", "call it outside of the fused function")
+_CHANGES_SHAPE: Final = (
+    "gives what was computed another shape",
+    "do it to the arguments of the function or to its result",
+)
+_FOREIGN: Final = ("is given a tensor that is no argument of the function", "make it one")
+
+
+class Step(NamedTuple):
+    """One op of a program: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
+
+    name: str
+    op: UnaryOp | BinaryOp | CmpOp | MethodOp
+    operands: tuple[str, ...]
+    parameters: tuple[str, ...]
+    operand_dtype: DType
+    """That of the last operand, in which the op computes."""
+    dtype: DType
+
+
+class Source(NamedTuple):
+    """An operand in memory: an argument of the function, by its place among the tensors, as a layout shows it."""
+
+    place: int
+    dtype: DType
+    layout: Layout
+
+
+class Number(NamedTuple):
+    """A number: how it is worked out, and the dtype of the elements that it stands for."""
+
+    find: Find
+    dtype: DType
+    known: float | None = None
+    """What it always is."""
+
+
+class Program:
+    """What one kernel computes: results of one shape, each element of which depends on one of each source."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: Shape,
+        sources: dict[str, Source],
+        numbers: dict[str, Number],
+        steps: Sequence[Step],
+        results: Sequence[tuple[str, DType]],
+        tensors: int,
+    ) -> None:
+        self.name = name
+        self.shape = shape
+        self.layout = Layout.contiguous(shape)
+        self.sources = sources
+        self.numbers = numbers
+        self.steps = tuple(steps)
+        self.results = tuple(results)
+        self.places = [source.place for source in sources.values()]
+        self.takes_all = self.places == list(range(tensors))
+        """Whether its sources are the tensors that the function is given, one after the other."""
+        self.layouts = [source.layout for source in sources.values()]
+        self.finds = [number.find for number in numbers.values()]
+
+
+class Trace:
+    """One run of a function with what stands for its arguments."""
+
+    def __init__(self, name: str, device: Device, given: Sequence[float]) -> None:
+        self.name = name
+        self.device = device
+        self.given = given
+        """The numbers that the function is given."""
+        self.read: set[int] = set()
+        """The numbers, by their places, whose values decided what the function does."""
+        self.sources: dict[tuple[int, Layout], str] = {}
+        self.numbers: dict[str, Number] = {}
+        self.steps: list[Step] = []
+        self.calls: list[Call] = []
+        self._tensors = 0
+        self._dtypes: dict[str, DType] = {}
+        self._constants: dict[tuple[object, ...], str] = {}
+
+    def stand_ins(self, arguments: Iterable[Any]) -> list[Any]:
+        """What the function is given in the place of its tensors and numbers; the object of a method is itself."""
+        made: list[Any] = []
+        numbers = count()
+        for value in arguments:
+            if isinstance(value, Tensor):
+                storage = TracedStorage.made(self, value.dtype, place=self._tensors)
+                made.append(TracedTensor._new(storage, value.layout))
+                self._tensors += 1
+            elif type(value) not in (int, float):
+                made.append(value)
+            else:
+                place = next(numbers)
+                made.append(TracedNumber(self, itemgetter(place), frozenset((place,))))
+        return made
+
+    def add(self, step_of: Callable[[str], Step]) -> str:
+        """The name of a new step."""
+        step = step_of(f"v{len(self.steps)}")
+        self.steps.append(step)
+        self._dtypes[step.name] = step.dtype
+        return step.name
+
+    def number(self, value: object, dtype: DType, check: Callable[[Any], float]) -> str:
+        """The name of a number of `dtype`, where that may depend on the numbers that the function is given."""
+        if isinstance(value, TracedNumber):
+            find = value.find
+            check(value.value)
+            name = f"n{len(self.numbers)}"
+            self.numbers[name] = Number(lambda numbers: check(find(numbers)), dtype)
+            return name
+        known = check(value)
+        key = known or repr(known), type(known), dtype
+        if key not in self._constants:
+            self._constants[key] = name = f"n{len(self.numbers)}"
+            self.numbers[name] = Number(lambda _: known, dtype, known)
+        return self._constants[key]
+
+    def source(self, place: int, dtype: DType, layout: Layout) -> str:
+        """The name of an argument's elements as a layout shows them."""
+        name = self.sources.setdefault((place, layout), f"x{len(self.sources)}")
+        self._dtypes[name] = dtype
+        return name
+
+    def program(self, tensors: Sequence[TracedTensor]) -> Program:
+        """What computes tensors of one shape."""
+        shape = tensors[0].shape
+        names = [tensor._storage.named(tensor._layout) for tensor in tensors]
+        needed, steps = set(names), []
+        for step in reversed(self.steps):
+            if step.name in needed:
+                needed.update(step.operands, step.parameters)
+                steps.append(step)
+        sources = {
+            name: Source(place, self._dtypes[name], layout.broadcast_as(shape))
+            for (place, layout), name in sorted(self.sources.items(), key=lambda item: item[0][0])
+            if name in needed
+        }
+        numbers = {name: number for name, number in self.numbers.items() if name in needed}
+        results = [(name, self._dtypes[name]) for name in names]
+        return Program(self.name, shape, sources, numbers, steps[::-1], results, self._tensors)
+
+    def calls_of(self, results: Sequence[TracedTensor]) -> Calls:
+        """What computes results by calling the ops one by one."""
+        return Calls(
+            self.device,
+            self.calls,
+            self.numbers,
+            self._tensors,
+            [(it._storage.reference, it._layout) for it in results],
+        )
+
+    def refuse(self, reason: tuple[str, str]) -> NoReturn:
+        """Raise FusionError, which names the line of the function's code that did something and what it called."""
+        frame, called = sys._getframe(1), []
+        while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+            called.append(frame.f_code.co_name)
+            frame = frame.f_back
+        op = next((name for name in reversed(called) if hasattr(Tensor, name)), called[-1])
+        place = frame.f_code.co_filename, frame.f_lineno
+        raise FusionError(self.name, *place, op.removeprefix("__").removesuffix("__"), *reason)
+
+
+class _Inner:
+    """What stands for a backend's storage."""
+
+    kind = -1
+
+    def __init__(self, trace: Trace, dtype: DType, length: int) -> None:
+        self.trace = trace
+        self.dtype = dtype
+        self.length = length
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "device":  # of which a storage asks that is none of the function's
+            self.trace.refuse(_FOREIGN)
+        raise AttributeError(name)
+
+
+class TracedStorage(Storage):
+    """Stands for the storage of an argument or of what was computed. Of nothing but elementwise ops it makes another.
+
+    What ops check, and the dtypes of their results, are found by calling them with no elements.
+    """
+
+    __slots__ = ("name", "place", "shape")
+
+    inner: _Inner  # type: ignore[assignment]
+    name: str
+    place: int | None
+    """The place of the argument; None of what was computed."""
+    shape: Shape
+    """That of what was computed."""
+
+    @classmethod
+    def made(
+        cls, trace: Trace, dtype: DType, *, name: str = "", place: int | None = None, shape: Shape | None = None
+    ) -> TracedStorage:
+        """A storage of an argument, or of what has a name in the trace."""
+        storage = object.__new__(cls)
+        storage.inner = _Inner(trace, dtype, 0)
+        storage.name = name
+        storage.place = place
+        storage.shape = Shape(()) if shape is None else shape
+        return storage
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self.inner.dtype
+
+    @property
+    def device(self) -> Device:
+        """The device of the function's arguments."""
+        return self.inner.trace.device
+
+    @property
+    def reference(self) -> Reference:
+        """What calls know it by."""
+        if self.place is not None:
+            return Reference(f"t{self.place}")
+        return Reference(self.name.replace("n", "s"))
+
+    def named(self, layout: Layout) -> str:
+        """The name of the elements that a layout shows."""
+        if self.place is None:
+            return self.name
+        return self.inner.trace.source(self.place, self.inner.dtype, layout)
+
+    def shows(self, layout: Layout) -> bool:
+        """Whether a layout shows what was computed, or that broadcast; of an argument it may show anything."""
+        try:
+            return self.place is not None or layout == Layout.contiguous(self.shape).broadcast_as(layout.shape)
+        except ShapeMismatch:
+            return False
+
+    def _traced(self, method: str, given: Sequence[Any]) -> TracedStorage:
+        """The result of a storage method."""
+        trace = self.inner.trace
+        storages: list[TracedStorage] = [self]
+        layouts, numbers, known = [], [], []
+        op: Any = given[0] if isinstance(given[0], Named) else MethodOp(method)
+        for value in given:
+            if isinstance(value, TracedStorage):
+                storages.append(value)
+                value = _no_elements(value.dtype)
+            elif isinstance(value, Storage):
+                trace.refuse(_FOREIGN)
+            elif isinstance(value, Layout):
+                layouts.append(value)
+                value = _EMPTY
+            elif isinstance(value, TracedNumber | int | float):
+                numbers.append(value)
+                value = value.value if isinstance(value, TracedNumber) else value
+            known.append(value)
+        try:
+            dtype: DType = getattr(_no_elements(self.dtype), method)(*known).dtype
+        except UnsupportedDType as error:
+            raise UnsupportedDType(error.op, error.dtype, trace.device.backend, error.reason) from None
+        references = iter(storages[1:])
+        call = [next(references).reference if isinstance(value, TracedStorage) else value for value in given]
+        operands = tuple([storage.named(layout) for storage, layout in zip(storages, layouts, strict=True)])
+        of = storages[-1].dtype
+        check = lambda value: argument.number(op.value, "the number", value)  # noqa: E731
+        parameters = tuple([trace.number(value, of.compute, check) for value in numbers])
+        names = iter(parameters)
+        call = [Reference(next(names)) if isinstance(part, TracedNumber | int | float) else part for part in call]
+        name = trace.add(lambda name: Step(name, op, operands, parameters, of, dtype))
+        trace.calls.append(Call(name, method, (self.reference, *call)))
+        return self.made(trace, dtype, name=name, shape=layouts[-1].shape)
+
+
+def _elementwise(method: str) -> Callable[..., TracedStorage]:
+    return lambda self, *given: self._traced(method, given)
+
+
+def _refused(method: str) -> Callable[..., NoReturn]:
+    return lambda self, *_, **__: self.inner.trace.refuse(_REASONS.get(method, _OTHER))
+
+
+for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
+    if not _name.startswith("_"):
+        setattr(TracedStorage, _name, (_elementwise if _name in METHODS else _refused)(_name))
+
+
+@cache
+def _no_elements(dtype: DType) -> Storage:
+    return Device.cpu().zeros(Shape((0,)), dtype)
+
+
+class TracedTensor(Tensor):
+    """Stands for a tensor."""
+
+    __slots__ = ()
+
+    _storage: TracedStorage
+
+    @classmethod
+    def _new(cls, storage: Storage, layout: Layout) -> Any:
+        if not isinstance(storage, TracedStorage):  # refused where it meets what is traced
+            return Tensor._new(storage, layout)
+        if not storage.shows(layout):
+            storage.inner.trace.refuse(_CHANGES_SHAPE)
+        return super()._new(storage, layout)
+
+    def _view(self, layout: Layout) -> Any:
+        return self if layout is self._layout else self._new(self._storage, layout)
+
+    def _number(self, op: str, other: object, name: str = "other") -> Storage:
+        trace, dtype = self._storage.inner.trace, self.dtype
+        named = trace.number(other, dtype, lambda value: as_number(op, value, dtype, name=name))
+        return TracedStorage.made(trace, dtype, name=named)
+
+    def item(self) -> NoReturn:
+        """Refused: there are no elements."""
+        self._storage.inner.trace.refuse(_READS)
+
+    def __pow__(self, exponent: Any) -> Any:
+        # By its value the op is chosen.
+        return super().__pow__(exponent.read() if isinstance(exponent, TracedNumber) else exponent)
+
+
+class TracedNumber(NumberLike):
+    """Stands for a number. Arithmetic gives another one; whoever asks for the value gets it, and it counts as read."""
+
+    __slots__ = ("_trace", "_uses", "find")
+
+    def __init__(self, trace: Trace, find: Find, uses: frozenset[int]) -> None:
+        self._trace = trace
+        self._uses = uses
+        self.find = find
+
+    @property
+    def value(self) -> float:
+        """What it is while the function is traced."""
+        return self.find(self._trace.given)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        # The package asks what stands there, and everybody else what it stands for.
+        asks = sys._getframe(1).f_globals.get("__name__", "")
+        return TracedNumber if asks.partition(".")[0] == _PACKAGE else type(self.read())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.read(), name)
+
+    def __array__(self, *given: Any, **options: Any) -> Any:
+        # NumPy's functions take it for what it is.
+        return np.asarray(self.read()).__array__(*given, **options)
+
+    def read(self) -> float:
+        """Its value, on which it depends from now on what the function does."""
+        self._trace.read |= self._uses
+        return self.value
+
+
+def _worked_out(function: Callable[..., Any], *, swaps: bool = False) -> Callable[..., Any]:
+    """A method that gives the number which a function of the operands works out."""
+
+    def work_out(self: TracedNumber, *others: Any) -> Any:
+        if any(isinstance(other, TensorBase) for other in others):
+            return NotImplemented
+        operands = (*others, self) if swaps else (self, *others)
+        uses = frozenset().union(*[part._uses for part in operands if isinstance(part, TracedNumber)])
+
+        def find(numbers: Sequence[float]) -> float:
+            values = [part.find(numbers) if isinstance(part, TracedNumber) else part for part in operands]
+            result: float = function(*values)
+            return result
+
+        return TracedNumber(self._trace, find, uses)
+
+    return work_out
+
+
+def _asked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that reads the value."""
+
+    def ask(self: TracedNumber, *others: Any) -> Any:
+        if any(isinstance(other, TensorBase) for other in others):
+            return NotImplemented
+        values = [other.read() if isinstance(other, TracedNumber) else other for other in others]
+        return function(self.read(), *values)
+
+    return ask
+
+
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: function(right, left)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
+    setattr(TracedNumber, f"__r{_name}__", _worked_out(getattr(operator, _name), swaps=True))
+for _name in ("neg", "pos", "abs"):
+    setattr(TracedNumber, f"__{_name}__", _worked_out(getattr(operator, _name)))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "index", "and_", "or_", "xor", "lshift", "rshift", "invert"):
+    setattr(TracedNumber, f"__{_name.strip('_')}__", _asked(getattr(operator, _name)))
+for _name in ("and_", "or_", "xor", "lshift", "rshift"):
+    setattr(TracedNumber, f"__r{_name.strip('_')}__", _asked(_swapped(getattr(operator, _name))))
+TracedNumber.__rdivmod__ = _asked(_swapped(divmod))  # type: ignore[attr-defined]
+for _asking in (float, int, bool, complex, divmod, round, math.trunc, math.floor, math.ceil, hash, repr, str, format):
+    setattr(TracedNumber, f"__{_asking.__name__}__", _asked(_asking))

@@ -1,0 +1,42 @@
+"""What does not fit into the memory of the host, told as OutOfMemory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from ..core.error import OutOfMemory
+from ..core.shape import MOST_ELEMENTS
+
+if TYPE_CHECKING:
+    from ...dtype import DType
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def require_room(sizes: Iterable[int], dtype: DType) -> None:
+    """Raise OutOfMemory for dims of so many elements that NumPy could not even ask for the memory."""
+    count = math.prod(sizes)
+    if count >= MOST_ELEMENTS:
+        raise OutOfMemory("cpu", count * dtype.itemsize)
+
+
+def tells_lack_of_memory(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function raise OutOfMemory where NumPy finds no memory."""
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*arguments, **options)
+        except OutOfMemory:
+            raise
+        except MemoryError as error:
+            # NumPy's says what it is for; its class is none of the public ones.
+            dtype = getattr(error, "dtype", None)
+            nbytes = None if dtype is None else math.prod(getattr(error, "shape", ())) * dtype.itemsize
+            raise OutOfMemory("cpu", nbytes) from None
+
+    return call

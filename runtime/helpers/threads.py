@@ -1,0 +1,48 @@
+"""How many threads work on the CPU."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ..core import argument
+from ..core.error import InvalidArgument
+
+MOST_THREADS: Final = 256
+
+
+def _from_environment() -> int:
+    text = os.environ.get("TALLOW_THREADS", "")
+    if not text:
+        return min(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, MOST_THREADS
+        )
+    if not text.isdecimal() or int(text) > MOST_THREADS:
+        raise InvalidArgument("TALLOW_THREADS", f"it is a number from 0 to {MOST_THREADS}, not '{text}'")
+    return int(text)
+
+
+_threads: int | None = None
+
+
+def get_threads() -> int:
+    """The number of threads; 0 where `TALLOW_THREADS` says that NumPy is to do everything."""
+    global _threads
+    if _threads is None:
+        _threads = _from_environment()
+    return _threads
+
+
+def set_threads(count: int) -> None:
+    """Let at most `count` threads work on one call on the CPU; results are the same for every number.
+
+    As many as the process has cores do by default, or as the environment variable TALLOW_THREADS says: 0 leaves
+    everything to NumPy. Threads are started when they are first needed.
+    """
+    global _threads
+    number = argument.integer("set_threads", "count", count)
+    if not 1 <= number <= MOST_THREADS:
+        raise InvalidArgument("set_threads", f"count is a number from 1 to {MOST_THREADS}, not {number}")
+    if get_threads() == 0:
+        raise InvalidArgument("set_threads", "TALLOW_THREADS=0 leaves everything to NumPy; unset it")
+    _threads = number

@@ -1,0 +1,168 @@
+"""Compiled kernels on disk, so that each is compiled once on a machine."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ..helpers.atomic import replacing
+from ..helpers.private import open_private, private_folder
+
+try:
+    import fcntl
+except ImportError:  # Windows: processes may then compile one kernel twice, and leave the same bytes
+    fcntl = None  # type: ignore[assignment]
+
+Loaded = TypeVar("Loaded")
+
+# An entry is this mark, the key of what the code object was made of, a checksum of the code object, and that itself.
+_MARK: Final = b"tallow code 2\n"
+_CODE: Final = len(_MARK) + 2 * hashlib.sha256().digest_size
+
+_HOMELESS: Final = "nobody knows the home of this user"
+
+# The folders that a warning has told of.
+_told: Final[set[Path | None]] = set()
+
+
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept: $TALLOW_CACHE, or tallow's folder in the user's cache folder.
+
+    None where nobody knows the user's home, as in containers that run under any user's number.
+    """
+    chosen = os.environ.get("TALLOW_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(base) if base else Path("~/.cache").expanduser()) / "tallow"
+    except RuntimeError:
+        return None
+
+
+class CodeCache:
+    """Code objects by what they were made of. Several processes may use one folder at once.
+
+    Code runs with the rights of the user, so only what nobody else can have put there is read: the folder and those
+    above it belong to the user or root, and others cannot write there. A cache that cannot be used keeps nothing, of
+    which one warning tells. `refuses` says whether an error means that code is refused, which other code may not be.
+    """
+
+    def __init__(self, folder: Path | None, refuses: Callable[[Exception], bool] = lambda _: False) -> None:
+        self._folder = folder
+        self._refuses = refuses
+
+    def trouble(self) -> str | None:
+        """Why nothing can be kept, and what to do; None where it can."""
+        try:
+            if self._folder is not None and os.access(private_folder(self._folder), os.W_OK | os.X_OK):
+                return None
+            return self._advice(_HOMELESS if self._folder is None else "nobody may write there")
+        except OSError as error:
+            return self._advice(_reason(error))
+
+    def find(self, made_of: Sequence[str]) -> bytes | None:
+        """The code object made of these texts if it was kept."""
+        key = _key(made_of)
+        folder = self._open(key)
+        return None if folder is None else _read(folder / _name(key), key)
+
+    def get(self, made_of: Sequence[str], compile_code: Callable[[], bytes], load: Callable[[bytes], Loaded]) -> Loaded:
+        """What `load` makes of the code object of these texts (source, flags, target, compiler version).
+
+        It is compiled where it is missing. An entry that is cut short, changed, of another key or of another user is
+        compiled again, and so is one whole entry that `load` refuses.
+        """
+        key = _key(made_of)
+        folder = self._open(key)
+        if folder is None:
+            return load(compile_code())
+        entry = folder / _name(key)
+        kept = _read(entry, key)
+        if kept is not None:
+            try:
+                return load(kept)
+            except Exception as error:
+                if not self._refuses(error):
+                    raise
+        with self._alone(folder):
+            code = _read(entry, key)
+            if code is None or code == kept:
+                with suppress(OSError):
+                    entry.unlink(missing_ok=True)
+                code = compile_code()
+                self._write(entry, _head(key, code) + code)
+        return load(code)
+
+    def _open(self, key: bytes) -> Path | None:
+        """The folder of an entry; None where there is none that only the user can write to."""
+        if self._folder is None:
+            self._tell(_HOMELESS)
+            return None
+        try:
+            return private_folder(self._folder / key.hex()[:2])
+        except OSError as error:
+            self._tell(_reason(error))
+            return None
+
+    def _write(self, entry: Path, content: bytes) -> None:
+        try:
+            with replacing(entry, 0o600) as stream:
+                stream.write(content)
+        except OSError as error:
+            self._tell(f"{entry.parent}: {error.strerror}")
+
+    @contextmanager
+    def _alone(self, folder: Path) -> Iterator[None]:
+        """Let one process at a time compile for a folder, so that those that wait find what the first one left."""
+        with ExitStack() as opened:
+            try:
+                lock = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                self._tell(_reason(error))
+            else:
+                opened.callback(os.close, lock)
+                if fcntl is not None:
+                    with suppress(OSError):  # where files have no locks, two may compile one kernel
+                        fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _tell(self, reason: str) -> None:
+        if self._folder not in _told:
+            _told.add(self._folder)
+            warnings.warn(self._advice(reason), RuntimeWarning, stacklevel=2)
+
+    def _advice(self, reason: str) -> str:
+        place = "" if self._folder is None else f" in {self._folder}"
+        mend = "mend that, or set TALLOW_CACHE to a folder of your own"
+        return f"compiled kernels are not kept{place}: {reason}; {mend}"
+
+
+def _key(made_of: Sequence[str]) -> bytes:
+    lengths = " ".join(str(len(text)) for text in made_of)
+    return hashlib.sha256("\n".join((lengths, *made_of)).encode()).digest()
+
+
+def _name(key: bytes) -> str:
+    return f"{key.hex()}.co"
+
+
+def _reason(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}"
+
+
+def _head(key: bytes, code: bytes) -> bytes:
+    return _MARK + key + hashlib.sha256(code).digest()
+
+
+def _read(entry: Path, key: bytes) -> bytes | None:
+    try:
+        with os.fdopen(open_private(entry, os.O_RDONLY), "rb") as stream:
+            data = stream.read()
+    except OSError:
+        return None
+    code = data[_CODE:]
+    return code if data[:_CODE] == _head(key, code) else None

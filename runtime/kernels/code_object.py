@@ -1,0 +1,62 @@
+"""Code objects that `opgen compile` made of the package's kernels."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ... import kernels
+
+SOURCES: Final = Path(kernels.__path__[0])
+"""Where the kernels are, and the headers that follow from the spec."""
+HEADERS: Final = Path(__file__).parent
+"""Where the other headers are."""
+
+
+def source(name: str) -> Path:
+    """Where a source or a header is."""
+    path = SOURCES / name
+    return path if path.is_file() else HEADERS / name
+
+
+def path_of(target: str, family: str) -> Path:
+    """Where the code object of a family of kernels is."""
+    return SOURCES / "code" / target / f"{family}.co"
+
+
+def current(path: Path) -> bytes | None:
+    """A code object that is whole and was made of the sources that are there, as the record beside it says, else None.
+
+    Kernels of older sources may take other structs.
+    """
+    import json  # most programs need none of it
+
+    try:
+        record = json.loads(path.with_suffix(".json").read_bytes())
+        code = path.read_bytes()
+        sources = {name: _checksum(source(name).read_bytes()) for name in record["sources"]}
+        return code if record["sources"] == sources and record["code"] == _checksum(code) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def sources(name: str) -> dict[str, str]:
+    """The texts of a source and of every header that it includes, by name. OSError where one is missing."""
+    found: dict[str, str] = {}
+    waiting = [name]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = source(name).read_text(encoding="utf-8")
+            waiting.extend(_included(found[name]))
+    return found
+
+
+def _included(text: str) -> Iterable[str]:
+    # As opgen finds them.
+    return re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,105 @@
+"""The keys and values of tokens that a model has read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...device import Device
+from ...dtype import DType
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import InvalidArgument
+from ..tensor import Tensor
+from ..tensor.base import device_of
+
+_ROWS: Final = 1  # the dim of the tokens
+
+
+class KVCache:
+    """Room for the keys and values of `max_seq_len` tokens in each layer, all allocated at once.
+
+    `append` writes those of new tokens behind the tokens that are there, in each layer, and `advance` counts these as
+    there. Where they are written the device knows: a graph that appends goes on from replay to replay.
+    """
+
+    def __init__(
+        self,
+        device: Device | str | None,
+        layers: int,
+        heads: int,
+        head_dim: int,
+        max_seq_len: int,
+        dtype: DTypeLike = DType.F32,
+    ) -> None:
+        sizes = {"layers": layers, "heads": heads, "head_dim": head_dim, "max_seq_len": max_seq_len}
+        for name, size in sizes.items():
+            if argument.integer("KVCache", name, size) < 1:
+                raise InvalidArgument("KVCache", f"{name} is {size}, and must be 1 or more")
+        self.device = device_of(device)
+        self.max_seq_len = max_seq_len
+        self.length = 0
+        """How many tokens are there."""
+        shape = (heads, max_seq_len, head_dim)
+        self._layers = [
+            (Tensor.zeros(shape, dtype=dtype, device=self.device), Tensor.zeros(shape, dtype=dtype, device=self.device))
+            for _ in range(layers)
+        ]
+        self._places = Tensor.arange(max_seq_len, device=self.device)
+        self.position = Tensor.zeros((1,), dtype=self._places.dtype, device=self.device)
+        """The length as the device knows it."""
+
+    def require_room(self, count: int) -> None:
+        """Raise InvalidArgument where so many tokens more do not fit."""
+        if self.length + count > self.max_seq_len:
+            reason = f"there is room for {self.max_seq_len} tokens, {self.length} are there, and {count} more come"
+            raise InvalidArgument("KVCache", f"{reason}; reset it, or make it with a larger max_seq_len")
+
+    def places(self, count: int) -> Tensor:
+        """The places of the next tokens, on the device."""
+        self.require_room(count)
+        return self._places[:count] + self.position
+
+    def append(self, layer: int, keys: Tensor, values: Tensor, places: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Write keys and values, each (heads, n, head_dim), behind the tokens that are there, in one layer.
+
+        The result is the whole memory of the layer, (heads, max_seq_len, head_dim) each, for an attention with
+        `lengths`. `places` are those of `places(n)`, worked out once for all layers.
+        """
+        places = self.places(keys.shape[_ROWS]) if places is None else places
+        kept_keys, kept_values = self._layer(layer)
+        kept_keys.index_copy_(places, keys, dim=_ROWS)
+        kept_values.index_copy_(places, values, dim=_ROWS)
+        return kept_keys, kept_values
+
+    def advance(self, count: int) -> None:
+        """Count so many tokens, which were appended in all layers, as there. InvalidArgument where they do not fit."""
+        if argument.integer("KVCache.advance", "count", count) < 0:
+            raise InvalidArgument("KVCache.advance", f"count is {count}, and must be 0 or more; reset forgets tokens")
+        self.require_room(count)
+        self.position.add_(count)
+        self.length += count
+
+    def get(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Views of the keys and of the values that are there, (heads, length, head_dim) each."""
+        keys, values = self._layer(layer)
+        return keys.narrow(_ROWS, 0, self.length), values.narrow(_ROWS, 0, self.length)
+
+    def retrieve(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Copies of what `get` shows, which stay as they are."""
+        keys, values = self.get(layer)
+        return keys.copy(), values.copy()
+
+    def reset(self) -> None:
+        """Forget all tokens; the memory stays."""
+        self.position.fill_(0)
+        self.length = 0
+
+    def _layer(self, layer: int) -> tuple[Tensor, Tensor]:
+        if not 0 <= argument.integer("KVCache", "layer", layer) < len(self._layers):
+            raise InvalidArgument("KVCache", f"there is no layer {layer}; use one from 0 to {len(self._layers) - 1}")
+        return self._layers[layer]
+
+    def __repr__(self) -> str:
+        return (
+            f"<KVCache of {len(self._layers)} layers, {self.length} of {self.max_seq_len} tokens, {self.device.label}>"
+        )

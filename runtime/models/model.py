@@ -1,0 +1,214 @@
+"""A model that runs: prompts to logits, and tokens to those that follow them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, Self
+
+from ...device import Device
+from ...dtype import DType
+from ..core import argument
+from ..core.error import InvalidArgument, UnsupportedDevice
+from ..files.gguf import open_gguf
+from ..graph.graph import Graph
+from ..quantized import QTensor
+from ..tensor import Tensor
+from .cache import KVCache
+from .config import ModelConfig
+from .plan import ExecutionPlan
+from .sampling import Sampler
+from .scratch import ScratchBufferManager
+
+_OPERATION: Final = "ModelRuntime"
+_LONGEST: Final = 4096
+PIECE: Final = 512
+"""How many tokens of a prompt are read at once."""
+
+
+class ModelRuntime:
+    """A model with the tokens that it has read: `prefill` reads a prompt, `decode_step` what follows.
+
+    On a GPU the first step of one token is also captured in a graph, and from then on a step is a replay that allocates
+    nothing. Not for several threads at once.
+    """
+
+    cache: KVCache
+
+    def __init__(self, plan: ExecutionPlan, max_seq_len: int | None = None) -> None:
+        config = plan.config
+        self.plan = plan
+        self.config = config
+        self.recreate_kv_cache(min(config.context, _LONGEST) if max_seq_len is None else max_seq_len)
+        self.scratch = ScratchBufferManager(plan.device)
+        """What the steps write to again and again."""
+        self._token = self.scratch.get("token", (1,), DType.U32)
+
+    @classmethod
+    def load_from_gguf(
+        cls,
+        path: str | os.PathLike[str],
+        device: Device | str | None = None,
+        max_seq_len: int | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        *,
+        activations: str | None = None,
+    ) -> Self:
+        """The model of a file, with all of its weights on a device. The errors are those of `open_gguf` and the plan.
+
+        `max_seq_len`, by default the model's context and 4096 at most, is how many tokens it can read.
+        `progress(done, total)` is called with the number of layers. `activations` are those of the plan.
+        """
+        with open_gguf(path, device) as file:
+            plan = ExecutionPlan.from_gguf(file, activations=activations)
+            plan.preload_all(progress)
+            return cls(plan, max_seq_len)
+
+    @classmethod
+    def new_with_config(
+        cls,
+        config: ModelConfig,
+        tensors: Mapping[str, Tensor | QTensor],
+        device: Device | str | None = None,
+        max_seq_len: int | None = None,
+    ) -> Self:
+        """The model of tensors, by the names that GGUF files have for them."""
+        return cls(ExecutionPlan(config, tensors, device), max_seq_len)
+
+    @classmethod
+    def from_execution_plan(cls, plan: ExecutionPlan, max_seq_len: int | None = None) -> Self:
+        """The model of a plan."""
+        return cls(plan, max_seq_len)
+
+    def recreate_kv_cache(self, max_seq_len: int | None = None) -> None:
+        """Forget all tokens, and make room for `max_seq_len` of them, by default for as many as before."""
+        length = self.cache.max_seq_len if max_seq_len is None else max_seq_len
+        config = self.config
+        self.cache = KVCache(self.plan.device, config.layers, config.key_heads, config.head_dim, length)
+        self._rotations = self.plan.rotations(length)
+        # A graph stands on the memory of the cache that it was captured with.
+        self._is_first_step_done = False
+        self._graph: Graph | None = None
+        self._logits: Tensor | None = None
+
+    def weight_buffer_count(self) -> int:
+        """Return how many buffers the weights that were loaded so far are in."""
+        return len(self.plan.held_bytes())
+
+    def total_weight_memory(self) -> int:
+        """Return how many bytes these take, without what the CPU decodes of them."""
+        return sum(self.plan.held_bytes())
+
+    def reset_state(self) -> None:
+        """Forget all tokens."""
+        self.cache.reset()
+
+    def prefill(self, tokens: Sequence[int], piece: int = PIECE) -> Tensor:
+        """Read a prompt in pieces: the logits (vocabulary,) of what follows its last token.
+
+        `InvalidArgument` where there are no tokens, one that the model lacks, or more than there is room for.
+        """
+        checked = self._checked("ModelRuntime.prefill", tokens)
+        if argument.integer("ModelRuntime.prefill", "piece", piece) < 1:
+            raise InvalidArgument("ModelRuntime.prefill", f"piece is {piece}, and must be 1 or more")
+        self.cache.require_room(len(checked))
+        for begin in range(0, len(checked), piece):
+            x = self._read(self.plan.embed(self._tokens(checked[begin : begin + piece])))
+        return self.plan.apply_lm_head(x[-1:])[0]
+
+    def decode_step(self, tokens: Sequence[int] | Tensor) -> Tensor:
+        """Read tokens, or hidden states (n, width): the logits (n, vocabulary) of what follows each.
+
+        Of one token the logits are in memory that the next such step may write to.
+        """
+        if isinstance(tokens, Tensor):
+            if tokens.rank != 2 or tokens.shape[1] != self.config.width:
+                reason = f"hidden states have the shape (n, {self.config.width}), not {tokens.shape}"
+                raise InvalidArgument("ModelRuntime.decode_step", reason)
+            return self.plan.apply_lm_head(self._read(tokens))
+        checked = self._checked("ModelRuntime.decode_step", tokens)
+        self.cache.require_room(len(checked))
+        if len(checked) > 1:
+            return self.plan.apply_lm_head(self._read(self.plan.embed(self._tokens(checked))))
+        return self._step(checked[0])
+
+    def generate(
+        self,
+        tokens: Sequence[int],
+        max_tokens: int,
+        sampler: Sampler | None = None,
+        ends: Collection[int] = (),
+    ) -> Iterator[int]:
+        """Read a prompt, then give token after token: `max_tokens` at most, up to one of `ends` or as there is room.
+
+        `InvalidArgument` at the first token for a `max_tokens` below 0, and where `prefill` refuses the prompt.
+        """
+        most = argument.integer("ModelRuntime.generate", "max_tokens", max_tokens)
+        if most < 0:
+            raise InvalidArgument("ModelRuntime.generate", f"max_tokens is {most}, and must be 0 or more")
+        sampler = Sampler() if sampler is None else sampler
+        before = list(self._checked("ModelRuntime.generate", tokens))
+        logits = self.prefill(before)
+        # The last token that is given is not read.
+        room = self.cache.max_seq_len - self.cache.length + 1
+        most = min(most, room)
+        for number in range(most):
+            token = sampler.sample(logits.numpy(), before)
+            if token in ends:
+                return
+            yield token
+            before.append(token)
+            if number + 1 < most:
+                logits = self.decode_step([token])[0]
+
+    def _read(self, x: Tensor) -> Tensor:
+        return self.plan.forward(x, self.cache, self._rotations)
+
+    def _step(self, token: int) -> Tensor:
+        """Read one token: the first one eagerly, the others by a graph of the same, where the device has graphs."""
+        self._token.fill_(token)
+        if self._graph is not None and self._logits is not None:
+            self.cache.length += 1
+            self._graph.replay()
+            return self._logits
+        # This loads what is not there yet, weights and kernels: a capture may not.
+        logits = self._logits_of_token()
+        if not self._is_first_step_done:
+            self._is_first_step_done = True
+            self._capture()
+        return logits
+
+    def _capture(self) -> None:
+        """Capture the step that was just made; the device is still at it."""
+        try:
+            graph = Graph(self.plan.device)
+        except UnsupportedDevice:
+            return
+        length = self.cache.length
+        # A capture does nothing, so that the token is counted once.
+        self.cache.length -= 1
+        try:
+            with graph.capture():
+                self._logits = self._logits_of_token()
+        finally:
+            self.cache.length = length
+        self._graph = graph
+
+    def _logits_of_token(self) -> Tensor:
+        return self.plan.apply_lm_head(self._read(self.plan.embed(self._token)))
+
+    def _checked(self, operation: str, tokens: Sequence[int]) -> tuple[int, ...]:
+        found = argument.integers(operation, "tokens", tokens)
+        if not found:
+            raise InvalidArgument(operation, "tokens is empty; give one or more")
+        for token in found:
+            if not 0 <= token < self.plan.vocabulary:
+                reason = f"tokens: there is no token {token}; the model has {self.plan.vocabulary}"
+                raise InvalidArgument(operation, reason)
+        return found
+
+    def _tokens(self, tokens: Sequence[int]) -> Tensor:
+        return Tensor([*tokens], dtype=DType.U32, device=self.plan.device)
+
+    def __repr__(self) -> str:
+        return f"<ModelRuntime of {self.config.architecture}, {self.cache!r}>"

@@ -1,0 +1,251 @@
+"""The weights of a model, loaded as they are needed, and what is done with them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from ...decoders import MODULES
+from ...device import Device
+from ...dtype import DType
+from ...ggml_dtype import GgmlDType
+from ..core import check
+from ..core.error import InvalidArgument, ShapeMismatch
+from ..core.shape import Shape
+from ..files.gguf import GgufFile, GgufTensor
+from ..files.gguf.file import joined_blocks
+from ..quantized import QMatMul, QTensor
+from ..tensor import Tensor
+from ..tensor.base import device_of
+from .cache import KVCache
+from .config import ModelConfig
+from .steps import Joined, Place, Weight, linear
+
+_OPERATION: Final = "ExecutionPlan"
+_LAYER: Final = "blk.{}.{}"
+_COMPUTE: Final = DType.F32
+
+
+class LoadingStats(NamedTuple):
+    """What was loaded so far."""
+
+    tensors: int
+    nbytes: int
+    """In the file."""
+    seconds: float
+
+
+class ExecutionPlan:
+    """The layers of a model: each is loaded when it is first used, or all by `preload_all`.
+
+    `tensors` are those of a GGUF file by name, or tensors on the device. Matrices stay in the blocks that they are in;
+    the CPU decodes one when it is first used and keeps that too, unless it shall `save_memory`. With
+    `activations="q8_1"` products with quants are those of `QMatMul(..., activations="q8_1")`.
+
+    Before any tensor is loaded, InvalidArgument names one that is missing, and ShapeMismatch one that has not the shape
+    that the architecture has for the sizes of the config.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: Mapping[str, GgufTensor | Tensor | QTensor],
+        device: Device | str | None = None,
+        *,
+        save_memory: bool = False,
+        activations: str | None = None,
+    ) -> None:
+        check.known_activations(_OPERATION, activations)
+        self.config = config
+        self.device = device_of(device)
+        self._tensors = tensors
+        self._architecture: Any = importlib.import_module(f"...decoders.{MODULES[config.architecture]}", __package__)
+        self._save_memory = save_memory
+        self._activations = activations
+        self._layers: dict[int, Mapping[Any, Weight | Joined | None]] = {}
+        self._around: dict[str, Weight] = {}
+        self._vectors: dict[str, Tensor] = {}
+        self._stats = LoadingStats(0, 0, 0.0)
+        names = dict(self._architecture.TENSORS)
+        if names["head"] not in tensors:
+            names["head"] = names["embedding"]
+        self._names: Mapping[str, str] = names
+        self.vocabulary = self._checked_vocabulary()
+        """How many tokens there are."""
+
+    @classmethod
+    def from_gguf(cls, file: GgufFile, *, save_memory: bool = False, activations: str | None = None) -> Self:
+        """The plan of an open file, which must stay open until all is loaded, on the device of the file."""
+        config = ModelConfig.from_metadata(file.metadata)
+        return cls(config, file, file.device, save_memory=save_memory, activations=activations)
+
+    @property
+    def loading_stats(self) -> LoadingStats:
+        """What was loaded so far."""
+        return self._stats
+
+    def held_bytes(self) -> list[int]:
+        """How many bytes each buffer of weights takes that was loaded so far, without what the CPU decodes of it."""
+        parts = [part for layer in self._layers.values() for part in layer.values() if part is not None]
+        weights = [weight for part in parts for weight in (part.matrices if isinstance(part, Joined) else (part,))]
+        # The embedding may be the head too.
+        every = {id(weight): weight for weight in (*weights, *self._around.values(), *self._vectors.values())}
+        return [
+            weight.nbytes if isinstance(weight, Tensor) else weight.qtensor.storage_size_in_bytes
+            for weight in every.values()
+        ]
+
+    def preload_all(self, progress: Callable[[int, int], object] | None = None) -> None:
+        """Load all weights; `progress(done, total)` is called with the number of layers."""
+        total = self.config.layers + 1
+        for layer in range(self.config.layers):
+            self._weights(layer)
+            if progress is not None:
+                progress(layer + 1, total)
+        for name in ("embedding", "head"):
+            self._tensor(name)
+        self._vector("norm")
+        # Read by the runtime that stands on this, when the file may be closed.
+        self._frequencies()
+        if progress is not None:
+            progress(total, total)
+
+    def rotations(self, rows: int) -> tuple[Tensor, Tensor]:
+        """The cosines and sines of the angles of so many places, (rows, head_dim / 2) each."""
+        config = self.config
+        frequencies = config.rope_base ** (-np.arange(0, config.head_dim, 2) / config.head_dim)
+        divisors = self._frequencies()
+        with np.errstate(all="ignore"):
+            if divisors is not None:
+                frequencies = frequencies / divisors.numpy().astype(np.float64)
+            angles = np.arange(rows)[:, None] / config.rope_scale * frequencies
+        if not np.isfinite(angles).all():
+            reason = "the base, the scale or the divisors of the rotations make angles that are not finite"
+            raise InvalidArgument(_OPERATION, f"{reason}; get the file again")
+        tables = (np.cos(angles), np.sin(angles))
+        cos, sin = (Tensor(table.astype(np.float32), device=self.device) for table in tables)
+        return cos, sin
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The rows of the embedding of (n,) tokens."""
+        embedding = self._tensor("embedding")
+        return embedding[tokens] if isinstance(embedding, Tensor) else embedding.qtensor.embedding(tokens)
+
+    def forward_layer(self, x: Tensor, place: Place) -> Tensor:
+        """What the layer of a place makes of (n, width)."""
+        result: Tensor = self._architecture.layer(place, self._weights(place.layer), x)
+        return result
+
+    def forward(self, x: Tensor, cache: KVCache, rotations: tuple[Tensor, Tensor]) -> Tensor:
+        """What all layers make of (n, width), tokens that follow those in a cache; it then has them too."""
+        count = x.shape[0]
+        places = cache.places(count)
+        lengths = cache.position + count
+        for layer in range(self.config.layers):
+            place = Place(self.config, cache, layer, cache.position, places, lengths, *rotations)
+            x = self.forward_layer(x, place)
+        cache.advance(count)
+        return x
+
+    def apply_lm_head(self, x: Tensor) -> Tensor:
+        """(n, width) to logits, (n, vocabulary)."""
+        return linear(None, x.rms_norm(self._vector("norm"), self.config.epsilon), self._tensor("head"))
+
+    def _weights(self, layer: int) -> Mapping[Any, Weight | Joined | None]:
+        found = self._layers.get(layer)
+        if found is None:
+            names = {name: _LAYER.format(layer, tensor) for name, tensor in self._architecture.LAYER.items()}
+            joined = {group: self._joined([names.pop(name) for name in group]) for group in self._architecture.JOINED}
+            single = {name: self._load(tensor) if tensor in self._tensors else None for name, tensor in names.items()}
+            found = self._layers[layer] = {**joined, **single}
+        return found
+
+    def _joined(self, names: Sequence[str]) -> Joined:
+        """Weights by which the same is multiplied, in one matrix where the file has them in blocks of one format."""
+        tensors = [self._tensors[name] for name in names]
+        rows = tuple(tensor.shape[0] for tensor in tensors)
+        blocks = [it for it in tensors if isinstance(it, GgufTensor) and it.dtype.block_size > 1 and len(it.shape) == 2]
+        if len(blocks) < len(tensors) or len({(it.dtype, it.shape[1]) for it in blocks}) > 1:
+            return Joined(tuple(self._load(name) for name in names), rows)
+        begin = perf_counter()
+        matrix = self._matrix(joined_blocks(blocks))
+        self._note(len(blocks), sum(it.nbytes for it in blocks), begin)
+        return Joined((matrix,), rows)
+
+    def _tensor(self, name: str) -> Weight:
+        found = self._around.get(name)
+        if found is None:
+            same = name == "head" and self._names["head"] == self._names["embedding"]
+            found = self._around[name] = self._tensor("embedding") if same else self._load(self._names[name])
+        return found
+
+    def _vector(self, name: str) -> Tensor:
+        found = self._vectors.get(name)
+        if found is None:
+            loaded = self._load(self._names[name])
+            assert isinstance(loaded, Tensor), "matrices alone stay in blocks, and its shape was checked"
+            found = self._vectors[name] = loaded
+        return found
+
+    def _frequencies(self) -> Tensor | None:
+        """What divides the frequencies of the rotations; None where the file has no such tensor."""
+        return self._vector("frequencies") if self._names.get("frequencies") in self._tensors else None
+
+    def _load(self, name: str) -> Weight:
+        begin = perf_counter()
+        tensor = self._tensors[name]
+        if isinstance(tensor, GgufTensor):
+            is_matrix = len(tensor.shape) == 2 and tensor.dtype is not GgmlDType.F32
+            loaded = tensor.blocks() if is_matrix else tensor.load()
+            self._note(1, tensor.nbytes, begin)
+        else:
+            loaded = tensor
+        if isinstance(loaded, Tensor):
+            return loaded.to_dtype(_COMPUTE)
+        if loaded.rank != 2:
+            return loaded.dequantize()
+        return self._matrix(loaded)
+
+    def _matrix(self, blocks: QTensor) -> QMatMul:
+        # Floats have no quants.
+        activations = self._activations if blocks.dtype.block_size > 1 else None
+        return QMatMul(blocks, save_memory=self._save_memory, activations=activations)
+
+    def _note(self, count: int, nbytes: int, begin: float) -> None:
+        tensors, before, seconds = self._stats
+        self._stats = LoadingStats(tensors + count, before + nbytes, seconds + perf_counter() - begin)
+
+    def _checked_vocabulary(self) -> int:
+        """How many tokens there are, once all tensors are there and have the shapes of the architecture."""
+        names, architecture = self._names, self._architecture
+        self._require(names["embedding"])
+        embedding = self._tensors[names["embedding"]].shape
+        vocabulary = embedding[0] if embedding else 1
+        shapes = architecture.shapes(self.config, vocabulary)
+        for name, tensor in names.items():
+            if tensor in self._tensors or name == "norm":
+                self._require(tensor, shapes[name])
+        # A file may say that it has any number of layers: the first one that it lacks ends this.
+        for layer in range(self.config.layers):
+            for name, tensor in architecture.LAYER.items():
+                whole = _LAYER.format(layer, tensor)
+                if name not in architecture.OPTIONAL or whole in self._tensors:
+                    self._require(whole, shapes[name])
+        return vocabulary
+
+    def _require(self, name: str, shape: tuple[int, ...] | None = None) -> None:
+        """Refuse a tensor that is missing or, where one is given, of another shape."""
+        what = f"tensor '{name}' of architecture '{self.config.architecture}'"
+        if name not in self._tensors:
+            raise InvalidArgument(_OPERATION, f"{what} is missing; get the file again")
+        found = Shape(self._tensors[name].shape)
+        if shape is not None and found != shape:
+            reason = f"{what} must have shape {Shape(shape)} in a model of these sizes; get the file again"
+            raise ShapeMismatch(_OPERATION, (found,), reason)
+
+    def __repr__(self) -> str:
+        return f"<ExecutionPlan of {self.config.architecture}, {self.config.layers} layers, on {self.device.label}>"

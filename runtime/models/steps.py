@@ -1,0 +1,100 @@
+"""What the steps of a layer call: see spec/architectures. The first argument is where the tokens stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+from ..quantized import QMatMul
+from ..tensor import Tensor
+from .cache import KVCache
+from .config import ModelConfig
+
+Weight: TypeAlias = Tensor | QMatMul
+"""A matrix in f32 or in blocks."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The places of n tokens that a model reads, in one layer."""
+
+    config: ModelConfig
+    cache: KVCache
+    layer: int
+    position: Tensor
+    """Of the first token, on the device."""
+    places: Tensor
+    """Of all of them."""
+    lengths: Tensor
+    """How many tokens are in the cache with them."""
+    cos: Tensor
+    sin: Tensor
+
+
+def rms_norm(at: Place, x: Tensor, weight: Tensor) -> Tensor:
+    """The last dim, normalised and scaled."""
+    return x.rms_norm(weight, at.config.epsilon)
+
+
+def linear(_at: Place | None, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """(n, k) by a weight (m, k), in f32 or in blocks, to (n, m)."""
+    if isinstance(weight, Tensor):
+        return x.linear(weight, bias)
+    product = weight.forward(x)
+    return product if bias is None else product + bias
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Weights by which the same is multiplied: one matrix of the rows of all, or each by itself."""
+
+    matrices: tuple[Weight, ...]
+    rows: tuple[int, ...]
+    """Of each weight."""
+
+
+def linears(at: Place, x: Tensor, weights: Joined) -> tuple[Tensor, ...]:
+    """(n, k) by each weight (m, k): one (n, m) each."""
+    if len(weights.matrices) > 1:
+        return tuple(linear(at, x, weight) for weight in weights.matrices)
+    products = linear(at, x, weights.matrices[0])
+    ends = accumulate(weights.rows)
+    return tuple(products.narrow(1, end - rows, rows) for rows, end in zip(weights.rows, ends, strict=True))
+
+
+def plus(_at: Place, x: Tensor, bias: Tensor | None) -> Tensor:
+    """A bias added, where there is one."""
+    return x if bias is None else x + bias
+
+
+def heads(at: Place, x: Tensor) -> Tensor:
+    """(n, heads * head_dim) as (heads, n, head_dim)."""
+    return x.reshape(x.shape[0], at.config.heads, at.config.head_dim).transpose(0, 1)
+
+
+def key_heads(at: Place, x: Tensor) -> Tensor:
+    """(n, key_heads * head_dim) as (key_heads, n, head_dim)."""
+    return x.reshape(x.shape[0], at.config.key_heads, at.config.head_dim).transpose(0, 1)
+
+
+def rope_neighbours(at: Place, x: Tensor) -> Tensor:
+    """(heads, n, head_dim), of which elements 2i and 2i + 1 are turned by the angles of their place."""
+    return x.rope(at.cos, at.sin, at.position, interleaved=True)
+
+
+def rope_halves(at: Place, x: Tensor) -> Tensor:
+    """(heads, n, head_dim), of which elements i and i + head_dim / 2 are turned by the angles of their place."""
+    return x.rope(at.cos, at.sin, at.position)
+
+
+def attention(at: Place, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """What queries (heads, n, head_dim) find in the cache, to which keys and values go first: (n, heads * head_dim)."""
+    kept_keys, kept_values = at.cache.append(at.layer, keys, values, at.places)
+    found = queries.scaled_dot_product_attention(kept_keys, kept_values, causal=True, lengths=at.lengths)
+    return found.transpose(0, 1).reshape(queries.shape[1], -1)
+
+
+def silu_mul(_at: Place, gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up."""
+    return gate.silu_mul(up)

@@ -1,0 +1,6 @@
+"""Weights in blocks of GGML's formats, in Candle's names: `QTensor` and `QMatMul`."""
+
+from ...quantized_matmul import QMatMul
+from .tensor import QTensor
+
+__all__ = ["QMatMul", "QTensor"]

@@ -1,0 +1,1 @@
+"""What storages share: plans of their calls, and weights in blocks."""

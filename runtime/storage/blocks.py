@@ -1,0 +1,98 @@
+"""What the methods of weights in blocks share: the blocks of one backend, and the storages that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+
+from ...dtype import Array
+from ...ggml_dtype import GgmlDType
+from ..backends.backend import BackendBlocks, BackendStorage
+from ..core import argument
+from ..core.error import TallowError
+from .planned import Key, Plans
+
+if TYPE_CHECKING:
+    from ...backends import AnyQStorage
+    from ...device import Device
+    from ...storage import QStorage, Storage
+
+P = ParamSpec("P")
+
+
+class QStorageBase(Plans):
+    """Weights in blocks on a device: `inner` is what the device's backend has for them."""
+
+    __slots__ = ("inner",)
+
+    inner: AnyQStorage
+
+    def __init__(self, inner: BackendBlocks) -> None:
+        if not isinstance(inner, BackendBlocks):
+            raise argument.wrong_type("QStorage", "inner", inner, "BackendBlocks")
+        # The functions of each backend make blocks of its own class.
+        self.inner = inner  # type: ignore[assignment]
+
+    @classmethod
+    def zeros(cls, device: Device, elem_count: int, dtype: GgmlDType | str) -> QStorage:
+        """Blocks of zero bytes, of `elem_count` weights. Raises InvalidArgument, OutOfMemory."""
+        return _on("zeros", device, lambda: device.quantized_zeros(elem_count, dtype))
+
+    @classmethod
+    def from_data(
+        cls, data: bytes | bytearray | memoryview | Array, device: Device, dtype: GgmlDType | str
+    ) -> QStorage:
+        """A copy of blocks as files have them, given by their bytes. Raises InvalidArgument, OutOfMemory."""
+        try:
+            held = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        except (TypeError, ValueError):
+            raise argument.wrong_type("from_data", "data", data, "bytes") from None
+        return _on("from_data", device, lambda: device.quantized_from_data(held, dtype))
+
+    def __repr__(self) -> str:
+        return f"QStorage({self.length}, {self.dtype}, {self.device.label})"
+
+    @property
+    def dtype(self) -> GgmlDType:
+        """The format of the blocks."""
+        return self.inner.dtype
+
+    @property
+    def length(self) -> int:
+        """How many weights there are."""
+        return self.inner.length
+
+    @property
+    def device(self) -> Device:
+        """The device that holds the blocks."""
+        device: Device = self.device_class(self.inner.device)
+        return device
+
+    def _new(self, inner: Any) -> Storage:
+        storage: Storage = self.device_class._new(inner)
+        return storage
+
+    def _planned(
+        self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
+    ) -> Storage:
+        """What a function of a backend makes: see `BackendDevice.planned`."""
+        return self._new(self._plan(key, function, arguments, options))
+
+    def _attempt_planned(
+        self, key: Key, function: Callable[P, BackendStorage | None], *arguments: P.args, **options: P.kwargs
+    ) -> Storage | None:
+        inner = self._plan(key, function, arguments, options)
+        return None if inner is None else self._new(inner)
+
+
+def _on(op: str, device: object, make: Callable[[], QStorage]) -> QStorage:
+    """What is made on a device; errors name `op`."""
+    if not isinstance(device, Plans.device_class):
+        raise argument.wrong_type(op, "device", device, "Device")
+    try:
+        return make()
+    except TallowError as error:
+        error.rename(op)
+        raise

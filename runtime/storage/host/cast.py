@@ -1,0 +1,142 @@
+"""Conversions between dtypes, each rounded once."""
+
+import math
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ....dtype import Array, DType
+from .array import bits
+
+_F8_MAX = 448.0
+
+
+def convert(array: Array, source: DType, target: DType) -> Array:
+    """A new array of the elements, of dtype `source`, in dtype `target`.
+
+    Float to integer truncates and saturates, NaN to 0; integer to integer wraps; to a float rounds to nearest even.
+    """
+    if source is target:
+        return bits(array).copy().view(array.dtype)
+    if source.is_float:
+        wide = widen(array, source)
+        return narrow(wide, target) if target.is_float else _saturate(wide, target.numpy)
+    if not target.is_of_numpy:
+        return narrow(_integer_to_float(array), target)
+    with np.errstate(over="ignore"):
+        return array.astype(target.numpy)
+
+
+def scalar(value: float, dtype: DType) -> Array:
+    """A Python number in `dtype`, converted as `convert` does, as an array of one element."""
+    if isinstance(value, int) and dtype.is_integer:
+        limits = np.iinfo(dtype.numpy)
+        return np.array([min(max(value, int(limits.min)), int(limits.max))], dtype.numpy)
+    return convert(np.array([value], np.float64), DType.F64, dtype)
+
+
+def integers(numbers: Iterable[int], dtype: DType) -> Array:
+    """Integers of any size in `dtype`, converted as `convert` does."""
+    if dtype.is_integer:
+        return np.array([number % 2**64 for number in numbers], np.uint64).astype(dtype.numpy)
+    return convert(np.array([_float(number, dtype) for number in numbers]), DType.F64, dtype)
+
+
+def _float(number: int, dtype: DType) -> float:
+    """The number as an f64 from which rounding to the float `dtype` is as if from the integer."""
+    lost = abs(number).bit_length() - 53
+    if lost > 0 and dtype is not DType.F64:
+        # To odd, as below.
+        number = (number >> lost | (number % 2**lost != 0)) << lost
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def widen(array: Array, dtype: DType) -> Array:
+    """The elements, of `dtype`, in its compute dtype: the array itself where these are the same."""
+    if dtype.compute is dtype:
+        return array
+    # NumPy's conversion of the others is slower than a look-up.
+    return array.astype(np.float32) if dtype is DType.BF16 else values_of(dtype).take(bits(array))
+
+
+def narrow(array: Array, dtype: DType) -> Array:
+    """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
+    if array.dtype == np.float64 and not dtype.is_of_numpy:
+        array = _round_to_odd(array)
+    if dtype is DType.F8E4M3:
+        pattern = bits(array)
+        # Rounding to odd again: the upper half of an f32, its last bit set if the lower half is not 0.
+        upper = (pattern >> 16).astype(np.uint16)
+        upper |= (pattern & 0xFFFF) != 0
+        return _f8_from_bf16().take(upper).view(dtype.numpy)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(dtype.numpy, copy=False)
+
+
+def astype(array: Array, dtype: Any) -> Array:
+    """The elements in another dtype of NumPy: the array itself where that is its own."""
+    if array.dtype == np.float16 and dtype == np.float32:
+        return widen(array, DType.F16)
+    return array.astype(dtype, copy=False)
+
+
+@cache
+def values_of(dtype: DType) -> Array:
+    """What each bit pattern of an 8-bit or 16-bit float is as f32: a look-up beats NumPy's own conversion."""
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    with np.errstate(invalid="ignore"):
+        return np.arange(2 ** (8 * dtype.itemsize)).astype(unsigned).view(dtype.numpy).astype(np.float32)
+
+
+@cache
+def _f8_from_bf16() -> Array:
+    """The f8e4m3 pattern nearest to each bf16 pattern, saturated: ml_dtypes alone gives NaN above 464."""
+    values = np.arange(2**16).astype(np.uint16).view(DType.BF16.numpy).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return np.clip(values, -_F8_MAX, _F8_MAX).astype(DType.F8E4M3.numpy).view(np.uint8)
+
+
+def _round_to_odd(array: Array) -> Array:
+    """f64 to f32 such that a later rounding to fewer bits is as if from the f64 (Boldo and Melquiond 2005).
+
+    An inexact result is that one of its two neighbours whose last bit is 1.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        nearest = array.astype(np.float32)
+        pattern = nearest.view(np.int32)
+        is_even_and_inexact = (nearest != array) & (pattern & 1 == 0)
+        # Patterns grow with the magnitude, of either sign.
+        step = np.where(np.abs(nearest) > np.abs(array), -1, 1).astype(np.int32)
+    np.add(pattern, step, out=pattern, where=is_even_and_inexact)
+    return nearest
+
+
+def _integer_to_float(array: Array) -> Array:
+    """An f32 or f64 array from which rounding to 24 bits or fewer is as if from the integers."""
+    if array.dtype.itemsize <= 2:
+        return array.astype(np.float32)
+    if array.dtype.itemsize == 8:
+        # Beyond 2**53, round to odd at a multiple of 2**11, so that at most 53 bits remain.
+        odd = ((array >> 11) | (array & 0x7FF != 0)) << 11
+        array = np.where((array >= -(2**53)) & (array <= 2**53), array, odd)
+    return array.astype(np.float64)
+
+
+def _saturate(array: Array, target: np.dtype[Any]) -> Array:
+    """An f32 or f64 array as integers: truncated, saturated, NaN to 0."""
+    limits = np.iinfo(target)
+    lowest, highest = array.dtype.type(limits.min), array.dtype.type(limits.max)
+    # The greatest i64, for one, is no f64; what rounds up to 2**63 is beyond the range of a defined cast.
+    top = highest if int(highest) <= limits.max else np.nextafter(highest, array.dtype.type(0))
+    with np.errstate(invalid="ignore"):
+        inside = np.clip(array, lowest, top)
+    np.copyto(inside, 0, where=np.isnan(array))
+    result = inside.astype(target)
+    if top != highest:
+        result[array >= highest] = limits.max
+    return result

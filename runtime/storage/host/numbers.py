@@ -1,0 +1,60 @@
+"""Numbers of Python as arrays of a dtype."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....dtype import Array, DType
+from ...core.error import InvalidArgument
+from ...helpers.host_memory import tells_lack_of_memory
+from . import cast
+
+
+def sequence(count: int, start: float, step: float, dtype: DType) -> Array:
+    """The first of the numbers from `start` on, `step` apart."""
+    if isinstance(start, int) and isinstance(step, int):
+        return _integers(count, start, step, dtype)
+    return _floats(count, start, step, dtype)
+
+
+def _integers(count: int, start: int, step: int, dtype: DType) -> Array:
+    array = np.arange(count, dtype=np.uint64)
+    array *= np.uint64(step % 2**64)
+    array += np.uint64(start % 2**64)
+    return _converted(array.view(np.int64), DType.I64, dtype)
+
+
+def _floats(count: int, start: float, step: float, dtype: DType) -> Array:
+    with np.errstate(all="ignore"):
+        start, second = np.float64(start), np.float64(start) + step
+        array = np.arange(count, dtype=np.float64)
+        array *= second - start
+        array += start
+    array[:2] = (start, second)[:count]
+    return _converted(array, DType.F64, dtype)
+
+
+def _converted(array: Array, source: DType, dtype: DType) -> Array:
+    return array if source is dtype else cast.convert(array, source, dtype)
+
+
+@tells_lack_of_memory
+def numbers(data: Sequence[float], dtype: DType) -> Array:
+    """A flat array of the numbers, converted as to_dtype does."""
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise InvalidArgument("storage_from_slice", f"data must be a flat sequence of numbers ({error})") from None
+    if values.ndim != 1 or values.dtype.kind in "cMmSU":
+        reason = f"data must be a flat sequence, not one of {values.ndim} dims and NumPy's type {values.dtype}"
+        raise InvalidArgument("storage_from_slice", f"{reason}; use integers, or floats in f64's range")
+    if values.dtype.kind in "bi":
+        return cast.convert(values.astype(np.int64), DType.I64, dtype)
+    if all(isinstance(number, int | np.integer) for number in data):
+        # They are more than i64 has, and NumPy may have made floats of them.
+        return cast.integers(map(int, data), dtype)
+    try:
+        values = values.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument("storage_from_slice", f"{error}; use integers, or floats in f64's range") from None
+    return cast.convert(values, DType.F64, dtype)

@@ -1,0 +1,163 @@
+"""Arithmetic: operators, choices between elements, and filling in place.
+
+Operands broadcast by NumPy's rules and have one dtype (`DTypeMismatch` otherwise: convert with `to_dtype`). Only
+comparisons take integers of different dtypes: they compare by value, exactly, none wraps. `/` is true division, which
+makes f32 of integers; `//` rounds down, and `%` is what that leaves, with the sign of the divisor. A Python number
+takes the dtype of the tensor; `InvalidArgument` if that is an integer dtype that does not have the number.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+import numpy as np
+
+from ...dtype import DType
+from ...tensor_ops import ADD, DIV, EQ, FLOOR_DIVIDE, GE, GT, LE, LT, MUL, NE, POW, REMAINDER, SUB
+from ..core import argument
+from ..core.error import InvalidArgument, TallowError
+from .base import TensorBase, broadcast
+from .number import CONVERT, NumberLike, as_number
+from .reductions import ReductionMethods
+from .views import ViewMethods
+
+# What an operator takes. An array is let through for its error message, which says to make it a tensor.
+OPERANDS: Final = (TensorBase, int, float, NumberLike, np.generic, np.ndarray)
+
+
+class ArithmeticMethods(ReductionMethods, ViewMethods):
+    """Operators and what is made of several ops."""
+
+    __slots__ = ()
+
+    # Comparisons give tensors, so equality can't serve dicts and sets: tensors are equal keys only to themselves.
+    __hash__ = object.__hash__
+
+    def __add__(self, other: Self | float) -> Self:
+        return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __radd__(self, other: float) -> Self:
+        return self._binary(ADD, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __sub__(self, other: Self | float) -> Self:
+        return self._binary(SUB, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rsub__(self, other: float) -> Self:
+        return self._binary(SUB, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __mul__(self, other: Self | float) -> Self:
+        return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rmul__(self, other: float) -> Self:
+        return self._binary(MUL, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __truediv__(self, other: Self | float) -> Self:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        # A call of div would cost as much as this look.
+        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
+
+    def __rtruediv__(self, other: float) -> Self:
+        if not isinstance(other, OPERANDS):
+            return NotImplemented
+        return (self.to_dtype(DType.F32) if self.dtype.is_integer else self)._binary(DIV, other, reflected=True)
+
+    def __floordiv__(self, other: Self | float) -> Self:
+        return self._binary(FLOOR_DIVIDE, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rfloordiv__(self, other: float) -> Self:
+        return self._binary(FLOOR_DIVIDE, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __mod__(self, other: Self | float) -> Self:
+        return self._binary(REMAINDER, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __rmod__(self, other: float) -> Self:
+        return self._binary(REMAINDER, other, reflected=True) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __pow__(self, exponent: Self | float) -> Self:
+        if isinstance(exponent, TensorBase):
+            return self._binary(POW, exponent)
+        exponent = argument.real("powf", "the exponent", exponent)
+        return self.sqr() if exponent == 2 else self.powf(exponent)
+
+    def __rpow__(self, base: float) -> Self:
+        return self._binary(POW, base, reflected=True) if isinstance(base, OPERANDS) else NotImplemented
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def __lt__(self, other: Self | float) -> Self:
+        return self._cmp(LT, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __le__(self, other: Self | float) -> Self:
+        return self._cmp(LE, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __gt__(self, other: Self | float) -> Self:
+        return self._cmp(GT, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ge__(self, other: Self | float) -> Self:
+        return self._cmp(GE, other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
+        return self._cmp(EQ, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        """Compare element by element, as NumPy does; what is neither tensor nor number is simply not equal."""
+        return self._cmp(NE, other) if isinstance(other, OPERANDS) else NotImplemented  # type: ignore[arg-type]
+
+    def div(self, other: Self | float) -> Self:
+        """Divide: `x.div(y)` is `x / y`. Integers become f32 first; floats keep their dtype.
+
+        `floor_divide` keeps integers; the storage's `binary_impl` has the division that truncates toward zero.
+        """
+        return self._quotient(other) if self._storage.inner.dtype.is_integer else self._binary(DIV, other)
+
+    def _quotient(self, other: Self | float) -> Self:
+        """Divide integers, in f32."""
+        if not isinstance(other, TensorBase):
+            return self.to_dtype(DType.F32)._binary(DIV, other)
+        # The op tells dtypes that differ.
+        if other.dtype is not self.dtype:
+            return self._binary(DIV, other)
+        return self.to_dtype(DType.F32)._binary(DIV, other.to_dtype(DType.F32))
+
+    def where(self, on_true: Self | float, on_false: Self | float) -> Self:
+        """Take the elements of `on_true` where this tensor, the condition, is not 0, else those of `on_false`.
+
+        All three broadcast to one shape. The condition has an integer dtype; one of the two others may be a number.
+        """
+        if isinstance(on_true, TensorBase):
+            chosen, other = on_true, on_true._operand("where", on_false, "on_false")
+        elif isinstance(on_false, TensorBase):
+            chosen, other = on_false._operand("where", on_true, "on_true"), on_false
+        else:
+            reason = "one of on_true and on_false is a Tensor, which gives the dtype; make one of them a Tensor"
+            raise InvalidArgument("where", reason)
+        first, second, layout = broadcast("where", chosen._layout, other._layout, self._layout)
+        try:
+            storage = self._storage.where_cond(layout, chosen._storage, first, other._storage, second)
+        except TallowError as error:
+            error.rename("where")
+            raise
+        return self._new(storage, layout.dense)
+
+    def fill_(self, value: float) -> Self:
+        """Set every element to a number, in place: views of the same storage see it. The tensor itself."""
+        return self._filled("fill_", value)
+
+    def zero_(self) -> Self:
+        """Set every element to 0, in place: views of the same storage see it. The tensor itself."""
+        return self._filled("zero_", 0)
+
+    def _filled(self, op: str, value: float, mend: str = CONVERT) -> Self:
+        if type(value) is not float or not self._storage.inner.dtype.is_float:
+            value = as_number(op, argument.number(op, "value", value), self.dtype, mend)
+        self._storage.const_set(value, self._layout)
+        return self

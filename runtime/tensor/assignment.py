@@ -1,0 +1,123 @@
+"""Writing in place: arithmetic, slices, and rows that indexes name.
+
+Views of the same storage see what is written. What is read may share memory with what is written: the result is that of
+a copy. Operands broadcast to the tensor, have its dtype (`DTypeMismatch`) and, but for `copy_`, its device
+(`DeviceMismatch`). A tensor whose elements are repeated, as `broadcast_as` makes them, is not written to
+(`InvalidArgument`). Each method returns the tensor itself.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...op import BinaryOp
+from ...storage import Storage
+from ..core.check import require_alike_but
+from ..core.error import InvalidArgument, ShapeMismatch, TallowError
+from .arithmetic import OPERANDS
+from .base import TensorBase, require_tensors
+from .composed import ComposedMethods
+from .indexing import Index, indexed
+
+
+class AssignmentMethods(ComposedMethods):
+    """Writing in place."""
+
+    __slots__ = ()
+
+    def __iadd__(self, other: Self | float) -> Self:
+        return self.add_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __isub__(self, other: Self | float) -> Self:
+        return self.sub_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __imul__(self, other: Self | float) -> Self:
+        return self.mul_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __itruediv__(self, other: Self | float) -> Self:
+        return self.div_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __ifloordiv__(self, other: Self | float) -> Self:
+        return self.floor_divide_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __imod__(self, other: Self | float) -> Self:
+        return self.remainder_(other) if isinstance(other, OPERANDS) else NotImplemented
+
+    def __setitem__(self, index: Index | tuple[Index, ...], value: Self | float) -> None:
+        """Set the elements that an index chooses, by integers, slices with positive steps, None and `...`."""
+        view = self._new(self._storage, indexed(self._layout, index))
+        if isinstance(value, TensorBase):
+            view._assigned("index", value)
+        else:
+            view._filled("index", value)
+
+    def add_(self, other: Self | float) -> Self:
+        """Add a tensor or a number."""
+        return self._changed("add_", BinaryOp.ADD, other)
+
+    def sub_(self, other: Self | float) -> Self:
+        """Subtract a tensor or a number."""
+        return self._changed("sub_", BinaryOp.SUB, other)
+
+    def mul_(self, other: Self | float) -> Self:
+        """Multiply with a tensor or a number."""
+        return self._changed("mul_", BinaryOp.MUL, other)
+
+    def div_(self, other: Self | float) -> Self:
+        """Divide by a tensor or a number; `InvalidArgument` for integers, which have no room for the quotients."""
+        if self.dtype.is_integer:
+            reason = f"{self.dtype.value} has no room for quotients, which are f32"
+            raise InvalidArgument("div_", f"{reason}; make a new tensor with x / y, or round down with x //= y")
+        return self._changed("div_", BinaryOp.DIV, other)
+
+    def floor_divide_(self, other: Self | float) -> Self:
+        """Divide by a tensor or a number and round down."""
+        return self._changed("floor_divide_", BinaryOp.FLOOR_DIVIDE, other)
+
+    def remainder_(self, other: Self | float) -> Self:
+        """Keep what a division by a tensor or a number, rounded down, leaves: it has the divisor's sign."""
+        return self._changed("remainder_", BinaryOp.REMAINDER, other)
+
+    def copy_(self, source: Self) -> Self:
+        """Set the elements to those of a tensor, which may be on any device."""
+        require_tensors("copy_", source=source)
+        is_here = source._storage.inner.device is self._storage.inner.device
+        return self._assigned("copy_", source if is_here else source.to(self.device))
+
+    def slice_set(self, source: Self, dim: int, start: int) -> Self:
+        """Set the places start, start + 1, .. along `dim` to those of `source`, which has this shape in other dims."""
+        require_tensors("slice_set", source=source)
+        dim = self.shape.dim("slice_set", dim)
+        require_alike_but("slice_set", dim, self.shape, source.shape)
+        return self._written(
+            "slice_set", lambda: self.narrow(dim, start, source.shape[dim])._assigned("slice_set", source)
+        )
+
+    def index_copy_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Set row indexes[i] along `dim` to row i of `source`; of several writes to one row the last wins.
+
+        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor; those of
+        `scatter_` are meant.
+        """
+        require_tensors("index_copy_", indexes=indexes, source=source)
+        dim = self.shape.dim("index_copy_", dim)
+        expected = (*self.shape[:dim], indexes.elem_count, *self.shape[dim + 1 :])
+        if indexes.rank != 1 or source.shape != expected:
+            reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
+            raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
+        column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
+        return self._scattered("index_copy_", Storage.scatter_set, column.broadcast_as(source.shape), source, dim)
+
+    def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
+        operand, layout = self._operand(name, other), self._layout
+        try:
+            self._storage.binary_assign(op, layout, operand._storage, operand._layout.broadcast_as(layout.shape))
+        except TallowError as error:
+            error.rename(name)
+            raise
+        return self
+
+    def _assigned(self, name: str, source: Self) -> Self:
+        return self._written(
+            name, lambda: self._storage.assign(self._layout, source._storage, source._layout.broadcast_as(self.shape))
+        )

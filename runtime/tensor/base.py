@@ -1,0 +1,308 @@
+"""What every part of a tensor stands on: a storage, a layout, and the ways to call an op of the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
+from operator import attrgetter
+from typing import Final, Never, ParamSpec, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from ...device import Device
+from ...dtype import DType
+from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
+from ...storage import Storage
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import InvalidArgument, TallowError, shown
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..helpers.kept import Kept
+from ..storage.planned import new
+from .number import as_number
+
+# By NumPy's names of parameters, those of tensors.
+_NAMES_HERE = {"axis": "dim", "keepdims": "keepdim"}
+
+_MOST_VIEWS: Final = 1 << 20
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def named(method: Callable[P, R]) -> Callable[P, R]:
+    """Have errors of what a method calls name that method."""
+
+    @wraps(method)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        try:
+            return method(*arguments, **options)
+        except TallowError as error:
+            error.rename(method.__name__)
+            raise
+
+    return call
+
+
+class TensorBase:
+    """Elements in a storage, and the layout that says where in it they are."""
+
+    __slots__ = ("__weakref__", "_layout", "_storage")
+
+    _layout: Layout
+    _storage: Storage
+
+    # With this, NumPy leaves `array_scalar * tensor` to the tensor instead of taking the tensor apart.
+    __array_ufunc__ = None
+
+    @classmethod
+    def _new(cls, storage: Storage, layout: Layout) -> Self:
+        tensor = new(cls)
+        tensor._storage = storage
+        tensor._layout = layout
+        return tensor
+
+    def _like(self, storage: Storage) -> Self:
+        tensor, layout = new(type(self)), self._layout
+        tensor._storage = storage
+        tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    @property
+    def storage(self) -> Storage:
+        """The storage that holds the elements; views share it."""
+        return self._storage
+
+    @property
+    def layout(self) -> Layout:
+        """Where in the storage the elements are."""
+        return self._layout
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the dims."""
+        return self._layout.shape
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self._layout.shape)
+
+    @property
+    def elem_count(self) -> int:
+        """The number of elements."""
+        return self._layout.shape.elem_count
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self._storage.dtype
+
+    @property
+    def device(self) -> Device:
+        """The device that holds the elements."""
+        return self._storage.device
+
+    def is_contiguous(self) -> bool:
+        """Tell whether the elements follow each other in row-major order in the storage."""
+        return self._layout.is_contiguous
+
+    def _unary(self, op: UnaryOp) -> Self:
+        tensor, layout = new(type(self)), self._layout
+        tensor._storage = self._storage.unary_impl(op, layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    def _binary(self, op: BinaryOp, other: Self | float, reflected: bool = False) -> Self:
+        lhs, layout = self._storage, self._layout
+        if isinstance(other, TensorBase):
+            rhs, other_layout = other._storage, other._layout
+            if layout is not other_layout and layout.shape != other_layout.shape:
+                stretched = _broadcasts.get((layout.number, other_layout.number))
+                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
+        else:
+            rhs, other_layout = self._number(op.value, other), layout.repeated
+            if reflected:
+                lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
+        tensor = new(type(self))
+        tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    def _joined(self, op: str, method: Callable[..., Storage], /, *others: object, **operands: Self | float) -> Self:
+        """The method `op` of this tensor's storage, with further operands by name and the other arguments."""
+        tensors = [self._operand(op, operand, name) for name, operand in operands.items()]
+        layout, *layouts = broadcast(op, self._layout, *[tensor._layout for tensor in tensors])
+        rest = [part for tensor, other in zip(tensors, layouts, strict=True) for part in (tensor._storage, other)]
+        return self._new(method(layout, *rest, *others), layout.dense)
+
+    def _cmp(self, op: CmpOp, other: Self | float) -> Self:
+        lhs, layout = self._storage, self._layout
+        if isinstance(other, TensorBase):
+            rhs, other_layout = other._storage, other._layout
+            if lhs.inner.dtype is not rhs.inner.dtype:
+                common = _common_integer(lhs.inner.dtype, rhs.inner.dtype)
+                if common is not None:
+                    return self.to_dtype(common)._cmp(op, other.to_dtype(common))
+            if layout is not other_layout and layout.shape != other_layout.shape:
+                stretched = _broadcasts.get((layout.number, other_layout.number))
+                layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
+        else:
+            rhs, other_layout = self._number(op.value, other), layout.repeated
+        tensor = new(type(self))
+        tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    def to_dtype(self, dtype: DTypeLike) -> Self:
+        """Convert the elements; the tensor itself if they have the dtype already.
+
+        Float to integer truncates and saturates, NaN gives 0; integer to integer wraps; to a float rounds once to
+        nearest even, and f8e4m3 saturates at 448.
+        """
+        target = dtype if type(dtype) is DType else argument.dtype("to_dtype", "dtype", dtype)
+        storage = self._storage
+        return self if target is storage.inner.dtype else self._like(storage.to_dtype(self._layout, target))
+
+    def _reduce(
+        self,
+        op: ReduceOp | MethodOp,
+        dim: int | Sequence[int] | None,
+        keepdim: bool,
+        unknown: Mapping[str, Never],
+        *parameters: float,
+    ) -> Self:
+        if unknown:
+            refuse_keywords(op.value, unknown)
+        if type(keepdim) is not bool:
+            keepdim = argument.boolean(op.value, "keepdim", keepdim)
+        if type(dim) is not int and dim is not None:
+            if not isinstance(dim, Sequence):
+                dim = (argument.integer(op.value, "dim", dim),)
+            dim = argument.integers(op.value, "dim", dim)
+        layout = self._layout
+        key = layout.number, dim, keepdim
+        dims, result = _reductions.get(key) or _reductions.keep(key, _reduction(op.value, layout.shape, dim, keepdim))
+        tensor = new(type(self))
+        if isinstance(op, ReduceOp):
+            tensor._storage = self._storage.reduce_op(op, layout, dims)
+        else:
+            tensor._storage = getattr(self._storage, op.value)(layout, dims, *parameters)
+        tensor._layout = result
+        return tensor
+
+    def _operand(self, op: str, other: Self | float, name: str = "other") -> Self:
+        """Return a tensor as it is, and a number as a tensor of rank 0 of this tensor's dtype, on its device."""
+        if isinstance(other, TensorBase):
+            return other
+        return self._new(self._number(op, other, name), Layout.contiguous(()))
+
+    def _number(self, op: str, other: object, name: str = "other") -> Storage:
+        """Return a storage of a number in this tensor's dtype, which nobody writes to since no tensor shows it."""
+        inner = self._storage.inner
+        kind = type(other)
+        if kind is not float and kind is not int:
+            number = as_number(op, other, inner.dtype, name=name)
+            return Device(inner.device).storage_from_slice([number], inner.dtype)
+        # The two zeros are equal, and so are an int and a float.
+        key = other or repr(other), kind, inner.dtype
+        numbers = inner.device.numbers
+        storage: Storage | None = numbers.get(key)
+        if storage is None:
+            number = as_number(op, other, inner.dtype, name=name)
+            storage = Device(inner.device).storage_from_slice([number], inner.dtype)
+            storage.inner.share()
+            numbers.keep(key, storage)
+        return storage
+
+
+_Reduction: TypeAlias = tuple[tuple[int, ...], Layout]
+
+# By the numbers of the layouts, the dims and whether these are kept.
+_reductions: Final[Kept[tuple[int, int | Sequence[int] | None, bool], _Reduction]] = Kept(1 << 12)
+
+
+def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: bool) -> _Reduction:
+    """The dims of `shape` that are reduced, by default all, and the layout of the result."""
+    named = range(len(shape)) if dim is None else (dim,) if isinstance(dim, int) else dim
+    dims = tuple([shape.dim(op, item) for item in named])
+    sizes = [1 if i in dims else size for i, size in enumerate(shape) if keepdim or i not in dims]
+    return dims, Layout.contiguous(Shape._trusted(sizes))
+
+
+@cache
+def _cpu() -> Device:
+    return Device.cpu()
+
+
+def device_of(device: object) -> Device:
+    """Return the device that an argument means: a `Device`, its label as in `Device.parse`, or None for the CPU."""
+    if device is None:
+        return _cpu()
+    if isinstance(device, str):
+        return Device.parse(device)
+    if not isinstance(device, Device):
+        raise InvalidArgument("device", f"{shown(device)} is no device; use Device.parse or a label such as 'cpu'")
+    return device
+
+
+def refuse_keywords(op: str, unknown: Mapping[str, object]) -> None:
+    """Raise `InvalidArgument` if a method was given keywords that it lacks; it says what NumPy's are called here."""
+    for name in unknown:
+        mend = f"write {_NAMES_HERE[name]}= instead" if name in _NAMES_HERE else "leave it out"
+        raise InvalidArgument(op, f"there is no argument '{name}'; {mend}")
+
+
+def require_few(op: str, views: int) -> None:
+    """Raise `InvalidArgument` for a list of more views than anybody has the time or the memory for."""
+    if views > _MOST_VIEWS:
+        raise InvalidArgument(op, f"it would make {views} views, of at most {_MOST_VIEWS}; index the tensor instead")
+
+
+def require_tensors(op: str, **operands: object) -> None:
+    """Raise `InvalidArgument` if an operand, given by its name, is anything else, such as a list or an array."""
+    for name, operand in operands.items():
+        if not isinstance(operand, TensorBase):
+            # As PyTorch has it, a dim comes before tensors.
+            mend = f"; the dim comes behind them: {op}({', '.join(operands)}, dim)" if isinstance(operand, int) else ""
+            raise InvalidArgument(op, f"{name} must be a Tensor, not of type {type(operand).__name__}{mend}")
+
+
+@cache
+def _common_integer(first: DType, second: DType) -> DType | None:
+    """Return the smallest integer dtype that has all numbers of two integer dtypes; None if there is none."""
+    if not (first.is_integer and second.is_integer):
+        return None
+    limits = {dtype: np.iinfo(dtype.numpy) for dtype in DType if dtype.is_integer}
+    least = min(limits[first].min, limits[second].min)
+    most = max(limits[first].max, limits[second].max)
+    fitting = [dtype for dtype, limit in limits.items() if limit.min <= least and most <= limit.max]
+    return min(fitting, key=lambda dtype: dtype.itemsize, default=None)
+
+
+_number_of: Final = attrgetter("number")
+
+# By the numbers of the layouts.
+_broadcasts: Final[Kept[tuple[int, ...], tuple[Layout, ...]]] = Kept(1 << 12)
+
+
+def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:
+    """Stretch layouts to one shape by NumPy's rules; `ShapeMismatch` where there is none."""
+    key = tuple(map(_number_of, layouts))
+    stretched = _broadcasts.get(key)
+    if stretched is None:
+        shape = layouts[0].shape
+        for layout in layouts[1:]:
+            shape = Shape.broadcast(op, shape, layout.shape)
+        stretched = _broadcasts.keep(key, tuple([layout.broadcast_as(shape) for layout in layouts]))
+    return stretched
+
+
+def parts(op: str, name: str, operand: TensorBase | None) -> tuple[Storage | None, Layout | None]:
+    """Return the storage and the layout of an operand, None and None for one that is left out."""
+    if operand is None:
+        return None, None
+    if not isinstance(operand, TensorBase):
+        require_tensors(op, **{name: operand})
+    return operand._storage, operand._layout

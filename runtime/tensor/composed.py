@@ -1,0 +1,194 @@
+"""Methods that are made of others, so that every backend has them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Self
+
+from ...device import Device
+from ...dtype import DType
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import InvalidArgument, ShapeMismatch, UnsupportedDType
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .base import device_of, named, require_few
+from .create import _shape
+from .indexing import IndexMethods
+from .joining import cat
+
+
+class ComposedMethods(IndexMethods):
+    """Parts of matrices, repetition, padding and order."""
+
+    __slots__ = ()
+
+    @named
+    def tril(self, diagonal: int = 0) -> Self:
+        """Copy matrices, with 0 above a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        return self._triangle(diagonal).where(self, 0)
+
+    @named
+    def triu(self, diagonal: int = 0) -> Self:
+        """Copy matrices, with 0 below a diagonal: 0 is the main one, 1 that above it, -1 that below."""
+        below = self._triangle(argument.integer("triu", "diagonal", diagonal) - 1)
+        return below.where(self._operand("triu", 0), self)
+
+    def _triangle(self, diagonal: int) -> Self:
+        """1 on a diagonal of the matrices and below it, and 0 above."""
+        if self.rank < 2:
+            raise ShapeMismatch("tril", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
+        rows, columns = self.shape[-2:]
+        last = argument.integer("tril", "diagonal", diagonal)
+        # Beyond the corners a diagonal is as good as at one.
+        last = min(max(last, -rows), columns)
+        ends = self.arange(last, last + rows, device=self.device).unsqueeze(1)
+        return ends >= self.arange(columns, device=self.device)
+
+    @named
+    def repeat(self, *times: int | Sequence[int]) -> Self:
+        """Copy the tensor, repeated along each dim; more numbers than dims add dims in front.
+
+        `x.repeat(2, 3)` of a matrix is twice as high and three times as wide.
+        """
+        given = times[0] if len(times) == 1 and isinstance(times[0], Sequence) else times
+        counts = argument.integers("repeat", "times", given)
+        if len(counts) < self.rank or any(count < 0 for count in counts):
+            reason = f"times has a number of 0 or more for each of {self.rank} dims, not {counts}"
+            raise InvalidArgument("repeat", reason)
+        shape = (*[1] * (len(counts) - self.rank), *self.shape)
+        repeated = Shape([size * count for size, count in zip(shape, counts, strict=True)])
+        result = self
+        for dim, count in enumerate(counts):
+            if count != 1:
+                outer, inner = math.prod(repeated[:dim]), math.prod(shape[dim:])
+                result = result.reshape(outer, 1, inner).broadcast_as(outer, count, inner)
+        return result.copy().reshape(repeated) if result is self else result.reshape(repeated)
+
+    @named
+    def chunk(self, chunks: int, dim: int = 0) -> list[Self]:
+        """Cut the tensor along a dim into so many views of about one size: the first ones may be longer by one.
+
+        There are fewer where the dim is shorter; none is empty.
+        """
+        dim = self.shape.dim("chunk", dim)
+        size = self.shape[dim]
+        count = argument.integer("chunk", "chunks", chunks)
+        if count < 1:
+            raise InvalidArgument("chunk", f"there is at least 1 chunk, not {count}")
+        require_few("chunk", min(count, size))
+        length, longer = divmod(size, min(count, size) or 1)
+        bounds = [part * length + min(part, longer) for part in range(min(count, size) + 1)]
+        return [self.narrow(dim, first, end - first) for first, end in itertools.pairwise(bounds)]
+
+    @named
+    def flip(self, *dims: int | Sequence[int]) -> Self:
+        """Copy the tensor with the order of some dims reversed."""
+        given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+        chosen = {self.shape.dim("flip", dim) for dim in argument.integers("flip", "dims", given)}
+        result = self
+        for dim in sorted(chosen):
+            size = self.shape[dim]
+            result = result.index_select(self.arange(size - 1, -1, -1, device=self.device), dim)
+        return result if chosen else self.copy()
+
+    @named
+    def pad_with_zeros(self, dim: int, left: int, right: int) -> Self:
+        """Copy the tensor with so many zeros before and behind it along a dim."""
+        dim = self.shape.dim("pad_with_zeros", dim)
+        sides = [argument.integer("pad_with_zeros", name, n) for name, n in (("left", left), ("right", right))]
+        if min(sides) < 0:
+            raise InvalidArgument("pad_with_zeros", f"left and right are 0 or more, not {sides[0]} and {sides[1]}")
+        before, behind = (
+            [self.zeros((*self.shape[:dim], n, *self.shape[dim + 1 :]), dtype=self.dtype, device=self.device)] * bool(n)
+            for n in sides
+        )
+        return cat([*before, self, *behind], dim) if any(sides) else self.copy()
+
+    @named
+    def argsort(self, dim: int = -1, descending: bool = False) -> Self:
+        """Find the positions of the elements along a dim in ascending or descending order, as u32.
+
+        Equal elements stay in the order of their positions, and NaN comes last in either order.
+        """
+        dim = self.shape.dim("argsort", dim)
+        return self._first_positions(dim, descending, self.shape[dim])
+
+    def _first_positions(self, dim: int, descending: bool, count: int) -> Self:
+        lines = self if dim == self.rank - 1 else self.transpose(dim, -1)
+        storage = lines._storage.argsort(lines._layout, descending, count)
+        positions = self._new(storage, _of_the_first(lines.shape, count))
+        return positions if lines is self else positions.transpose(dim, -1)
+
+    @named
+    def sort(self, dim: int = -1, descending: bool = False) -> tuple[Self, Self]:
+        """Put the elements along a dim in order: the tensor, and the positions that `argsort` gives."""
+        positions = self.argsort(dim, descending)
+        return self.gather(positions, dim), positions
+
+    @named
+    def topk(self, count: int, dim: int = -1, largest: bool = True) -> tuple[Self, Self]:
+        """Take the `count` largest or smallest elements along a dim, in order, and their positions, as `sort` has them.
+
+        NaN is taken where there is nothing else.
+        """
+        dim = self.shape.dim("topk", dim)
+        size, count = self.shape[dim], argument.integer("topk", "count", count)
+        if not 0 <= count <= size:
+            raise InvalidArgument("topk", f"count must be from 0 to {size}, the elements along dim {dim}, not {count}")
+        positions = self._first_positions(dim, argument.boolean("topk", "largest", largest), count).contiguous()
+        return self.gather(positions, dim), positions
+
+    @classmethod
+    def eye(
+        cls,
+        rows: int,
+        columns: int | None = None,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a matrix with 1 on the main diagonal and 0 elsewhere; it is square unless `columns` says otherwise."""
+        height = argument.integer("eye", "rows", rows)
+        width = height if columns is None else argument.integer("eye", "columns", columns)
+        matrix = cls.zeros(_shape("eye", (height, width), ()), dtype=dtype, device=device)
+        diagonal = Layout(Shape((min(height, width),)), (width + 1,), 0)
+        cls._new(matrix.storage, diagonal).fill_(1)
+        return matrix
+
+    @classmethod
+    def linspace(
+        cls,
+        start: float,
+        stop: float,
+        count: int,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a vector of `count` numbers at equal distances, the first of which is `start` and the last `stop`.
+
+        `UnsupportedDType` for integers: round and convert.
+        """
+        first, last = (argument.real("linspace", name, n) for name, n in (("start", start), ("stop", stop)))
+        sizes = _shape("linspace", argument.integer("linspace", "count", count), ())
+        target, chosen = device_of(device), argument.dtype("linspace", "dtype", dtype)
+        if not chosen.is_float:
+            raise UnsupportedDType("linspace", chosen, target.backend, "numbers between two are floating point")
+        if not (math.isfinite(first) and math.isfinite(last) and math.isfinite(last - first)):
+            raise InvalidArgument("linspace", f"start, stop and their distance are finite, not {first} and {last}")
+        step = (last - first) / max(sizes[0] - 1, 1)
+        if chosen is DType.F64:
+            # The step of arange is the distance of its first two numbers, which has their rounding errors.
+            result = cls.arange(0.0, sizes[0], dtype=chosen, device=target).affine(step, first)
+        else:
+            result = cls._new(target.arange(first, step, sizes, chosen), Layout.contiguous(sizes))
+        result[max(sizes[0] - 1, 1) :].fill_(last)
+        return result
+
+
+@lru_cache(maxsize=256)
+def _of_the_first(lines: Shape, count: int) -> Layout:
+    """The layout of so many positions of each line."""
+    return Layout.contiguous((*lines[:-1], count))

@@ -1,0 +1,207 @@
+"""New tensors of given numbers or random ones. The device is the CPU unless stated, the dtype f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Never, Self
+
+import numpy as np
+
+from ...device import Device
+from ...dtype import DType
+from ...storage import Storage
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import InvalidArgument, TallowError
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .base import device_of
+from .interop import InteropMethods
+from .number import exact_integers, require_range
+
+
+class CreationMethods(InteropMethods):
+    """Constructors. A shape is a sequence of sizes, or one size for a vector; `InvalidArgument` if it is neither.
+
+    What follows the shape goes by keyword, so that no size is taken for a number or a dtype.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def zeros(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a tensor of zeros."""
+        sizes = _shape("zeros", shape, more)
+        return cls._new(device_of(device).zeros(sizes, dtype), Layout.contiguous(sizes))
+
+    @classmethod
+    def ones(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a tensor of ones."""
+        return cls._full("ones", _shape("ones", shape, more), 1, dtype, device)
+
+    @classmethod
+    def full(
+        cls,
+        shape: int | Iterable[int],
+        value: float,
+        *more: Never,
+        dtype: DTypeLike | None = None,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make a tensor of one number. Without `dtype`, an int makes it i64, a float f32."""
+        sizes = _shape("full", shape, more)
+        value = argument.number("full", "value", value)
+        if dtype is None:
+            dtype = DType.I64 if isinstance(value, int) else DType.F32
+        return cls._full("full", sizes, value, dtype, device)
+
+    @classmethod
+    def _full(cls, op: str, shape: Shape, value: float, dtype: DTypeLike, device: Device | str | None) -> Self:
+        storage = device_of(device).alloc_uninit(shape, argument.dtype(op, "dtype", dtype))
+        return cls._new(storage, Layout.contiguous(shape))._filled(op, value, "use a {} dtype")
+
+    def zeros_like(self) -> Self:
+        """Make a tensor of zeros with the shape, dtype and device of this one."""
+        return self.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+    def ones_like(self) -> Self:
+        """Make a tensor of ones with the shape, dtype and device of this one."""
+        return self.ones(self.shape, dtype=self.dtype, device=self.device)
+
+    @classmethod
+    def arange(
+        cls,
+        start: float,
+        stop: float | None = None,
+        step: float = 1,
+        dtype: DTypeLike | None = None,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Make the vector start, start + step, .. that ends before `stop`; of one number, count up to it from 0.
+
+        Without `dtype`, ints make it i64, floats f32. `InvalidArgument` if a step is 0, a number is not finite, or one
+        of the vector is one that its integer dtype lacks.
+        """
+        first, step = argument.number("arange", "start", start), argument.number("arange", "step", step)
+        first, end = (0, first) if stop is None else (first, argument.number("arange", "stop", stop))
+        if step == 0:
+            raise InvalidArgument("arange", "the step is not 0; use full for a constant vector")
+        if isinstance(first, int) and isinstance(end, int) and isinstance(step, int):
+            target = DType.I64 if dtype is None else argument.dtype("arange", "dtype", dtype)
+            count = _count_integers(first, end, step, target if target.is_integer else DType.I64)
+        else:
+            target = DType.F32 if dtype is None else argument.dtype("arange", "dtype", dtype)
+            first, step = float(first), float(step)
+            count = _count_floats(first, float(end), step, target)
+        sizes = Shape((count,))
+        return cls._new(device_of(device).arange(first, step, sizes, target), Layout.contiguous(sizes))
+
+    @classmethod
+    def rand(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        lo: float = 0.0,
+        up: float = 1.0,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Draw numbers uniformly from [lo, up); one seed gives the same bits on every backend.
+
+        `UnsupportedDType` for integers; `InvalidArgument` unless lo is below up and the dtype has numbers between.
+        """
+        sizes = _shape("rand", shape, more)
+        target = device_of(device)
+        try:
+            storage = target.rand_uniform_f64(lo, up, sizes, dtype)
+        except TallowError as error:
+            error.rename("rand")
+            raise
+        return cls._new(storage, Layout.contiguous(sizes))
+
+    @classmethod
+    def randn(
+        cls,
+        shape: int | Iterable[int],
+        *more: Never,
+        mean: float = 0.0,
+        std: float = 1.0,
+        dtype: DTypeLike = DType.F32,
+        device: Device | str | None = None,
+    ) -> Self:
+        """Draw numbers from the normal distribution with a mean and a standard deviation.
+
+        `UnsupportedDType` for integers; `InvalidArgument` unless the mean is finite and std finite and 0 or more.
+        """
+        sizes = _shape("randn", shape, more)
+        target = device_of(device)
+        try:
+            storage = target.rand_normal_f64(mean, std, sizes, dtype)
+        except TallowError as error:
+            error.rename("randn")
+            raise
+        return cls._new(storage, Layout.contiguous(sizes))
+
+    @classmethod
+    def from_storage(cls, storage: Storage, layout: Layout | int | Iterable[int]) -> Self:
+        """Make a tensor of the elements of a storage that a layout reaches, or the first of them that a shape has.
+
+        The storage is shared. `InvalidLayout` if it has fewer elements.
+        """
+        if not isinstance(storage, Storage):
+            reason = f"elements are in a Storage, not a {type(storage).__name__}; wrap a backend's as Storage(inner)"
+            raise InvalidArgument("from_storage", reason)
+        if not isinstance(layout, Layout):
+            layout = Layout.contiguous(_shape("from_storage", layout, ()))
+        layout.check("from_storage", storage.length)
+        return cls._new(storage, layout)
+
+
+def _shape(op: str, shape: int | Iterable[int], more: tuple[object, ...]) -> Shape:
+    if more:
+        reason = "pass the shape as one tuple, such as (2, 3), and what follows it by keyword, such as dtype='f32'"
+        raise InvalidArgument(op, reason)
+    try:
+        return Shape(shape if type(shape) is tuple or isinstance(shape, Iterable) else (shape,))
+    except InvalidArgument as error:
+        error.rename(op)
+        raise
+
+
+@lru_cache(maxsize=256, typed=True)
+def _count_integers(first: int, end: int, step: int, dtype: DType) -> int:
+    count = -((first - end) // step)
+    if count <= 0:
+        return 0
+    require_range("arange", (first, first + (count - 1) * step), dtype)
+    require_range("arange", (step,), DType.I64)
+    return count
+
+
+@lru_cache(maxsize=256, typed=True)
+def _count_floats(first: float, end: float, step: float, dtype: DType) -> int:
+    length = (end - first) / step
+    if not all(map(math.isfinite, (first, end, step, length))):
+        reason = f"start, stop, step and the number of steps are finite, not {first}, {end}, {step} and {length}"
+        raise InvalidArgument("arange", reason)
+    count = max(math.ceil(length), 0)
+    if dtype.is_integer:
+        # If the first two are integers, all are, and the others are between the first and the last.
+        second = first + step
+        last = first + (count - 1) * (second - first)
+        exact_integers("arange", np.array([first, second, last][:count]), dtype)
+    return count

@@ -1,0 +1,59 @@
+"""Ops that users write, applied to tensors."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...custom_op import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3
+from ...storage import Storage
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .base import TensorBase, require_tensors
+
+
+class CustomMethods(TensorBase):
+    """Application of a user's op; it sees the operands' storages and layouts as they are, strided or not.
+
+    An op that returns the storage of an operand makes a tensor that shares its memory, as a view does.
+    `InvalidArgument` before an op runs if it is of another kind, or lacks the method of the backend, and after it if it
+    returned anything but a storage and its shape, or, in place, anything at all; `InvalidLayout` if the shape has more
+    elements than the storage.
+    """
+
+    __slots__ = ()
+
+    def apply_op1(self, op: CustomOp1) -> Self:
+        """Return what a user's op makes of this tensor."""
+        return self._made(self._storage.apply_op1(self._layout, op))
+
+    def apply_op2(self, second: Self, op: CustomOp2) -> Self:
+        """Return what a user's op makes of this tensor and another."""
+        require_tensors("apply_op2", second=second)
+        return self._made(self._storage.apply_op2(self._layout, second._storage, second._layout, op))
+
+    def apply_op3(self, second: Self, third: Self, op: CustomOp3) -> Self:
+        """Return what a user's op makes of this tensor and two others."""
+        require_tensors("apply_op3", second=second, third=third)
+        others = (second._storage, second._layout, third._storage, third._layout)
+        return self._made(self._storage.apply_op3(self._layout, *others, op))
+
+    def inplace_op1(self, op: InplaceOp1) -> Self:
+        """Let a user's op change this tensor in place: views of the same storage see it. The tensor itself."""
+        self._storage.inplace_op1(self._layout, op)
+        return self
+
+    def inplace_op2(self, second: Self, op: InplaceOp2) -> Self:
+        """Let a user's op change this tensor in place with the help of another. The tensor itself."""
+        require_tensors("inplace_op2", second=second)
+        self._storage.inplace_op2(self._layout, second._storage, second._layout, op)
+        return self
+
+    def inplace_op3(self, second: Self, third: Self, op: InplaceOp3) -> Self:
+        """Let a user's op change this tensor in place with the help of two others. The tensor itself."""
+        require_tensors("inplace_op3", second=second, third=third)
+        self._storage.inplace_op3(self._layout, second._storage, second._layout, third._storage, third._layout, op)
+        return self
+
+    def _made(self, made: tuple[Storage, Shape]) -> Self:
+        storage, shape = made
+        return self._new(storage, Layout.contiguous(shape))

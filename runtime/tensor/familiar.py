@@ -1,0 +1,180 @@
+"""What PyTorch has under these names, made of tallow's own methods."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Never, Self
+
+from ...dtype import DType
+from ...tensor_moves import MoveMethods
+from ..core import argument
+from ..core.error import InvalidArgument, ShapeMismatch
+from .base import named, refuse_keywords, require_few, require_tensors
+from .composed import ComposedMethods
+from .linear import LinearMethods
+from .number import NumberLike
+from .views import _integers
+
+
+class FamiliarMethods(ComposedMethods, LinearMethods, MoveMethods):
+    """Methods under the names, and with the meaning, that they have in PyTorch."""
+
+    __slots__ = ()
+
+    @property
+    def ndim(self) -> int:
+        """The number of dims: `rank`."""
+        return len(self._layout.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all elements in bytes."""
+        return self.elem_count * self.dtype.itemsize
+
+    def numel(self) -> int:
+        """Return the number of elements: `elem_count`."""
+        return self.elem_count
+
+    def clone(self) -> Self:
+        """Copy the elements to a storage of their own: `copy`."""
+        return self.copy()
+
+    @named
+    def view(self, *shape: int | Sequence[int]) -> Self:
+        """Give the elements another shape without a copy; one size may be -1.
+
+        `InvalidArgument` where the strides allow no view: `reshape` copies there.
+        """
+        target = self._completed(_integers("view", "shape", shape))
+        layout = self._layout.reshape(target)
+        if layout is None:
+            reason = f"no strides make a view of shape {target} of {self._layout}; use reshape, which copies"
+            raise InvalidArgument("view", reason)
+        return self._view(layout)
+
+    @named
+    def expand(self, *shape: int | Sequence[int]) -> Self:
+        """Stretch the tensor to `shape` as `broadcast_as` does; -1 keeps the size of a dim."""
+        sizes = _integers("expand", "shape", shape)
+        ahead = len(sizes) - self.rank
+        if ahead < 0 or -1 in sizes[:ahead]:
+            reason = f"{sizes} has a size for each of {self.rank} dims, and -1 only for those"
+            raise ShapeMismatch("expand", (self.shape,), reason)
+        kept = [self.shape[place - ahead] if size == -1 else size for place, size in enumerate(sizes)]
+        return self.broadcast_as(kept)
+
+    @named
+    def split(self, size: int | Sequence[int], dim: int = 0) -> list[Self]:
+        """Cut the tensor along a dim into views of `size` places, the last one of the rest; or of each of some sizes.
+
+        `InvalidArgument` unless the sizes add up to the dim.
+        """
+        dim = self.shape.dim("split", dim)
+        length = self.shape[dim]
+        if isinstance(size, Sequence):
+            sizes = list(argument.integers("split", "size", size))
+            if min(sizes, default=0) < 0 or sum(sizes) != length:
+                raise InvalidArgument("split", f"the sizes are 0 or more and add up to {length}, not {sizes}")
+        else:
+            each = argument.integer("split", "size", size)
+            if each < 1:
+                raise InvalidArgument("split", f"size is 1 or more, not {each}")
+            require_few("split", -(-length // each))
+            sizes = [min(each, length - start) for start in range(0, max(length, 1), each)]
+        starts = itertools.accumulate(sizes, initial=0)
+        return [self.narrow(dim, start, count) for start, count in zip(starts, sizes, strict=False)]
+
+    @named
+    def unbind(self, dim: int = 0) -> list[Self]:
+        """Return the views at each place along a dim, without that dim."""
+        dim = self.shape.dim("unbind", dim)
+        require_few("unbind", self.shape[dim])
+        return [self.narrow(dim, place, 1).squeeze(dim) for place in range(self.shape[dim])]
+
+    @named
+    def movedim(self, source: int | Sequence[int], destination: int | Sequence[int]) -> Self:
+        """Move dims to other places; the others stay in their order."""
+        places = []
+        for name, given in (("source", source), ("destination", destination)):
+            dims = argument.integers("movedim", name, given if isinstance(given, Sequence) else (given,))
+            places.append([self.shape.dim("movedim", dim) for dim in dims])
+        moved, ends = places
+        if len(set(moved)) != len(moved) or len(set(ends)) != len(ends) or len(moved) != len(ends):
+            reason = f"source and destination are as many dims, none of them twice, not {source} and {destination}"
+            raise InvalidArgument("movedim", reason)
+        order = [dim for dim in range(self.rank) if dim not in moved]
+        for end, dim in sorted(zip(ends, moved, strict=True)):
+            order.insert(end, dim)
+        return self.permute(order)
+
+    @named
+    def mm(self, other: Self) -> Self:
+        """Multiply matrices: `matmul` of tensors of rank 2; `ShapeMismatch` for others."""
+        return self._product_of_rank("mm", other, 2)
+
+    @named
+    def bmm(self, other: Self) -> Self:
+        """Multiply batches of matrices: `matmul` of tensors of rank 3; `ShapeMismatch` for others."""
+        return self._product_of_rank("bmm", other, 3)
+
+    def _product_of_rank(self, op: str, other: Self, rank: int) -> Self:
+        require_tensors(op, other=other)
+        if self.rank != rank or other.rank != rank or self.shape[:-2] != other.shape[:-2]:
+            reason = f"both have rank {rank} and as many matrices; matmul broadcasts"
+            raise ShapeMismatch(op, (self.shape, other.shape), reason)
+        return self.matmul(other)
+
+    @named
+    def equal(self, other: Self) -> bool:
+        """Tell whether two tensors have the same shape and equal elements; NaN equals nothing."""
+        require_tensors("equal", other=other)
+        return self.shape == other.shape and bool(self.eq(other).all())
+
+    @named
+    def allclose(self, other: Self, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+        """Tell whether all elements are equal or finite with |x - y| <= atol + rtol * |y|.
+
+        NaNs are close to each other with `equal_nan`. Integers are compared in f64, bf16, f16 and f8e4m3 in f32.
+        """
+        require_tensors("allclose", other=other)
+        rtol, atol = argument.real("allclose", "rtol", rtol), argument.real("allclose", "atol", atol)
+        close = self.eq(other)
+        if argument.boolean("allclose", "equal_nan", equal_nan) and self.dtype.is_float:
+            close = close.maximum(self.isnan() * other.isnan())
+        wide = DType.F64 if self.dtype.is_integer else self.dtype.compute
+        x, y = self.to_dtype(wide), other.to_dtype(wide)
+        size = y.abs()
+        near = (x - y).abs() <= size * rtol + atol
+        return bool(close.maximum(near * (size < math.inf)).all())
+
+    def clamp(self, min: float | None = None, max: float | None = None, **unknown: Never) -> Self:
+        """Keep elements between two numbers, of which one may be left out; NaN stays.
+
+        Where `min` is above `max` the result is `max`.
+        """
+        if unknown:
+            refuse_keywords("clamp", unknown)
+        if min is None and max is None:
+            raise InvalidArgument("clamp", "give min, max or both")
+        if type(min) is not float:
+            min = _bound("min", min, -math.inf)
+        if type(max) is not float:
+            max = _bound("max", max, math.inf)
+        return self._like(self._storage.clamp(self._layout, min, max))
+
+    def half(self) -> Self:
+        """Convert the elements to f16: `to_dtype`."""
+        return self.to_dtype(DType.F16)
+
+    # Last, because the annotations of what follows would mean this.
+    def float(self) -> Self:
+        """Convert the elements to f32: `to_dtype`."""
+        return self.to_dtype(DType.F32)
+
+
+def _bound(name: str, given: float | None, otherwise: float) -> float:
+    if given is None:
+        return otherwise
+    return given if isinstance(given, NumberLike) else argument.number("clamp", name, given)

@@ -1,0 +1,275 @@
+"""Elements chosen by their place: basic indexing, and ops that take tensors of indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import EllipsisType
+from typing import Self, SupportsIndex
+
+import numpy as np
+
+from ...dtype import DType
+from ...storage import Storage
+from ..core.argument import integer
+from ..core.error import InvalidArgument, InvalidIndex, TallowError
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..helpers.kept import Kept
+from .base import TensorBase, require_tensors
+from .create import CreationMethods
+
+Index = SupportsIndex | slice | EllipsisType | None
+"""What chooses a view of a tensor."""
+
+_WHOLE = slice(None)
+
+
+class IndexMethods(CreationMethods):
+    """Indexing.
+
+    The dtype of indexes is u8, u32, i16, i32 or i64. The largest value of each but u8 means "no row": gather and
+    index_select give 0 there, scatter and index_add skip it. Any other index that is out of range, a negative one
+    included, is an `InvalidIndex` error even where the result is empty, and then nothing is written. A GPU may report
+    it as late as the next synchronising call, such as `numpy`, of the thread that gave the index, or of any thread once
+    that one has ended.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise InvalidArgument("len", "a tensor of rank 0 has no length; use item() for its element")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Self]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, index: Index | Self | tuple[Index | Self, ...]) -> Self:
+        """Choose elements by integers, slices, None (a new dim) and `...`, as in NumPy: a view of them.
+
+        Slices with negative steps, and a tensor of indexes in the place of one dim, make a copy instead.
+        """
+        items = index if isinstance(index, tuple) else (index,)
+        key = _key(self._layout, items)
+        view = None if key is None else _views.get(key)
+        if view is not None:
+            return self._view(view)
+        for position, item in enumerate(items):
+            if isinstance(item, TensorBase):
+                return self._rows(items, position, item)
+            if isinstance(item, slice) and _is_backward(item):
+                return self._backward(items, position, item)
+        return self._view(indexed(self._layout, items))  # type: ignore[arg-type] # none of the items is a tensor
+
+    def _rows(self, items: tuple[Index | Self, ...], position: int, rows: Self) -> Self:
+        """Return the part that an index chooses which has a tensor at a position."""
+        others = (*items[:position], _WHOLE, *items[position + 1 :])
+        if any(isinstance(item, TensorBase | SupportsIndex) for item in others):
+            reason = "a tensor of indexes stands with slices, None and '...' alone; index twice, or use gather"
+            raise InvalidArgument("index", reason)
+        if rows.dtype is DType.U8:
+            reason = "a tensor of u8 may be a mask or indexes; use where for a mask, index_select for indexes"
+            raise InvalidArgument("index", reason)
+        chosen, dim = self[others], _dim_at(self.rank, others, position)
+        taken = chosen.index_select(rows.reshape(-1), dim)
+        return taken.reshape(*chosen.shape[:dim], *rows.shape, *chosen.shape[dim + 1 :])
+
+    def _backward(self, items: tuple[Index | Self, ...], position: int, item: slice) -> Self:
+        """Return the part that an index chooses which has a slice with a negative step at a position."""
+        others = (*items[:position], _WHOLE, *items[position + 1 :])
+        chosen, dim = self[others], _dim_at(self.rank, others, position)
+        rows = range(*_slice_of_integers(item).indices(chosen.shape[dim]))
+        return chosen.index_select(self.arange(rows.start, rows.stop, rows.step, device=self.device), dim)
+
+    def gather(self, indexes: Self, dim: int) -> Self:
+        """Return result[.., i, ..] = self[.., indexes[.., i, ..], ..] along `dim`, in the shape of `indexes`.
+
+        The indexes have the rank of the tensor and, in every dim but `dim`, at most its size.
+        """
+        if not isinstance(indexes, TensorBase):
+            require_tensors("gather", indexes=indexes)
+        layout = self._layout
+        dim = layout.shape.dim("gather", dim)
+        return indexes._like(self._storage.gather(layout, indexes._storage, indexes._layout, dim))
+
+    def index_select(self, indexes: Self, dim: int) -> Self:
+        """Return the rows of the tensor along `dim` that a vector of indexes names."""
+        if not isinstance(indexes, TensorBase):
+            require_tensors("index_select", indexes=indexes)
+        layout, rows = self._layout, indexes._layout
+        dim = layout.shape.dim("index_select", dim)
+        storage = self._storage.index_select(indexes._storage, layout, rows, dim)
+        key = layout.number, rows.number, dim
+        return self._new(storage, _selected.get(key) or _selected.keep(key, _replaced(layout.shape, dim, rows)))
+
+    def scatter(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and set copy[.., indexes[.., i, ..], ..] = source[.., i, ..] along `dim`.
+
+        Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
+        Of several writes to one element the last in row-major order wins.
+        """
+        return self.copy()._scattered("scatter", Storage.scatter_set, indexes, source, dim)
+
+    def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
+        return self._scattered("scatter_", Storage.scatter_set, indexes, source, dim)
+
+    def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
+
+        The shapes are those of `scatter`. Sums are in row-major order of the source, or with `deterministic(False)` in
+        any order, in the compute dtype, rounded once.
+        """
+        return self.copy()._scattered("scatter_add", Storage.scatter_add, indexes, source, dim)
+
+    def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
+        return self._scattered("scatter_add_", Storage.scatter_add, indexes, source, dim)
+
+    def _scattered(self, op: str, scatter: Callable[..., None], indexes: Self, source: Self, dim: int) -> Self:
+        if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
+            require_tensors(op, indexes=indexes, source=source)
+        layout = self._layout
+        dim = layout.shape.dim(op, dim)
+        try:
+            scatter(self._storage, layout, indexes._storage, indexes._layout, source._storage, source._layout, dim)
+        except TallowError as error:
+            error.rename(op)
+            raise
+        return self
+
+    def _written(self, op: str, write: Callable[[], object]) -> Self:
+        """Write in place, with errors that name what was called."""
+        try:
+            write()
+        except TallowError as error:
+            error.rename(op)
+            raise
+        return self
+
+    def index_add(self, indexes: Self, source: Self, dim: int) -> Self:
+        """Copy the tensor and add row i of `source` along `dim` to row indexes[i], in order of i.
+
+        The indexes are a vector, one for each row of the source, whose other dims are those of the tensor.
+        """
+        if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
+            require_tensors("index_add", indexes=indexes, source=source)
+        layout = self._layout
+        dim = layout.shape.dim("index_add", dim)
+        operands = indexes._storage, indexes._layout, source._storage, source._layout
+        return self._like(self._storage.index_add(layout, *operands, dim))
+
+
+_views: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
+
+
+def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:
+    """By what the view is kept that an index of Python's own integers chooses; None for any other index."""
+    key: list[object] = [layout.number]
+    for item in items:
+        kind = type(item)
+        if kind is slice:
+            start, stop, step = item.start, item.stop, item.step  # type: ignore[attr-defined]
+            if not (
+                (start is None or type(start) is int)
+                and (stop is None or type(stop) is int)
+                and (step is None or type(step) is int)
+            ):
+                return None
+            key.append((start, stop, step))
+        elif kind is int or item is None or item is Ellipsis:
+            key.append(item)
+        else:
+            return None
+    return tuple(key)
+
+
+def indexed(layout: Layout, index: Index | tuple[Index, ...]) -> Layout:
+    """Return the part of a layout that a basic index chooses."""
+    items = index if isinstance(index, tuple) else (index,)
+    key = _key(layout, items)
+    view = None if key is None else _views.get(key)
+    if view is None:
+        view = _indexed(layout, items)
+        if key is not None:
+            _views.keep(key, view)
+    return view
+
+
+def _indexed(layout: Layout, items: tuple[Index, ...]) -> Layout:
+    dim = 0
+    for item in _without_ellipsis(items, layout.rank):
+        if item is None:
+            layout = layout.unsqueeze(dim)
+            dim += 1
+        elif isinstance(item, slice):
+            layout = _sliced(layout, dim, item)
+            dim += 1
+        else:
+            layout = _at(layout, dim, item)
+    return layout
+
+
+def _dim_at(rank: int, items: tuple[object, ...], position: int) -> int:
+    """Return the dim of the result that an item of an index stands for, which is no integer."""
+    named = sum(1 for item in items if item is not None and item is not Ellipsis)
+    before = items[:position]
+    made = sum(rank - named if item is Ellipsis else not isinstance(item, SupportsIndex) for item in before)
+    return int(made)
+
+
+def _is_backward(item: slice) -> bool:
+    return item.step is not None and integer("index", "the step of a slice", item.step) < 0
+
+
+def _slice_of_integers(item: slice) -> slice:
+    start = None if item.start is None else integer("index", "the start of a slice", item.start)
+    stop = None if item.stop is None else integer("index", "the end of a slice", item.stop)
+    return slice(start, stop, None if item.step is None else integer("index", "the step of a slice", item.step))
+
+
+def _without_ellipsis(items: tuple[Index, ...], rank: int) -> list[Index]:
+    """Spell out `...`, and check that the items name no more dims than there are."""
+    places = [position for position, item in enumerate(items) if item is Ellipsis]
+    if len(places) > 1:
+        raise InvalidArgument("index", "an index has at most one '...'; write ':' for the other dims")
+    named = sum(1 for item in items if item is not None and item is not Ellipsis)
+    if named > rank:
+        raise InvalidArgument("index", f"{named} indexes are too many for a tensor of rank {rank}; drop some")
+    if not places:
+        return list(items)
+    return [*items[: places[0]], *([_WHOLE] * (rank - named)), *items[places[0] + 1 :]]
+
+
+def _sliced(layout: Layout, dim: int, item: slice) -> Layout:
+    item = _slice_of_integers(item)
+    start, stop, step = item.start, item.stop, 1 if item.step is None else item.step
+    if step < 1:
+        reason = "0" if step == 0 else f"{step} where a view is needed, as for what is written or stored"
+        raise InvalidArgument("index", f"the step of a slice is not {reason}; use a positive one, or index_select")
+    if start is None and stop is None and step == 1:
+        return layout
+    first, end, _ = slice(start, stop).indices(layout.shape[dim])
+    return layout.narrow(dim, first, max(-((first - end) // step), 0), step)
+
+
+def _at(layout: Layout, dim: int, item: Index) -> Layout:
+    size = layout.shape[dim]
+    is_array = isinstance(item, np.ndarray) and item.ndim > 0
+    if is_array or isinstance(item, bool) or not isinstance(item, SupportsIndex):
+        reason = f"an index must be an integer, a slice, None or '...', not of type {type(item).__name__}"
+        raise InvalidArgument(
+            "index", f"{reason}; read through a tensor of indexes, write with index_copy_ or scatter_"
+        )
+    position = integer("index", "an index", item)
+    if not -size <= position < size:
+        raise InvalidIndex("index", position, size)
+    return layout.narrow(dim, position % size, 1).squeeze(dim)
+
+
+# By the numbers of the layouts of rows and of indexes, and the dim.
+_selected: Kept[tuple[int, int, int], Layout] = Kept(1 << 12)
+
+
+def _replaced(shape: Shape, dim: int, rows: Layout) -> Layout:
+    return Layout.contiguous((*shape[:dim], rows.elem_count, *shape[dim + 1 :]))

@@ -1,0 +1,247 @@
+"""Exchange with Python, NumPy and, by DLPack, with other tensor libraries; moves between devices."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...device import Device
+from ...dtype import Array
+from ...storage import Storage
+from ..core import argument
+from ..core.argument import DTypeLike
+from ..core.error import InvalidArgument, TallowError
+from ..core.layout import Layout
+from ..helpers.host_memory import require_room, tells_lack_of_memory
+from .arithmetic import ArithmeticMethods
+from .base import TensorBase, device_of
+from .number import from_lists
+
+
+class SupportsDLPack(Protocol):
+    """A tensor of any library that exports DLPack."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any: ...
+
+    def __dlpack_device__(self) -> tuple[Any, Any]: ...
+
+
+class InteropMethods(ArithmeticMethods):
+    """Conversions."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, data: ArrayLike | TensorBase, dtype: DTypeLike | None = None, device: Device | str | None = None
+    ) -> None:
+        """Make a tensor of numbers, nested lists of numbers, or an array, on `device` (by default the CPU).
+
+        Without `dtype`, Python ints become i64, floats f32 and bools u8, and arrays keep their dtype. With it, an
+        array is converted as `to_dtype` does, while Python numbers that an integer dtype lacks are an
+        `InvalidArgument`, as are ints that i64 lacks where there is no `dtype`, and lists of uneven lengths.
+        """
+        target = None if dtype is None else argument.dtype("tensor", "dtype", dtype)
+        if isinstance(data, np.ndarray | np.generic | TensorBase):
+            array = np.asarray(data)
+        else:
+            array, target = from_lists(data, target)
+        tensor = self._of_array("tensor", array, Device.cpu())
+        tensor = (tensor if target is None else tensor.to_dtype(target)).to(device_of(device))
+        self._storage, self._layout = tensor._storage, tensor._layout
+
+    @classmethod
+    def from_numpy(cls, array: Array, device: Device | str | None = None) -> Self:
+        """Copy an array to `device`, by default the CPU. Booleans become u8; other dtypes stay.
+
+        `InvalidArgument` for a dtype that no tensor has.
+        """
+        try:
+            found = np.asarray(array)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument("from_numpy", f"array is none of NumPy's: {error}; use Tensor() for lists") from error
+        return cls._of_array("from_numpy", found, device_of(device))
+
+    @classmethod
+    def _of_array(cls, op: str, array: Array, device: Device) -> Self:
+        array = _known(array)
+        try:
+            return cls._new(device.storage(array), Layout.contiguous(array.shape))
+        except TallowError as error:
+            error.rename(op)
+            raise
+
+    @tells_lack_of_memory
+    def numpy(self) -> Array:
+        """Copy the elements to an array of the same shape and dtype; bf16 and f8e4m3 are those of ml_dtypes."""
+        require_room(self.shape, self.dtype)
+        view = self._host_view()
+        if view is not None:
+            return np.array(view, order="C")
+        return self._whole().to_numpy().reshape(self.shape)
+
+    def _whole(self) -> Storage:
+        """Return a storage that holds the elements in row-major order, and nothing else."""
+        is_whole = self._layout.is_contiguous and self._storage.length == self.elem_count
+        return (self if is_whole else self.copy())._storage
+
+    def _host_view(self) -> Array | None:
+        """Return the elements as an array without a copy, where the backend keeps them in one; else None."""
+        data = getattr(self._storage.inner, "data", None)
+        if not isinstance(data, np.ndarray):
+            return None
+        layout = self._layout
+        # as_strided checks nothing, and a user's op may have put another array into the storage.
+        layout.check("numpy", data.size)
+        strides = [stride * data.itemsize for stride in layout.strides]
+        return np.lib.stride_tricks.as_strided(data[layout.start_offset :], layout.shape, strides)
+
+    def __array__(self, dtype: np.dtype[Any] | None = None, copy: bool | None = None) -> Array:
+        """Serve np.asarray: a copy, or with copy=False the elements themselves, which only the CPU can give."""
+        if copy is not False:
+            array = self.numpy()
+            return array if dtype is None else array.astype(dtype, copy=False)
+        view = self._host_view()
+        if view is None or dtype not in (None, view.dtype):
+            raise ValueError("the elements can't be had as such an array without a copy; leave out copy=False")
+        return view
+
+    def tolist(self) -> Any:
+        """Copy the elements to nested lists of Python numbers; rank 0 gives the number itself."""
+        return self.numpy().tolist()
+
+    def item(self) -> int | float:
+        """Return the only element as a Python number; `InvalidArgument` if there are more or none."""
+        layout = self._layout
+        if layout.elem_count != 1:
+            reason = f"a tensor of shape {self.shape} does not have one element; index it, reduce it or use tolist()"
+            raise InvalidArgument("item", reason)
+        data = getattr(self._storage.inner, "data", None)
+        if isinstance(data, np.ndarray):
+            # A user's op may have put another array into the storage.
+            layout.check("item", data.size)
+            number: int | float = data.item(layout.start_offset)
+        else:
+            number = self.numpy().item()
+        return number
+
+    def __bool__(self) -> bool:
+        try:
+            return self.item() != 0
+        except InvalidArgument:
+            reason = f"a tensor of shape {self.shape} is neither true nor false; use any() or all()"
+            raise InvalidArgument("bool", reason) from None
+
+    def __int__(self) -> int:
+        return int(self._number_for("int"))
+
+    def __float__(self) -> float:
+        return float(self._number_for("float"))
+
+    def _number_for(self, op: str) -> int | float:
+        try:
+            return self.item()
+        except TallowError as error:
+            error.rename(op)
+            raise
+
+    def to(self, device: Device | DTypeLike | None = None, dtype: DTypeLike | None = None) -> Self:
+        """Copy the tensor to another device, or another dtype, or both; the tensor itself if it has them already.
+
+        `x.to("cpu")`, `x.to("f16")`, `x.to("cpu", "f16")`: one argument may be a device, its label, or a dtype. The
+        narrower of the two dtypes is moved. From one GPU to another of the same backend the elements go by the driver's
+        shortest way, and neither the host nor either device waits for more than it needs; between other devices they go
+        through the host.
+        """
+        if dtype is None:
+            if isinstance(device, Device):
+                return self._moved(device)
+            if argument.is_dtype(device):
+                return self.to_dtype(device)
+            if device is None:
+                raise InvalidArgument("to", "give a device, its label, or a dtype")
+            return self._moved(device_of(device))
+        chosen = argument.dtype("to", "dtype", dtype)
+        source = self.to_dtype(chosen) if chosen.itemsize < self.dtype.itemsize else self
+        return (source if device is None else source._moved(device_of(device))).to_dtype(chosen)
+
+    def _moved(self, target: Device) -> Self:
+        if target == self.device:
+            return self
+        moved = target.inner.copy_of(self._whole().inner) if target.backend == self.device.backend else None
+        storage = target.storage_owned(self.numpy()) if moved is None else Storage(moved)
+        return self._new(storage, Layout.contiguous(self.shape))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the elements of the tensor alone, and its device, to which they return: a view takes no others along.
+
+        Unpickling is a `BackendUnavailable` error where the device is not there.
+        """
+        return type(self).from_numpy, (self.numpy(), self.device)
+
+    def __copy__(self) -> Self:
+        return self._new(self._storage, self._layout)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.dlpack
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the elements to another library without a copy; on the CPU only dtypes that NumPy has.
+
+        The options are those of the protocol: a stream of the device that shall wait for the elements, `copy=True` for
+        a copy of them. A `dl_device` other than the tensor's own is a BufferError, as the protocol has it.
+        """
+        if dl_device is not None and argument.integers("dlpack", "dl_device", dl_device, 2) != self.device.dlpack:
+            raise BufferError(f"the elements are on {self.device.label}; use to() to move them first")
+        self._layout.check("dlpack", self._storage.length)
+        options: dict[str, Any] = {}
+        if stream is not None:
+            options["stream"] = argument.integer("dlpack", "stream", stream)
+        if max_version is not None:
+            options["max_version"] = argument.integers("dlpack", "max_version", max_version, 2)
+        if copy is not None:
+            options["copy"] = argument.boolean("dlpack", "copy", copy)
+        return self._storage.inner.to_dlpack(self._layout, **options)
+
+    @classmethod
+    def from_dlpack(cls, source: SupportsDLPack, *, device: Device | str | None = None) -> Self:
+        """Import a tensor of another library, on the device that it is on. Booleans become u8.
+
+        The memory is shared; on the CPU only if the library lets it be written and the elements are in row-major order,
+        else they are copied. `device` chooses among several that have this memory, as backends on array libraries do.
+        """
+        if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
+            reason = f"source must export DLPack; its type {type(source).__name__} doesn't"
+            raise InvalidArgument("from_dlpack", f"{reason}; use Tensor() for what is none")
+        try:
+            kind, ordinal = source.__dlpack_device__()
+            place = int(kind), int(ordinal)
+            chosen = Device.of_dlpack(*place) if device is None else device_of(device)
+            if chosen.dlpack != place:
+                reason = f"source is on device {place} of DLPack, and {chosen.label} is {chosen.dlpack}"
+                raise InvalidArgument("from_dlpack", f"{reason}; move it, or leave device out")
+            inner, layout = chosen.inner.from_dlpack(source)
+        except TallowError:
+            raise
+        except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+            reason = "move the tensor to the CPU and to a dtype that NumPy has"
+            raise InvalidArgument("from_dlpack", f"source gives no tensor: {error}; {reason} first") from error
+        return cls._new(Storage(inner), layout)
+
+
+def _known(array: Array) -> Array:
+    """Return the array with booleans as u8, in native byte order."""
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))

@@ -1,0 +1,115 @@
+"""Several tensors made one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Never, TypeVar
+
+from ..core.argument import integer
+from ..core.check import require_alike_but
+from ..core.error import InvalidArgument, ShapeMismatch, TallowError
+from ..core.layout import Layout, distinct
+from ..helpers.kept import Kept
+from ..storage.planned import MOST_PLANNED
+from .base import TensorBase, refuse_keywords, require_tensors
+from .views import ViewMethods
+
+T = TypeVar("T", bound=ViewMethods)
+
+
+class _Join(NamedTuple):
+    """What `Storage.cat` is given beside storages, and the layout of the result."""
+
+    dim: int
+    first: Layout
+    others: tuple[Layout, ...]
+    made: Layout
+
+
+# By the op, the dim and the numbers of the layouts.
+_joins: Final[Kept[tuple[object, ...], _Join]] = Kept(1 << 12)
+
+
+def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
+    """Join tensors along a dim that they have.
+
+    They have one dtype, one device and, in every dim but `dim`, one size; `DTypeMismatch`, `DeviceMismatch` or
+    `ShapeMismatch` otherwise. The result is a contiguous copy.
+    """
+    return _join_along("cat", _along, tensors, dim, unknown)
+
+
+def stack(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:
+    """Join tensors of one shape along a new dim that becomes dim `dim` of the result; -1 puts it last."""
+    return _join_along("stack", _along_a_new_dim, tensors, dim, unknown)
+
+
+def _join_along(
+    op: str,
+    arrange: Callable[[list[Layout], int], _Join],
+    tensors: Iterable[T],
+    dim: int,
+    unknown: Mapping[str, Never],
+) -> T:
+    if unknown:
+        refuse_keywords(op, unknown)
+    if type(tensors) is not list:
+        tensors = _listed(op, tensors)
+    try:
+        first, *others = tensors
+        dim = dim if type(dim) is int else integer(op, "dim", dim)
+        key: list[object] = [op, dim, first._layout.number]
+        storages = []
+        for tensor in others:
+            key.append(tensor._layout.number)
+            storages.append(tensor._storage)
+    except (AttributeError, ValueError):
+        _listed(op, tensors)
+        raise
+    try:
+        if len(tensors) > MOST_PLANNED:
+            join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
+        else:
+            join = _joins.get(found := tuple(key))
+        if join is None:
+            join = _joins.keep(found, arrange([tensor._layout for tensor in tensors], dim))
+        storage = first._storage.cat(join.first, tuple(storages), join.others, join.dim)
+    except TallowError as error:
+        error.rename(op)
+        raise
+    return first._new(storage, join.made)
+
+
+def _along(layouts: Sequence[Layout], dim: int) -> _Join:
+    first, *others = layouts
+    shape = first.shape
+    dim = shape.dim("cat", dim)
+    for other in distinct(others):
+        require_alike_but("cat", dim, shape, other.shape)
+    sizes = (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
+    return _Join(dim, first, tuple(others), Layout.contiguous(sizes))
+
+
+def _along_a_new_dim(layouts: Sequence[Layout], dim: int) -> _Join:
+    shape = layouts[0].shape
+    expanded = {}
+    for layout in distinct(layouts):
+        if layout.shape != shape:
+            raise ShapeMismatch("stack", (shape, layout.shape), "the shapes must be equal; or join them with cat")
+        expanded[layout.number] = layout.unsqueeze(dim)
+    return _along([expanded[layout.number] for layout in layouts], dim)
+
+
+def _listed(op: str, tensors: Iterable[T]) -> list[T]:
+    """Return the tensors, at least one of them."""
+    try:
+        tensors = list(tensors)
+    except TypeError:  # of what is no sequence, and of an array of rank 0, which has the methods of one
+        reason = f"the tensors to join are in a sequence, not a {type(tensors).__name__}"
+        raise InvalidArgument(op, reason) from None
+    if not tensors:
+        raise InvalidArgument(op, "there are no tensors to join; give at least one")
+    for position, tensor in enumerate(tensors):
+        if not isinstance(tensor, TensorBase):
+            require_tensors(op, **{f"tensors[{position}]": tensor})
+    return tensors

@@ -1,0 +1,192 @@
+"""The ops of convolutional networks; inputs are (b, c, l) or (b, c, h, w)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, Self
+
+from ...storage import Storage
+from ..core.argument import integer, integers
+from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
+from ..core.error import InvalidArgument, ShapeMismatch
+from ..core.layout import Layout
+from ..core.shape import Shape
+from .base import require_tensors
+from .joining import cat
+from .views import ViewMethods
+
+_PARAMS: Final[Mapping[str, type[Params]]] = {
+    params.op: params for params in (ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D)
+}
+
+
+class NetworkMethods(ViewMethods):
+    """Convolutions, pooling and upsampling."""
+
+    __slots__ = ()
+
+    def conv1d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
+        """Convolve (b, c_in, l) with a kernel (c_out, c_in / groups, k), zero padded.
+
+        The result is (b, c_out, (l + 2 * padding - dilation * (k - 1) - 1) // stride + 1). With groups, each part of
+        the input channels is convolved with its part of the kernels.
+        """
+        steps = {"padding": padding, "stride": stride, "dilation": dilation}
+        return self._convolved("conv1d", Storage.conv1d, kernel, groups, steps)
+
+    def conv_transpose1d(
+        self,
+        kernel: Self,
+        padding: int = 0,
+        output_padding: int = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> Self:
+        """Apply the transpose (the gradient) of `conv1d`: (b, c_in, l) with a kernel (c_in, c_out / groups, k).
+
+        The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
+        """
+        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
+        return self._convolved("conv_transpose1d", Storage.conv_transpose1d, kernel, groups, steps)
+
+    def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
+        """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
+
+        The sizes of the result follow as in `conv1d`, along both dims.
+        """
+        steps = {"padding": padding, "stride": stride, "dilation": dilation}
+        return self._convolved("conv2d", Storage.conv2d, kernel, groups, steps)
+
+    def conv_transpose2d(
+        self,
+        kernel: Self,
+        padding: int = 0,
+        output_padding: int = 0,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> Self:
+        """Apply the transpose (the gradient) of `conv2d`: (b, c_in, h, w) with a kernel (c_in, c_out / groups, kh, kw).
+
+        The sizes of the result follow as in `conv_transpose1d`, along both dims.
+        """
+        steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
+        return self._convolved("conv_transpose2d", Storage.conv_transpose2d, kernel, groups, steps)
+
+    def _convolved(
+        self,
+        op: str,
+        method: Callable[[Storage, Layout, Storage, Layout, Any], Storage],
+        kernel: Self,
+        groups: int,
+        steps: Mapping[str, int],
+    ) -> Self:
+        """The convolution of each group of channels, one after another."""
+        require_tensors(op, kernel=kernel)
+        groups = integer(op, "the number of groups", groups)
+        numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
+        params, layout = _convolution(op, self.shape, kernel.shape, groups, numbers)
+        if groups == 1:
+            return self._new(method(self._storage, self._layout, kernel._storage, kernel._layout, params), layout)
+        width, depth, parts = self.shape[1] // groups, kernel.shape[0] // groups, []
+        for group in range(groups):
+            source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
+            storage = method(source._storage, source._layout, weights._storage, weights._layout, params)
+            parts.append(self._new(storage, layout))
+            if not kernel.elem_count or not layout.elem_count:
+                # Groups are alike where nothing is added up, or nothing results.
+                batch, channels, *sizes = layout.shape
+                every = batch, groups if channels else 1, channels, *sizes
+                return parts[0].unsqueeze(1).broadcast_as(every).flatten(1, 2).contiguous()
+        return cat(parts, 1)
+
+    def avg_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
+        """Average each window of (b, c, h, w), without padding; the stride is by default the size of the window.
+
+        The result is (b, c, (h - kh) // sh + 1, (w - kw) // sw + 1). Floating-point dtypes only.
+        """
+        window = _pair("avg_pool2d", "kernel_size", kernel_size)
+        step = window if stride is None else _pair("avg_pool2d", "stride", stride)
+        storage = self._storage.avg_pool2d(self._layout, window, step)
+        return self._new(storage, _pooled(self._layout.shape, window, step))
+
+    def max_pool2d(self, kernel_size: int | tuple[int, int], stride: int | tuple[int, int] | None = None) -> Self:
+        """Take the largest element of each window of (b, c, h, w); NaN wins. The sizes are those of `avg_pool2d`."""
+        window = _pair("max_pool2d", "kernel_size", kernel_size)
+        step = window if stride is None else _pair("max_pool2d", "stride", stride)
+        storage = self._storage.max_pool2d(self._layout, window, step)
+        return self._new(storage, _pooled(self._layout.shape, window, step))
+
+    def upsample_nearest1d(self, size: int) -> Self:
+        """Stretch (b, c, l) to (b, c, size): element i is element floor(i * l / size)."""
+        storage = self._storage.upsample_nearest1d(self._layout, size)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], size)))
+
+    def upsample_nearest2d(self, height: int, width: int) -> Self:
+        """Stretch (b, c, h, w) to (b, c, height, width), along each dim as `upsample_nearest1d` does."""
+        storage = self._storage.upsample_nearest2d(self._layout, height, width)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+
+    def upsample_bilinear2d(
+        self,
+        height: int,
+        width: int,
+        align_corners: bool = False,
+        scale_h: float | None = None,
+        scale_w: float | None = None,
+    ) -> Self:
+        """Interpolate (b, c, h, w) to (b, c, height, width) as PyTorch's interpolate(mode="bilinear") does.
+
+        scale_h and scale_w are its scale factors, used where align_corners is false; without them the ratios of the
+        sizes count. A dim that keeps its size is copied. Floating-point dtypes only.
+        """
+        storage = self._storage.upsample_bilinear2d(self._layout, height, width, align_corners, scale_h, scale_w)
+        return self._new(storage, Layout.contiguous((*self.shape[:2], height, width)))
+
+
+@lru_cache(maxsize=1024)
+def _pooled(shape: Shape, window: tuple[int, int], step: tuple[int, int]) -> Layout:
+    b, c, *sizes = shape
+    counts = [(size - width) // stride + 1 for size, width, stride in zip(sizes, window, step, strict=True)]
+    return Layout.contiguous((b, c, *counts))
+
+
+def _pair(op: str, name: str, size: int | Iterable[int]) -> tuple[int, int]:
+    """Return the integers for (h, w) that one integer for both, or a pair of them, means."""
+    if type(size) is int:
+        return size, size
+    given = size if isinstance(size, Iterable) else (size, size)
+    height, width = integers(op, name, given, 2, "an integer or a pair of integers")
+    return height, width
+
+
+@lru_cache(maxsize=1024)
+def _convolution(
+    op: str, shape: Shape, kernel: Shape, groups: int, steps: tuple[tuple[str, int], ...]
+) -> tuple[Params, Layout]:
+    """The parameters of the convolution of each group, and the layout of its result."""
+    params_type = _PARAMS[op]
+    _check_channels(params_type, shape, kernel, groups)
+    batch, channels, *sizes = shape
+    names = params_type.input_names + params_type.kernel_names
+    dims = batch, channels // groups, *sizes, kernel[0] // groups, *kernel[1:]
+    params = params_type(**dict(zip(names, dims, strict=True)), **dict(steps))
+    return params, Layout.contiguous(params.out_dims)
+
+
+def _check_channels(params_type: type[Params], shape: Shape, kernel: Shape, groups: int) -> None:
+    op, shapes, rank = params_type.op, (shape, kernel), len(params_type.input_names)
+    if len(shape) != rank or len(kernel) != rank:
+        raise ShapeMismatch(op, shapes, f"input and kernel have {rank} dims; reshape or unsqueeze them first")
+    if groups < 1:
+        raise InvalidArgument(op, f"the number of groups is 1 or more, not {groups}")
+    c_in, (kernels, channels) = shape[1], kernel[:2]
+    if params_type.kernel_names[0] == "c_in":
+        if kernels != c_in or c_in % groups:
+            reason = f"an input of {c_in} channels in {groups} groups needs {c_in} kernels, a multiple of the groups"
+            raise ShapeMismatch(op, shapes, reason)
+    elif channels * groups != c_in or kernels % groups:
+        reason = f"in {groups} groups, the kernels need {c_in} / {groups} channels and a multiple of {groups} in number"
+        raise ShapeMismatch(op, shapes, reason)

@@ -1,0 +1,123 @@
+"""What the layers of networks compute besides products and convolutions."""
+
+from __future__ import annotations
+
+from typing import Final, Self, overload
+
+from ...dtype import DType
+from ...storage import Storage
+from ..core.argument import integer, text
+from ..core.error import InvalidArgument, InvalidIndex, shown
+from ..core.layout import Layout
+from .base import TensorBase, named, parts, require_tensors
+from .indexing import IndexMethods
+
+_REDUCTIONS: Final = ("mean", "sum", "none")
+
+
+class NetworkOpMethods(IndexMethods):
+    """Softmax and what is made of it, normalisation, and rotary embeddings."""
+
+    __slots__ = ()
+
+    def softmax(self, dim: int) -> Self:
+        """Make the elements along `dim` probabilities: e**(x - m) / sum(e**(x - m)), where m is the largest of them.
+
+        bf16 and f16 are computed in f32. Where all are -inf the result is NaN.
+        """
+        layout = self._layout
+        return self._like(self._storage.softmax(layout, layout.shape.dim("softmax", dim)))
+
+    def log_softmax(self, dim: int) -> Self:
+        """Take the logarithm of `softmax`: x - m - log(sum(e**(x - m))) along `dim`."""
+        layout = self._layout
+        return self._like(self._storage.log_softmax(layout, layout.shape.dim("log_softmax", dim)))
+
+    @overload
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, residual: None = None
+    ) -> Self: ...
+
+    @overload
+    def layer_norm(self, weight: Self | None, bias: Self | None, eps: float, residual: Self) -> tuple[Self, Self]: ...
+
+    @overload
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, *, residual: Self
+    ) -> tuple[Self, Self]: ...
+
+    def layer_norm(
+        self, weight: Self | None = None, bias: Self | None = None, eps: float = 1e-5, residual: Self | None = None
+    ) -> Self | tuple[Self, Self]:
+        """Normalise over the last dim: (x - mean) / sqrt(variance + eps) * weight + bias, with the biased variance.
+
+        Weight and bias are vectors of the size of that dim. With a residual, x is the sum of this tensor and the
+        residual, and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        """
+        scales = *parts("layer_norm", "weight", weight), *parts("layer_norm", "bias", bias)
+        added = parts("layer_norm", "residual", residual)
+        return self._normed(self._storage.layer_norm(self._layout, *scales, *added, eps))
+
+    @overload
+    def rms_norm(self, weight: Self | None = None, eps: float = 1e-6, residual: None = None) -> Self: ...
+
+    @overload
+    def rms_norm(self, weight: Self | None, eps: float, residual: Self) -> tuple[Self, Self]: ...
+
+    @overload
+    def rms_norm(self, weight: Self | None = None, eps: float = 1e-6, *, residual: Self) -> tuple[Self, Self]: ...
+
+    def rms_norm(
+        self, weight: Self | None = None, eps: float = 1e-6, residual: Self | None = None
+    ) -> Self | tuple[Self, Self]:
+        """Divide by the root of the mean square over the last dim: x / sqrt(mean(x * x) + eps) * weight.
+
+        The weight is a vector of the size of that dim. With a residual, x is the sum of this tensor and the residual,
+        and that sum is returned too: (normalised, sum). bf16 and f16 are computed in f32.
+        """
+        scale, added = parts("rms_norm", "weight", weight), parts("rms_norm", "residual", residual)
+        return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
+
+    def rope(self, cos: Self, sin: Self, positions: Self | int = 0, interleaved: bool = False) -> Self:
+        """Turn pairs of (.., tokens, d) by the angles of their position, as rotary embeddings do.
+
+        The pair (x, y) becomes (x cos - y sin, x sin + y cos). Pairs are elements i and i + d / 2, or neighbours where
+        `interleaved`. The tables are f32 (rows, d / 2). Token t has row position + t of them: one position for all, a
+        number or an index on the device, or one index for each of the batch that the first of three dims or more
+        counts. `InvalidIndex` where not all tokens have a row.
+        """
+        require_tensors("rope", cos=cos, sin=sin)
+        place = positions if isinstance(positions, TensorBase) else self._position(cos, positions)
+        tables = cos._storage, cos._layout, sin._storage, sin._layout
+        storage = self._storage.rope(self._layout, *tables, place._storage, place._layout, interleaved)
+        return self._like(storage)
+
+    @named
+    def cross_entropy(self, targets: Self, ignore_index: int = -100, reduction: str = "mean") -> Self:
+        """Return the mean of -log_softmax at the targets, as PyTorch has it; the classes are dim 1, of a vector dim 0.
+
+        Targets are integers in the shape without that dim. One that is `ignore_index` or the "no row" mark of its dtype
+        counts for nothing; where all do, the mean is NaN. The reduction is "mean", "sum", or "none" for each loss.
+        """
+        op = "cross_entropy"
+        if not isinstance(targets, TensorBase):
+            require_tensors(op, targets=targets)
+        if text(op, "reduction", reduction) not in _REDUCTIONS:
+            raise InvalidArgument(op, f"reduction is one of {', '.join(_REDUCTIONS)}, not {shown(reduction)}")
+        dim, layout = min(self.rank, 2) - 1, targets._layout.dense
+        made = self._storage.cross_entropy(self._layout, targets._storage, targets._layout, dim, ignore_index)
+        losses, counted = self._new(made[0], layout), self._new(made[1], layout)
+        if reduction != "none":
+            losses = losses.sum() / counted.sum() if reduction == "mean" else losses.sum()
+        return losses.to_dtype(self.dtype)
+
+    def _position(self, cos: Self, position: int) -> Self:
+        """A position as a tensor, which no launch is needed for; InvalidIndex at once if it is out of range."""
+        position = integer("rope", "positions", position)
+        if cos.rank and len(self.shape) > 1 and not 0 <= position <= cos.shape[0] - self.shape[-2]:
+            raise InvalidIndex("rope", position, cos.shape[0] - self.shape[-2] + 1)
+        return self._new(self.device.storage_from_slice([position], DType.I64), Layout.contiguous(()))
+
+    def _normed(self, storages: tuple[Storage, ...]) -> Self | tuple[Self, Self]:
+        normed = self._like(storages[0])
+        return normed if len(storages) == 1 else (normed, self._like(storages[1]))

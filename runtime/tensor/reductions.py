@@ -1,0 +1,97 @@
+"""Reductions that are more than an op: tensors choose the dtype of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Never, Self
+
+from ...dtype import DType
+from ...op import MethodOp, ReduceOp
+from ...tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
+from ..core.error import TallowError
+from .base import named
+
+
+class ReductionMethods(OpMethods):
+    """Sums, products and statistics. `dim` is one dim, several, or None for all; `keepdim` keeps them with size 1."""
+
+    __slots__ = ()
+
+    def sum(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+        """Sum of the elements: of integers and masks in i64, which wraps; of floats in their dtype.
+
+        bf16, f16 and f8e4m3 are summed in f32 and rounded once. Of nothing it is 0.
+        """
+        if self._storage.inner.dtype.is_integer:
+            return self._widened("sum", SUM_I64, dim, keepdim, unknown)
+        return self._reduce(SUM, dim, keepdim, unknown)
+
+    def prod(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+        """Product of the elements: of integers and masks in i64, which wraps; of floats in their dtype.
+
+        bf16, f16 and f8e4m3 are multiplied in f32 and rounded once. Of nothing it is 1.
+        """
+        if self._storage.inner.dtype.is_integer:
+            return self._widened("prod", PROD_I64, dim, keepdim, unknown)
+        return self._reduce(PROD, dim, keepdim, unknown)
+
+    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False, **unknown: Never) -> Self:
+        """Mean of the elements: of integers and masks in f32; of floats in their dtype.
+
+        bf16, f16 and f8e4m3 are summed and divided in f32 and rounded once. Of nothing it is NaN.
+        """
+        if self._storage.inner.dtype.is_integer:
+            return self._mean_of_integers(dim, keepdim, unknown)
+        return self._reduce(MEAN, dim, keepdim, unknown)
+
+    def _mean_of_integers(self, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]) -> Self:
+        if self.dtype.itemsize == DType.I64.itemsize:
+            # A sum of them could wrap.
+            return self.to_dtype(DType.F64)._reduce(MEAN, dim, keepdim, unknown).to_dtype(DType.F32)
+        total = self._widened("mean", SUM_I64, dim, keepdim, unknown)
+        return total.to_dtype(DType.F32)._binary(DIV, self.elem_count // max(total.elem_count, 1))
+
+    def _widened(
+        self, name: str, op: ReduceOp, dim: int | Sequence[int] | None, keepdim: bool, unknown: Mapping[str, Never]
+    ) -> Self:
+        try:
+            return self._reduce(op, dim, keepdim, unknown)
+        except TallowError as error:
+            error.rename(name)
+            raise
+
+    @named
+    def cumsum(self, dim: int) -> Self:
+        """Sum up along a dim: element i of the result is the sum of the elements 0 to i.
+
+        Integers and masks are summed in i64, which wraps. bf16, f16 and f8e4m3 are summed in f32, and each sum is
+        rounded once.
+        """
+        summed = self.to_dtype(DType.I64) if self.dtype.is_integer else self
+        return summed._like(summed._storage.cumsum(summed._layout, summed.shape.dim("cumsum", dim)))
+
+    @named
+    def var(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        **unknown: Never,
+    ) -> Self:
+        """Variance along some dims, by default all: the mean square of the distances from the mean.
+
+        The sum of squares is divided by the number of elements less `correction`: 1 estimates the variance of what the
+        elements are a sample of, 0 gives their own. Short floats are computed in f32. Of too few elements it is NaN.
+        """
+        return self._reduce(MethodOp.VAR, dim, keepdim, unknown, correction)
+
+    @named
+    def std(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        correction: float = 1,
+        **unknown: Never,
+    ) -> Self:
+        """Standard deviation along some dims: the square root of `var`."""
+        return self._reduce(MethodOp.STD, dim, keepdim, unknown, correction)

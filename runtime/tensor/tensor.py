@@ -1,0 +1,57 @@
+"""The tensor."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, NoReturn
+
+from ..core.error import InvalidArgument, TallowError
+from . import names
+from .assignment import AssignmentMethods
+from .attention import AttentionMethods
+from .custom import CustomMethods
+from .display import debug, pretty
+from .familiar import FamiliarMethods
+from .network import NetworkMethods
+from .network_ops import NetworkOpMethods
+
+
+class Tensor(AssignmentMethods, FamiliarMethods, NetworkOpMethods, AttentionMethods, NetworkMethods, CustomMethods):
+    """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
+
+    A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:
+    only methods whose name ends in `_`, `slice_set`, statements such as `x += y` and `x[1:] = y`, and a user's in-place
+    ops write. Operands broadcast by NumPy's rules and have
+    one dtype and one device; integers of different dtypes compare by value. `==` compares element by element, and
+    tensors hash by identity. Wherever a dtype is expected, its name and NumPy's types and dtypes do too: DType.F16,
+    "f16", "float16" and np.float16 mean one thing.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return debug(self)
+
+    def __str__(self) -> str:
+        return pretty(self)
+
+    def _repr_html_(self) -> str:
+        """Show the elements in a notebook as `str` does."""
+        return f"<pre>{html.escape(pretty(self))}</pre>"
+
+    if not TYPE_CHECKING:
+        # Only called for what a tensor does not have.
+        def __getattr__(self, name: str) -> NoReturn:
+            names.refuse("a Tensor", name, self, names.OF_TENSORS.get(name))
+
+    def __format__(self, spec: str) -> str:
+        """Format the only element as a number; without a format, as `str` does."""
+        if not spec:
+            return str(self)
+        try:
+            return format(self.item(), spec)
+        except TallowError as error:
+            error.rename("format")
+            raise
+        except ValueError as error:
+            raise InvalidArgument("format", f"{error}; use a format of Python's numbers") from None

@@ -1,0 +1,151 @@
+"""Views: other shapes and orders of the same elements, without a copy wherever the layout allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Never, Self
+
+from ..core.argument import integers
+from ..core.error import InvalidArgument, ShapeMismatch
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..helpers.kept import Kept
+from ..storage.planned import new
+from .base import TensorBase, refuse_keywords
+
+# By the method, the number of the layout that is viewed, and the integers that were given.
+_views: Final[Kept[tuple[object, ...], Layout]] = Kept(1 << 15)
+
+
+class ViewMethods(TensorBase):
+    """Methods whose result shares the storage of the tensor, unless they say that they copy."""
+
+    __slots__ = ()
+
+    def _view(self, layout: Layout) -> Self:
+        if layout is self._layout:
+            return self
+        tensor = new(type(self))
+        tensor._storage = self._storage
+        tensor._layout = layout
+        return tensor
+
+    def _seen(self, method: Callable[..., Layout], *integers: int) -> Self:
+        """Return the view whose layout a method of this one's gives, and keep that for the next time."""
+        for integer in integers:
+            # An equal float, or a bool, is converted or refused by the method.
+            if type(integer) is not int:
+                return self._view(method(self._layout, *integers))
+        key = method, self._layout.number, *integers
+        return self._view(_views.get(key) or _views.keep(key, method(self._layout, *integers)))
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Give the elements, in row-major order, another shape; one size may be -1 and follows from the others.
+
+        A view if the strides allow, else a copy. `ShapeMismatch` if the number of elements changes.
+        """
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
+        key: tuple[object, ...] | None = ("reshape", self._layout.number, sizes)
+        for size in sizes:
+            if type(size) is not int:
+                key = None
+                break
+        layout = None if key is None else _views.get(key)
+        if layout is not None:
+            return self._view(layout)
+        target = self._completed(_integers("reshape", "shape", shape))
+        layout = self._layout.reshape(target)
+        if layout is None:
+            return self._new(self.copy()._storage, Layout.contiguous(target))
+        if key is not None:
+            _views.keep(key, layout)
+        return self._view(layout)
+
+    def _completed(self, sizes: tuple[int, ...]) -> Shape:
+        if -1 not in sizes:
+            return Shape(sizes)
+        known = Shape([size for size in sizes if size != -1])
+        count = known.elem_count
+        if len(known) != len(sizes) - 1 or count == 0 or self.elem_count % count:
+            reason = f"no size for -1 in {sizes} makes {self.elem_count} elements; state all sizes, or all but one"
+            raise ShapeMismatch("reshape", (self.shape,), reason)
+        return Shape([self.elem_count // count if size == -1 else size for size in sizes])
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Merge the dims from `start_dim` to `end_dim` into one; rank 0 becomes rank 1. Copies as `reshape` does."""
+        shape = self.shape
+        if not shape:
+            return self.reshape(1)
+        first, last = shape.dim("flatten", start_dim, "start_dim"), shape.dim("flatten", end_dim, "end_dim")
+        if first > last:
+            reason = f"start_dim {start_dim} comes after end_dim {end_dim} in shape {shape}; swap them"
+            raise InvalidArgument("flatten", reason)
+        merged = Shape._trusted(shape[first : last + 1]).elem_count
+        return self.reshape((*shape[:first], merged, *shape[last + 1 :]))
+
+    def transpose(self, dim1: int, dim2: int) -> Self:
+        """Swap two dims."""
+        return self._seen(Layout.transpose, dim1, dim2)
+
+    def permute(self, *dims: int | Sequence[int]) -> Self:
+        """Reorder the dims: dim i of the result is dim `dims[i]`; `dims` names every dim once."""
+        order = _integers("permute", "dims", dims)
+        key = "permute", self._layout.number, order
+        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(order)))
+
+    @property
+    def T(self) -> Self:  # noqa: N802
+        """The tensor with its dims in reverse order."""
+        key = "T", self._layout.number
+        return self._view(_views.get(key) or _views.keep(key, self._layout.permute(range(self.rank - 1, -1, -1))))
+
+    @property
+    def mT(self) -> Self:  # noqa: N802
+        """The tensor with its last two dims swapped: each of its matrices transposed."""
+        if self.rank < 2:
+            raise ShapeMismatch("mT", (self.shape,), "a matrix has 2 dims; unsqueeze the tensor first")
+        return self.transpose(-2, -1)
+
+    def t(self) -> Self:
+        """Transpose a matrix; rank 1 and rank 0 stay as they are."""
+        if self.rank > 2:
+            raise ShapeMismatch("t", (self.shape,), "a matrix has 2 dims; use mT to swap the last two, or T for all")
+        return self.T
+
+    def narrow(self, dim: int, start: int, length: int, step: int = 1) -> Self:
+        """Take `length` places along `dim`: start, start + step, start + 2 * step and so on."""
+        return self._seen(Layout.narrow, dim, start, length, step)
+
+    def squeeze(self, dim: int | None = None, **unknown: Never) -> Self:
+        """Drop `dim`, which must be of size 1, or all dims of size 1."""
+        refuse_keywords("squeeze", unknown)
+        if dim is not None:
+            return self._seen(Layout.squeeze, dim)
+        layout = self._layout
+        for position in reversed(range(layout.rank)):
+            if layout.shape[position] == 1:
+                layout = layout.squeeze(position)
+        return self._view(layout)
+
+    def unsqueeze(self, dim: int) -> Self:
+        """Insert a dim of size 1 that becomes dim `dim`; -1 puts it last."""
+        return self._seen(Layout.unsqueeze, dim)
+
+    def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
+        """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
+        return self._view(self._layout.broadcast_as(_integers("broadcast_as", "shape", shape)))
+
+    def contiguous(self) -> Self:
+        """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""
+        return self if self._layout.is_contiguous else self.copy()
+
+    def copy(self) -> Self:
+        """Copy the elements to a storage of their own, in row-major order."""
+        storage = self._storage
+        return self._like(storage.to_dtype(self._layout, storage.inner.dtype))
+
+
+def _integers(op: str, name: str, items: tuple[Any, ...]) -> tuple[int, ...]:
+    """Return the integers that a call named, one by one or in one sequence."""
+    given = items[0] if len(items) == 1 and isinstance(items[0], Iterable) else items
+    return integers(op, name, given, expected="integers one by one or in one sequence")

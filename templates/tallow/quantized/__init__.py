@@ -1,6 +1,0 @@
-"""Weights in blocks of GGML's formats, in Candle's names: `QTensor` and `QMatMul`."""
-
-from .matmul import QMatMul
-from .tensor import QTensor
-
-__all__ = ["QMatMul", "QTensor"]
