@@ -140,11 +140,11 @@ class Linear:
 
     def __init__(self, weights: Mapping[str, Tensor], name: str) -> None:
         self.weight, self.bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        self.turned = self.weight.T
+        self.transposed = self.weight.T
 
     def __call__(self, x: Tensor) -> Tensor:
         """(.., inputs) to (.., outputs)."""
-        return x.linear(self.turned, self.bias)
+        return x.linear(self.transposed, self.bias)
 
 
 class ComposedLinear(Linear):

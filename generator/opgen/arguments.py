@@ -1,6 +1,6 @@
 """The types that a parameter of a method may have, and how the dispatch makes its argument one of them.
 
-What is no integer, number or flag of Python's own becomes one here, at the border, before anything is checked, computed
+What is no integer, number or flag of Python's own becomes one here, before anything is checked, computed
 or cached with it, and what names a dtype becomes that dtype; what is an object of another class is refused.
 """
 
@@ -40,7 +40,7 @@ KNOWN_TYPES: Final = (*sorted([*_CONVERTERS, *_CLASSES, "Shape"]), *_TUPLES, *_U
 
 
 @dataclass(frozen=True)
-class Border:
+class Coercion:
     """What is done with an argument of one type."""
 
     converter: str | None  # the function that makes the argument what it should be
@@ -55,19 +55,19 @@ def accepted(type_text: str) -> str:
     return _ACCEPTED.get(name, name) + type_text.removeprefix(name)
 
 
-def border(type_text: str) -> Border | None:
+def coercion(type_text: str) -> Coercion | None:
     """What is done with an argument of a type; None for a type that no parameter has."""
     name = type_text.removesuffix(OPTIONAL)
     is_optional = name != type_text
     if name in _CONVERTERS:
-        return Border(_CONVERTERS[name], None, is_optional=is_optional)
+        return Coercion(_CONVERTERS[name], None, is_optional=is_optional)
     if is_optional:
-        return Border(None, name, is_optional=True) if name in _OPERAND else None
+        return Coercion(None, name, is_optional=True) if name in _OPERAND else None
     if name in _UNCHANGED:
-        return Border(None, None)
+        return Coercion(None, None)
     if _TUPLE.fullmatch(name):
-        return Border("integers", None, None if "..." in name else name.count("int"))
+        return Coercion("integers", None, None if "..." in name else name.count("int"))
     if (several := _SEVERAL.fullmatch(name)) is not None:
-        return Border("objects", several[1])
+        return Coercion("objects", several[1])
     is_class = name == "Shape" or name in _CLASSES or _NUMBERED_CLASS.fullmatch(name)
-    return Border(None, name) if is_class else None
+    return Coercion(None, name) if is_class else None

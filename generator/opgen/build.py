@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from opgen.architectures import build_architecture
 from opgen.arrays import build_array, build_vocabulary
 from opgen.cells import build_cells
 from opgen.cpp import flaw
@@ -50,8 +49,7 @@ from opgen.toolchains import build_code_objects
 Parsed = TypeVar("Parsed", Signature, Call)
 
 _FOLDERS = {
-    Path("spec", name): name
-    for name in ("functors", "storage", "families", "backends", "kernels", "libraries", "architectures")
+    Path("spec", name): name for name in ("functors", "storage", "families", "backends", "kernels", "libraries")
 }
 _WIDTHS = Path("spec/kernels/widths.yaml")
 _CONSTANTS = Path("spec/kernels/constants.yaml")
@@ -104,7 +102,6 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in families),
         formats=build_formats(documents[_FORMATS], problems) if _FORMATS in documents else (),
-        architectures=tuple(build_architecture(document, problems) for document in by_folder["architectures"]),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from opgen.arguments import KNOWN_TYPES, border
+from opgen.arguments import KNOWN_TYPES, coercion
 from opgen.fields import Names
 from opgen.kernels import KernelFamily
 from opgen.model import (
@@ -208,7 +208,7 @@ def _check_method(spec: Spec, method: Method, problems: list[Problem]) -> None:
         message = f"method '{method.name}' chooses between ops but has no parameter 'op'; add it to the signature"
         problems.append(Problem(method.location, message))
     for parameter in method.signature.parameters:
-        if border(parameter.type) is None:
+        if coercion(parameter.type) is None:
             message = f"unknown type '{parameter.type}' of parameter '{parameter.name}' of '{method.name}'"
             problems.append(Problem(method.location, message + did_you_mean(parameter.type, KNOWN_TYPES)))
     is_known = method.dtypes is None or are_known(spec, method.dtypes, (), problems)

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-from opgen.architectures import Architecture
 from opgen.arrays import ArrayLibrary, Word
 from opgen.edges import Edge
 from opgen.fields import Names
@@ -440,7 +439,6 @@ class Spec:
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
     formats: tuple[Format, ...]  # the blocks in which weights are kept
-    architectures: tuple[Architecture, ...]
     device_doc: str
     device_methods: tuple[Method, ...]
     backend_families: tuple[BackendFamily, ...]

@@ -8,26 +8,23 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 
-from opgen.architectures import VOCABULARY, calls, used
 from opgen.cpp import names_in
 from opgen.kernels import KernelFamily
 from opgen.model import Functor, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.scopes import HIP, LITERALS, NUMPY, Scoped, scoped
-from opgen.sources import BACKENDS, HEADERS, RUNTIME, TEMPLATES, Sources, place
+from opgen.sources import BACKENDS, HEADERS, TEMPLATES, Sources, place
 
 _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _PLACEHOLDER = re.compile(r"{\w+}")
-# What the expressions of architectures name, and the modules that those over arrays see.
-_STEPS, _SIZES = RUNTIME / "models/steps.py", RUNTIME / "models/config.py"
+# The modules that the expressions over arrays see.
 _NUMPY, _NUMERICS = "np", "numerics"
 
 
 def check_references(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, sources, problems)
-    _check_architectures(spec, sources, problems)
     modules = (path for path in sources.below(BACKENDS) if path.name == f"{_NUMERICS}.py")
     # Functions of a module, or methods of an object in its place.
     numerics = [known for path in modules if (known := sources.methods(path) or {*(sources.functions(path) or ())})]
@@ -58,32 +55,6 @@ def _numpy_names() -> Collection[str]:
 def _numpy() -> ModuleType:
     # Imported only for a name that the stub does not list.
     return importlib.import_module(_NUMPY_MODULE)
-
-
-def _check_architectures(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
-    """Note names that two architectures share, and sizes and calls of steps that the runtime lacks."""
-    owners: dict[str, str] = {}
-    functions = sources.functions(_STEPS) or {}
-    sizes = {VOCABULARY, *sources.attributes(_SIZES, "int")}
-    for architecture in spec.architectures:
-        for name, tensor in architecture.all_tensors.items():
-            of = f"the shape of tensor '{name}' of architecture '{architecture.name}'"
-            for size, location in tensor.shape:
-                for unknown in sorted(used(size) - sizes):
-                    _note(location, of, unknown, sizes, f"add it to {_SIZES}", problems)
-        what = f"a step of architecture '{architecture.name}'"
-        for name in architecture.names:
-            if owners.setdefault(name, architecture.name) != architecture.name:
-                message = f"architecture '{owners[name]}' has the name '{name}' too; remove it from one of the two"
-                problems.append(Problem(architecture.location, message))
-        for step in architecture.steps:
-            for name, count in calls(step.value):
-                function = functions.get(name)
-                if function is None:
-                    _note(step.location, what, name, functions, f"write it in {_STEPS}", problems)
-                elif not function.fits([""] * (count + 1)):
-                    message = f"{what} calls {name} with {count} arguments; behind the place it takes ({function})"
-                    problems.append(Problem(step.location, message))
 
 
 def _check_kernels(spec: Spec, sources: Sources, problems: list[Problem]) -> None:

@@ -86,10 +86,6 @@ class Sources:
         paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
         return next((_public(self.tree(path) or [], home) for path in paths if path in self.paths), None)
 
-    def attributes(self, path: PurePosixPath, kind: str) -> AbstractSet[str]:
-        """The attributes that the classes of a module declare with a type."""
-        return _attributes(self.tree(path) or [], kind)
-
     def tree(self, path: PurePosixPath) -> Sequence[ast.stmt] | None:
         """The statements of a module of the runtime; None where it is no Python, which is a problem."""
         if path not in self._trees:
@@ -100,17 +96,6 @@ class Sources:
                 self.problems.append(Problem(place(path, line), f"it is no Python ({reason}); mend it"))
                 self._trees[path] = None
         return self._trees[path]
-
-
-def _attributes(body: Sequence[ast.stmt], kind: str) -> frozenset[str]:
-    inner = [node for owner in body if isinstance(owner, ast.ClassDef) for node in owner.body]
-    return frozenset(
-        node.target.id
-        for node in inner
-        if isinstance(node, ast.AnnAssign)
-        and isinstance(node.target, ast.Name)
-        and ast.unparse(node.annotation) == kind
-    )
 
 
 def _methods(body: Sequence[ast.stmt]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAl
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ..core.layout import Layout
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
@@ -25,7 +25,7 @@ Planners: TypeAlias = Mapping[Callable[..., Any], Callable[..., Callable[..., An
 MOST_PLANS: Final = 1 << 14
 _MOST_NUMBERS: Final = 256
 
-_kinds: Kept[tuple[DType | GgmlDType, int, int], int] = Kept(1 << 16)
+_kinds: BoundedCache[tuple[DType | GgmlDType, int, int], int] = BoundedCache(1 << 16)
 _next_kind: Final = itertools.count()
 
 
@@ -194,9 +194,9 @@ class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
     ordinal: int
-    plans: Kept[object, Callable[..., Any]]
+    plans: BoundedCache[object, Callable[..., Any]]
     """What storage methods have done on the device, by all on which it depends how: see `planned`."""
-    numbers: Kept[object, Any]
+    numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
     composes: ClassVar[bool] = False
     """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
@@ -229,8 +229,8 @@ class BackendDevice:
 
     def __init__(self, ordinal: int = 0) -> None:
         self.ordinal = ordinal
-        self.plans = Kept(MOST_PLANS)
-        self.numbers = Kept(_MOST_NUMBERS)
+        self.plans = BoundedCache(MOST_PLANS)
+        self.numbers = BoundedCache(_MOST_NUMBERS)
 
     def planned(
         self,

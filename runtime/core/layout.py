@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from .argument import integer, integers
 from .error import InvalidArgument, InvalidLayout, ShapeMismatch
 from .shape import MOST_ELEMENTS, Shape
@@ -258,7 +258,7 @@ def _mend_of_narrow(start: int, length: int, step: int, size: int) -> str:
     return f"stay below {size}"
 
 
-_numbers: Kept[tuple[Shape, tuple[int, ...], int], int] = Kept(1 << 16)
+_numbers: BoundedCache[tuple[Shape, tuple[int, ...], int], int] = BoundedCache(1 << 16)
 _next_number: Final = itertools.count()
 
 

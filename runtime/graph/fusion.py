@@ -16,7 +16,7 @@ from ..core import argument
 from ..core.error import FusionError, InvalidArgument, TallowError, shown
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 
@@ -103,7 +103,7 @@ class Fused:
         functools.update_wrapper(self, function)
         self._function = function
         self._name: str = getattr(function, "__name__", type(function).__name__)
-        self._kinds: Kept[tuple[object, ...], _Kind] = Kept(_MOST_KINDS)
+        self._kinds: BoundedCache[tuple[object, ...], _Kind] = BoundedCache(_MOST_KINDS)
         # By their ids, the objects whose method this is; of each what stands for it in keys, since an id serves again.
         self._objects: dict[int, tuple[weakref.ref[Any], object]] = {}
 

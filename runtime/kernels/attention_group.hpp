@@ -10,8 +10,8 @@ namespace tallow {
 
 #if defined(TALLOW_MATRIX_CORE_MMA)
 
-// What a wave has made of its part of the keys: of the product of queries and turned keys a lane has a row, and of that
-// of turned values and weights the sums of two rows.
+// What a wave has made of its part of the keys: of the product of queries and transposed keys a lane has a row, and of
+// that of transposed values and weights the sums of two rows.
 template <typename T, uint32_t Size> struct MatrixRowAttention {
     using Element = T;
     using Core = MatrixCore<T>;
@@ -123,11 +123,11 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
 #pragma unroll
                 for (uint32_t w = 0; w < 4; ++w) {
                     // A word has two elements of a key; the product takes one element of two keys.
-                    const uint32_t turned[4] = {__byte_perm(value[0][j].values[w], value[1][j].values[w], 0x5410),
-                                                __byte_perm(value[0][j].values[w], value[1][j].values[w], 0x7632),
-                                                __byte_perm(value[2][j].values[w], value[3][j].values[w], 0x5410),
-                                                __byte_perm(value[2][j].values[w], value[3][j].values[w], 0x7632)};
-                    Core::multiply_half(sums[4 * j + w], turned, rounded);
+                    const uint32_t transposed[4] = {__byte_perm(value[0][j].values[w], value[1][j].values[w], 0x5410),
+                                                    __byte_perm(value[0][j].values[w], value[1][j].values[w], 0x7632),
+                                                    __byte_perm(value[2][j].values[w], value[3][j].values[w], 0x5410),
+                                                    __byte_perm(value[2][j].values[w], value[3][j].values[w], 0x7632)};
+                    Core::multiply_half(sums[4 * j + w], transposed, rounded);
                 }
             load_values(first + step);
         }

@@ -30,10 +30,10 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
 #endif
     static constexpr uint32_t bytes = keys * Size * sizeof(T);
     static constexpr uint32_t accesses = bytes / access_bytes / block_size;
-    // Where matrix cores cannot read them turned, values are: a line for each element of the head.
-    static constexpr bool turns = !MatrixCore<T>::reads_turned;
+    // Where matrix cores cannot read them transposed, values are: a line for each element of the head.
+    static constexpr bool turns = !MatrixCore<T>::reads_transposed;
     using Keys = SharedTile<T, Size, false>;
-    using TurnedValues = SharedTile<T, keys, true>;
+    using TransposedValues = SharedTile<T, keys, true>;
 
 #if defined(TALLOW_MATRIX_CORE_MMA)
     static constexpr uint32_t slots = 3;
@@ -89,7 +89,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
         return Keys{tile(0)};
 #else
         // A thread has some elements of several keys side by side.
-        const TurnedValues to{tile(0)};
+        const TransposedValues to{tile(0)};
         constexpr uint32_t together = accesses * sizeof(T);
 #pragma unroll
         for (uint32_t e = 0; e < length; ++e) {
@@ -108,11 +108,12 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
   private:
     static constexpr uint32_t lines_apart = block_size / (Size / length);
     static_assert(lines_apart % 8 == 0, "the accesses of a thread to a tile are permuted alike");
-    // The key, and the first element of it, of an access of this thread. Where they are turned, the thread's keys are
-    // side by side.
-    template <bool Turned> static TALLOW_INLINE uint32_t line(uint32_t access) {
+    // The key, and the first element of it, of an access of this thread. Where they are transposed, the thread's keys
+    // are side by side.
+    template <bool Transposed> static TALLOW_INLINE uint32_t line(uint32_t access) {
         constexpr uint32_t in_line = Size / length;
-        return Turned ? thread_index() / in_line * accesses + access : thread_index() / in_line + access * lines_apart;
+        return Transposed ? thread_index() / in_line * accesses + access
+                          : thread_index() / in_line + access * lines_apart;
     }
     static TALLOW_INLINE uint32_t element() {
         return thread_index() % (Size / length) * length;
@@ -134,11 +135,11 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
         commit_copies();
     }
 #else
-    template <bool Turned> TALLOW_INLINE void load(const T* lines, uint64_t stride, uint32_t first) {
+    template <bool Transposed> TALLOW_INLINE void load(const T* lines, uint64_t stride, uint32_t first) {
         if (first < end) {
 #pragma unroll
             for (uint32_t i = 0; i < accesses; ++i) {
-                const uint32_t key = first + line<Turned>(i);
+                const uint32_t key = first + line<Transposed>(i);
                 loaded[i] = load_access(lines + key * stride, element(), key < end ? head_size : 0);
             }
         }
@@ -358,8 +359,8 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
 #pragma unroll
             for (uint32_t s = 0; s < steps; ++s) {
                 typename Core::Columns column;
-                if constexpr (Core::reads_turned)
-                    column = Core::read_turned(values, s * matrix_side, first_key() + c * matrix_side);
+                if constexpr (Core::reads_transposed)
+                    column = Core::read_transposed(values, s * matrix_side, first_key() + c * matrix_side);
                 else
                     column = Core::read(values, s * matrix_side, first_key() + c * matrix_side);
 #pragma unroll

@@ -238,8 +238,8 @@ class Call {
         results_ = List<Result>(item(items));
         scratch_ = List<Result>(item(items));
         sources_ = List<Source>(item(items));
-        apart_ = List<Apart>(item(items));
-        if (apart_.count > Copies::most) {
+        unaliased_ = List<Unaliased>(item(items));
+        if (unaliased_.count > Copies::most) {
             PyErr_SetString(PyExc_TypeError, "a kernel reads too much of what it writes");
             return;
         }
@@ -276,8 +276,8 @@ class Call {
             put(arguments, numbers_[i].place, bits);
         }
         Copies copies;
-        for (Py_ssize_t i = 0; i < apart_.count; ++i)
-            if (!keep_apart(arguments, apart_[i], given, copies))
+        for (Py_ssize_t i = 0; i < unaliased_.count; ++i)
+            if (!keep_unaliased(arguments, unaliased_[i], given, copies))
                 return nullptr;
         if (results_.count == 0) {
             Py_IncRef(&_Py_TrueStruct);
@@ -311,8 +311,8 @@ class Call {
         uint64_t given;
     };
     // A source, by its number, which is read as it was before bytes of another given storage are written.
-    struct Apart {
-        explicit Apart(PyObject* items)
+    struct Unaliased {
+        explicit Unaliased(PyObject* items)
             : source(number_at(items, 0)), first(number_at(items, 1)), last(number_at(items, 2)),
               written(number_at(items, 3)), begin(number_at(items, 4)), end(number_at(items, 5)),
               copy(PyTuple_GetItem(items, 6)) {
@@ -392,7 +392,7 @@ class Call {
     }
 
     // Has a source that shares bytes with what is written read from a copy; false and an exception where that fails.
-    bool keep_apart(uint8_t* arguments, const Apart& apart, PyObject* const* given, Copies& copies) const {
+    bool keep_unaliased(uint8_t* arguments, const Unaliased& apart, PyObject* const* given, Copies& copies) const {
         const Source& source = sources_[static_cast<Py_ssize_t>(apart.source)];
         uint64_t from = 0, to = 0;
         if (!find_address(given[source.given], from) || !find_address(given[apart.written], to))
@@ -505,7 +505,7 @@ class Call {
     List<Result> results_;
     List<Result> scratch_;
     List<Source> sources_;
-    List<Apart> apart_;
+    List<Unaliased> unaliased_;
     Py_ssize_t stored_ = 0;
     List<Place> numbers_;
     PyObject* wrong_ = nullptr;

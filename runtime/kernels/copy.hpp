@@ -1,4 +1,4 @@
-// Elements moved from strides to strides, filled, or turned: only their width counts.
+// Elements moved from strides to strides, filled, or transposed: only their width counts.
 #pragma once
 
 #include "memory.hpp"

@@ -48,7 +48,7 @@ TALLOW_INLINE void elementwise_number_strided(const Arguments& arguments) {
         strided_operands<Sources...>(arguments, NumberFunction<Functor, Result, T, false>(arguments), result, order);
 }
 template <typename Functor, typename Result, typename T, typename Arguments>
-TALLOW_INLINE void elementwise_turned(const Arguments& arguments) {
+TALLOW_INLINE void elementwise_transposed(const Arguments& arguments) {
     binary_tiles<ElementFunction<Functor, Result, T>, T>(arguments, ElementFunction<Functor, Result, T>(arguments));
 }
 

@@ -6,7 +6,7 @@
 namespace tallow {
 
 // So many columns of a transposed block are taken at a time.
-constexpr uint32_t turned_columns = 16;
+constexpr uint32_t transposed_columns = 16;
 // A part makes about so many products at least, unless each thread has some parts.
 constexpr uint64_t part_products = 1 << 19;
 constexpr uint64_t parts_of_thread = 2;
@@ -43,13 +43,13 @@ TALLOW_INLINE void take_block(const T* source, const int64_t* steps, uint32_t ro
             widen_strided(columns, target + row * Stride, source + static_cast<int64_t>(row) * steps[0], steps[1]);
         return;
     }
-    compute_type<T> held[turned_columns][tile_terms];
-    for (uint32_t first = 0; first < columns; first += turned_columns) {
-        const uint32_t count = columns - first < turned_columns ? columns - first : turned_columns;
+    compute_type<T> held[transposed_columns][tile_terms];
+    for (uint32_t first = 0; first < columns; first += transposed_columns) {
+        const uint32_t count = columns - first < transposed_columns ? columns - first : transposed_columns;
         for (uint32_t i = 0; i < count; ++i)
             widen_span(rows, held[i], source + static_cast<int64_t>(first + i) * steps[1]);
         for (uint32_t row = 0; row < rows; ++row)
-            for (uint32_t i = 0; i < turned_columns; ++i)
+            for (uint32_t i = 0; i < transposed_columns; ++i)
                 target[row * Stride + first + i] = held[i][row];
     }
 }

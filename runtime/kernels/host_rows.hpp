@@ -210,7 +210,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(
     });
 }
 
-// Pairs of a token's elements turned by the angles of its position: neighbours, or elements half a row apart.
+// Pairs of a token's elements rotated by the angles of its position: neighbours, or elements half a row apart.
 template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arguments& arguments) {
     const uint64_t half = arguments.length / 2;
     if (!are_at_most(arguments, arguments.rows / arguments.rows_of_index, arguments.most))

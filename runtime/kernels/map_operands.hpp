@@ -5,7 +5,7 @@
 #include "access.hpp"
 #include "dims.hpp"
 #include "threads.hpp"
-#include "turn.hpp"
+#include "transpose.hpp"
 #include "words.hpp"
 
 namespace tallow {
@@ -31,11 +31,11 @@ template <typename Span, typename Arguments> class Map {
         for (uint32_t k = 0; k < arguments_.operands; ++k)
             all_dense_ = all_dense_ && dims_.is_dense(k);
         if (!all_dense_)
-            find_turned();
+            find_transposed();
     }
 
     void run(Pool& threads) const {
-        if (turned_ != 0)
+        if (transposed_ != 0)
             threads.run([](const void* map, uint64_t part) { static_cast<const Map*>(map)->tile(part); }, this, tiles(),
                         arguments_.threads);
         else
@@ -45,7 +45,7 @@ template <typename Span, typename Arguments> class Map {
 
   private:
     // The dim in which a source's elements are side by side, if that is not the innermost one, and both are long.
-    void find_turned() {
+    void find_transposed() {
         constexpr uint64_t least = 8;
         uint32_t widest = 1;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
@@ -55,7 +55,7 @@ template <typename Span, typename Arguments> class Map {
             for (uint32_t d = 1; d < dims_.rank(); ++d)
                 if (dims_.stride(k, d) == 1 && dims_.size(d) >= least && dims_.size(0) >= least &&
                     dims_.stride(k, 0) > 1) {
-                    turned_ = d;
+                    transposed_ = d;
                     return;
                 }
     }
@@ -144,29 +144,29 @@ template <typename Span, typename Arguments> class Map {
     }
 
     uint64_t tiles() const {
-        return arguments_.count / (dims_.size(0) * dims_.size(turned_)) * pieces(turned_, tile_rows_) *
+        return arguments_.count / (dims_.size(0) * dims_.size(transposed_)) * pieces(transposed_, tile_rows_) *
                pieces(0, tile_columns);
     }
     uint64_t pieces(uint32_t dim, uint64_t length) const {
         return (dims_.size(dim) + length - 1) / length;
     }
     void tile(uint64_t part) const {
-        // The next tile has the next lines of the same columns: a turned source is read along its pages.
+        // The next tile has the next lines of the same columns: a transposed source is read along its pages.
         const uint64_t first_column = part % pieces(0, tile_columns) * tile_columns;
         part /= pieces(0, tile_columns);
-        const uint64_t first_row = part % pieces(turned_, tile_rows_) * tile_rows_;
-        part /= pieces(turned_, tile_rows_);
+        const uint64_t first_row = part % pieces(transposed_, tile_rows_) * tile_rows_;
+        part /= pieces(transposed_, tile_rows_);
         const uint64_t columns =
             dims_.size(0) - first_column < tile_columns ? dims_.size(0) - first_column : tile_columns;
         const uint64_t rows =
-            dims_.size(turned_) - first_row < tile_rows_ ? dims_.size(turned_) - first_row : tile_rows_;
+            dims_.size(transposed_) - first_row < tile_rows_ ? dims_.size(transposed_) - first_row : tile_rows_;
         int64_t first[most_operands];
         for (uint32_t k = 0; k < arguments_.operands; ++k) {
             first[k] = static_cast<int64_t>(first_column) * dims_.stride(k, 0) +
-                       static_cast<int64_t>(first_row) * dims_.stride(k, turned_);
+                       static_cast<int64_t>(first_row) * dims_.stride(k, transposed_);
             uint64_t rest = part;
             for (uint32_t d = 1; d < dims_.rank(); ++d)
-                if (d != turned_) {
+                if (d != transposed_) {
                     first[k] += static_cast<int64_t>(rest % dims_.size(d)) * dims_.stride(k, d);
                     rest /= dims_.size(d);
                 }
@@ -179,23 +179,23 @@ template <typename Span, typename Arguments> class Map {
             });
         };
         if (only_moves() && dims_.stride(0, 0) == 1) {
-            turn(1, element(0, first[0]), dims_.stride(0, turned_));
+            turn(1, element(0, first[0]), dims_.stride(0, transposed_));
             return;
         }
         Buffers buffers;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
-            if (dims_.stride(k, turned_) == 1 && dims_.stride(k, 0) != 1)
+            if (dims_.stride(k, transposed_) == 1 && dims_.stride(k, 0) != 1)
                 turn(k, buffers.bytes[k], static_cast<int64_t>(columns));
         for (uint64_t r = 0; r < rows; ++r) {
             void* spans[most_operands] = {};
             const auto row = [&](uint32_t k) {
-                return element(k, first[k] + static_cast<int64_t>(r) * dims_.stride(k, turned_));
+                return element(k, first[k] + static_cast<int64_t>(r) * dims_.stride(k, transposed_));
             };
             for (uint32_t k = 0; k < arguments_.operands; ++k) {
                 spans[k] = buffers.bytes[k];
                 if (dims_.stride(k, 0) == 1)
                     spans[k] = row(k);
-                else if (k != 0 && dims_.stride(k, turned_) == 1)
+                else if (k != 0 && dims_.stride(k, transposed_) == 1)
                     spans[k] = buffers.bytes[k] + r * columns * arguments_.itemsizes[k];
                 else if (k != 0)
                     with_word(arguments_.itemsizes[k], [&](auto word) {
@@ -217,7 +217,7 @@ template <typename Span, typename Arguments> class Map {
     const Arguments& arguments_;
     const Dims dims_;
     bool all_dense_ = true;
-    uint32_t turned_ = 0;
+    uint32_t transposed_ = 0;
     uint64_t tile_rows_ = 0;
 };
 

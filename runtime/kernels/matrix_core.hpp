@@ -17,7 +17,7 @@
 //   held_of_word(w), depth_of_word(w)   the held row of word w, and the depth of its first element
 //   rows_of         sums, rounded, as rows whose depth was the columns: nothing or little moves between lanes
 //   read            columns from a SharedTile of a row for each column
-//   read_turned     columns from one of a row for each depth, where `reads_turned`
+//   read_transposed     columns from one of a row for each depth, where `reads_transposed`
 #pragma once
 
 #include "async_copy.hpp"
@@ -84,7 +84,7 @@ template <typename T> struct MatrixCore {
     static constexpr uint32_t first_partner = 1;
     static constexpr uint32_t last_partner = 2;
     static constexpr uint32_t words = 4;
-    static constexpr bool reads_turned = true;
+    static constexpr bool reads_transposed = true;
     struct Rows {
         uint32_t values[words];
     };
@@ -121,7 +121,7 @@ template <typename T> struct MatrixCore {
         return load<false>(address);
     }
     template <typename Tile>
-    static TALLOW_INLINE Columns read_turned(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
+    static TALLOW_INLINE Columns read_transposed(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
         const uint32_t lane = lane_index();
         const uint32_t address =
             part_address(tile, lane / 8 % 2 * 8 + lane % 8, lane / 16 * 8, first_depth, first_column);
@@ -159,10 +159,10 @@ template <typename T> struct MatrixCore {
         return shared_address(tile.bytes) + permuted + (row * Tile::chunks + chunk / 8 * 8) * access_bytes;
     }
     // Four parts of 8 by 8, whose rows the lanes point to, eight each.
-    template <bool Turned> static TALLOW_INLINE Columns load(uint32_t address) {
+    template <bool Transposed> static TALLOW_INLINE Columns load(uint32_t address) {
         Columns columns;
         uint32_t* const to = columns.values;
-        if constexpr (Turned)
+        if constexpr (Transposed)
             asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                          : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                          : "r"(address)
@@ -178,8 +178,8 @@ template <typename T> struct MatrixCore {
 
 #elif defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
 
-// AMD's: of the product of columns and turned rows a lane holds sums of one row. The depth is split among the lanes,
-// but by RDNA 3, where each half of a wave holds all of it.
+// AMD's: of the product of columns and transposed rows a lane holds sums of one row. The depth is split among the
+// lanes, but by RDNA 3, where each half of a wave holds all of it.
 template <typename T> struct MatrixCore {
 #if defined(TALLOW_MATRIX_CORE_WMMA) && TALLOW_MATRIX_CORE_WMMA == 11
     static constexpr bool is_doubled = true;
@@ -193,7 +193,7 @@ template <typename T> struct MatrixCore {
     static constexpr uint32_t last_partner = wave_size / 2;
     static constexpr uint32_t depth = is_doubled ? 16 : sums;
     static constexpr uint32_t words = depth / 2;
-    static constexpr bool reads_turned = false;
+    static constexpr bool reads_transposed = false;
     struct Rows {
         uint32_t values[words];
     };

@@ -1,4 +1,4 @@
-// Rotary embeddings: pairs of elements, turned by the angles of their position.
+// Rotary embeddings: pairs of elements, rotated by the angles of their position.
 #pragma once
 
 #include "index.hpp"
@@ -53,7 +53,7 @@ TALLOW_INLINE void store_side(T* elements, const Registers<Bytes>& access) {
     }
 }
 
-// A thread turns some pairs of one token in `turned` heads, rope_heads at a time, which have the angles in common:
+// A thread turns some pairs of one token in `rotated` heads, rope_heads at a time, which have the angles in common:
 // pairs of neighbours, or of elements half a row apart. The dims count such threads; of the operands 0 is the source,
 // 1 the result, 2 the tables, 3 the positions, and 4 the number of the first head.
 template <typename T, bool Interleaved, bool Packed, typename Arguments>
@@ -75,7 +75,7 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
         load_angles(pointer_to<const float>(arguments.cosines) + angles, cosines);
         load_angles(pointer_to<const float>(arguments.sines) + angles, sines);
         const uint32_t first = static_cast<uint32_t>(offsets[4]);
-        const uint32_t left = arguments.heads - first < arguments.turned ? arguments.heads - first : arguments.turned;
+        const uint32_t left = arguments.heads - first < arguments.rotated ? arguments.heads - first : arguments.rotated;
         for (uint32_t begin = 0; begin < left; begin += rope_heads) {
             Registers<sizeof(T) * length> loaded[rope_heads][packs];
 #pragma unroll
@@ -90,7 +90,7 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
 #pragma unroll
                 for (uint32_t p = 0; p < packs; ++p) {
                     // Of a pair, the one is in this pack and the other next to it, or in the other pack.
-                    const auto turned = map_pack<T>(loaded[h][p], [&](Value x, uint32_t i) {
+                    const auto rotated = map_pack<T>(loaded[h][p], [&](Value x, uint32_t i) {
                         const uint32_t pair = Interleaved ? i / 2 : i;
                         const bool is_second = Interleaved ? i % 2 != 0 : p != 0;
                         const auto& others = loaded[h][packs - 1 - p];
@@ -98,7 +98,7 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
                         return is_second ? y * sines[pair] + x * cosines[pair] : x * cosines[pair] - y * sines[pair];
                     });
                     if (begin + h < left)
-                        store_side<Packed>(result + h * arguments.result_stride + p * arguments.half, turned);
+                        store_side<Packed>(result + h * arguments.result_stride + p * arguments.half, rotated);
                 }
             source += rope_heads * arguments.source_stride;
             result += rope_heads * arguments.result_stride;

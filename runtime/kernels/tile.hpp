@@ -1,5 +1,5 @@
-// Transposes through shared memory: dim 0 is the result's innermost, dim 1 the one in which a turned source is dense.
-// Either way a wave moves 128 bytes in a row.
+// Transposes through shared memory: dim 0 is the result's innermost, dim 1 the one in which a transposed source is
+// dense. Either way a wave moves 128 bytes in a row.
 #pragma once
 
 #include "memory.hpp"
@@ -55,9 +55,9 @@ TALLOW_INLINE TilePlace<Operands> locate_tile(const Arguments& arguments) {
     return place;
 }
 
-// Columns of a square of the tile, turned in registers, so that shared memory is written in whole packs.
+// Columns of a square of the tile, transposed in registers, so that shared memory is written in whole packs.
 template <typename T, uint32_t N>
-TALLOW_INLINE void store_turned(Tile<T>& tile, uint32_t line, uint32_t column, const Pack<T, N> (&columns)[N]) {
+TALLOW_INLINE void store_transposed(Tile<T>& tile, uint32_t line, uint32_t column, const Pack<T, N> (&columns)[N]) {
 #pragma unroll
     for (uint32_t k = 0; k < N; ++k) {
         Pack<T, N> pack;
@@ -70,8 +70,8 @@ TALLOW_INLINE void store_turned(Tile<T>& tile, uint32_t line, uint32_t column, c
 
 // Reads the tile along dim 1, in which the source has stride 1.
 template <typename T>
-TALLOW_INLINE void load_turned(Tile<T>& tile, const T* source, uint64_t column_stride, uint32_t columns,
-                               uint32_t lines) {
+TALLOW_INLINE void load_transposed(Tile<T>& tile, const T* source, uint64_t column_stride, uint32_t columns,
+                                   uint32_t lines) {
     using Shape = Tile<T>;
     constexpr uint32_t length = Shape::pack;
     const uint32_t line = thread_index() % Shape::packs_per_line * length;
@@ -90,7 +90,7 @@ TALLOW_INLINE void load_turned(Tile<T>& tile, const T* source, uint64_t column_s
                     loaded[s][j] = load_whole<length>(source + (first + s * step + j) * column_stride + line);
 #pragma unroll
             for (uint32_t s = 0; s < squares; ++s)
-                store_turned(tile, line, first + s * step, loaded[s]);
+                store_transposed(tile, line, first + s * step, loaded[s]);
         }
     } else {
 #pragma unroll 1
@@ -106,19 +106,20 @@ TALLOW_INLINE void load_turned(Tile<T>& tile, const T* source, uint64_t column_s
     }
 }
 
-template <typename T> TALLOW_INLINE Pack<T, Tile<T>::pack> read_turned(Tile<T>& tile, uint32_t line, uint32_t column) {
+template <typename T>
+TALLOW_INLINE Pack<T, Tile<T>::pack> read_transposed(Tile<T>& tile, uint32_t line, uint32_t column) {
     return load_whole<Tile<T>::pack>(tile.place(line, column));
 }
 
 // result = source with dims 0 and 1 dense in one each.
-template <typename T, typename Arguments> TALLOW_INLINE void copy_turned(const Arguments& arguments) {
+template <typename T, typename Arguments> TALLOW_INLINE void copy_transposed(const Arguments& arguments) {
     using Shape = Tile<T>;
     __shared__ Shape tile;
     const TilePlace<2> place = locate_tile<Shape::side, 2>(arguments);
     const uint32_t columns = arguments.dims[0] - place.first_column;
     const uint32_t lines = arguments.dims[1] - place.first_line;
-    load_turned(tile, pointer_to<const T>(arguments.source) + place.offsets[1], arguments.strides[max_rank], columns,
-                lines);
+    load_transposed(tile, pointer_to<const T>(arguments.source) + place.offsets[1], arguments.strides[max_rank],
+                    columns, lines);
     synchronize_block();
     const uint32_t column = thread_index() % Shape::packs_per_line * Shape::pack;
     T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
@@ -126,11 +127,12 @@ template <typename T, typename Arguments> TALLOW_INLINE void copy_turned(const A
     for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
         const uint32_t line = i + thread_index() / Shape::packs_per_line;
         if (line < lines && column < columns)
-            store_guarded(result + line * arguments.strides[1], 0, columns - column, read_turned(tile, line, column));
+            store_guarded(result + line * arguments.strides[1], 0, columns - column,
+                          read_transposed(tile, line, column));
     }
 }
 
-// result = function(lhs, rhs), of which one or both are turned. Operand 0 is the result, dense in dim 0.
+// result = function(lhs, rhs), of which one or both are transposed. Operand 0 is the result, dense in dim 0.
 template <typename Function, typename T, typename Arguments>
 TALLOW_INLINE void binary_tiles(const Arguments& arguments, Function function) {
     using Shape = Tile<T>;
@@ -141,9 +143,9 @@ TALLOW_INLINE void binary_tiles(const Arguments& arguments, Function function) {
     const TilePlace<3> place = locate_tile<Shape::side, 3>(arguments);
     const uint32_t columns = arguments.dims[0] - place.first_column;
     const uint32_t lines = arguments.dims[1] - place.first_line;
-    // Operand 1 is the turned one: the launcher swaps, and `swapped` says that it did.
-    load_turned(tile, pointer_to<const T>(arguments.turned) + place.offsets[1], arguments.strides[max_rank], columns,
-                lines);
+    // Operand 1 is the transposed one: the launcher swaps, and `swapped` says that it did.
+    load_transposed(tile, pointer_to<const T>(arguments.transposed) + place.offsets[1], arguments.strides[max_rank],
+                    columns, lines);
     synchronize_block();
     const uint32_t column = thread_index() % Shape::packs_per_line * length;
     T* const result = pointer_to<T>(arguments.result) + place.offsets[0] + column;
@@ -153,7 +155,7 @@ TALLOW_INLINE void binary_tiles(const Arguments& arguments, Function function) {
     for (uint32_t i = 0; i < Shape::side; i += Shape::lines_at_once) {
         const uint32_t line = i + thread_index() / Shape::packs_per_line;
         if (line < lines && column < columns) {
-            const Pack<T, length> x = read_turned(tile, line, column);
+            const Pack<T, length> x = read_transposed(tile, line, column);
             const Pack<T, length> y =
                 load_some<length>(straight + line * arguments.strides[2 * max_rank + 1], stride, columns - column);
             Pack<T, length> pack;

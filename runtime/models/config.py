@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from ...decoders import MODULES
 from ..core.error import InvalidArgument, shown
+from .decoders import MODULES
 
 _OPERATION: Final = "ModelConfig"
 _ARCHITECTURE: Final = "general.architecture"

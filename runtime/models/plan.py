@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from ...decoders import MODULES
 from ...device import Device
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
@@ -23,6 +22,7 @@ from ..tensor import Tensor
 from ..tensor.base import device_of
 from .cache import KVCache
 from .config import ModelConfig
+from .decoders import MODULES
 from .steps import Joined, Place, Weight, linear
 
 _OPERATION: Final = "ExecutionPlan"
@@ -63,7 +63,7 @@ class ExecutionPlan:
         self.config = config
         self.device = device_of(device)
         self._tensors = tensors
-        self._architecture: Any = importlib.import_module(f"...decoders.{MODULES[config.architecture]}", __package__)
+        self._architecture: Any = importlib.import_module(f".decoders.{MODULES[config.architecture]}", __package__)
         self._save_memory = save_memory
         self._activations = activations
         self._layers: dict[int, Mapping[Any, Weight | Joined | None]] = {}

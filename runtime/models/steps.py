@@ -1,4 +1,4 @@
-"""What the steps of a layer call: see spec/architectures. The first argument is where the tokens stand."""
+"""What the steps of a layer call: see decoders/. The first argument is where the tokens stand."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def key_heads(at: Place, x: Tensor) -> Tensor:
 
 
 def rope_neighbours(at: Place, x: Tensor) -> Tensor:
-    """(heads, n, head_dim), of which elements 2i and 2i + 1 are turned by the angles of their place."""
+    """(heads, n, head_dim), of which elements 2i and 2i + 1 are transposed by the angles of their place."""
     return x.rope(at.cos, at.sin, at.position, interleaved=True)
 
 
 def rope_halves(at: Place, x: Tensor) -> Tensor:
-    """(heads, n, head_dim), of which elements i and i + head_dim / 2 are turned by the angles of their place."""
+    """(heads, n, head_dim), of which elements i and i + head_dim / 2 are transposed by the angles of their place."""
     return x.rope(at.cos, at.sin, at.position)
 
 

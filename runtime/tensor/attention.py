@@ -9,7 +9,7 @@ from ..core.argument import boolean, real
 from ..core.error import ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from .base import TensorBase, parts, require_tensors
 
 _OP = "scaled_dot_product_attention"
@@ -70,7 +70,7 @@ class AttentionMethods(TensorBase):
 _Attention: TypeAlias = tuple[Layout, Layout, Layout, Layout | None, Layout, float]
 
 # By the numbers of the layouts.
-_attentions: Kept[tuple[int | None, ...], _Attention] = Kept(1 << 12)
+_attentions: BoundedCache[tuple[int | None, ...], _Attention] = BoundedCache(1 << 12)
 
 
 def _attention(query: Layout, key: Layout, value: Layout, mask: Layout | None) -> _Attention:

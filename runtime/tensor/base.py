@@ -18,7 +18,7 @@ from ..core.argument import DTypeLike
 from ..core.error import InvalidArgument, TallowError, shown
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .number import as_number
 
@@ -220,7 +220,7 @@ class TensorBase:
 _Reduction: TypeAlias = tuple[tuple[int, ...], Layout]
 
 # By the numbers of the layouts, the dims and whether these are kept.
-_reductions: Final[Kept[tuple[int, int | Sequence[int] | None, bool], _Reduction]] = Kept(1 << 12)
+_reductions: Final[BoundedCache[tuple[int, int | Sequence[int] | None, bool], _Reduction]] = BoundedCache(1 << 12)
 
 
 def _reduction(op: str, shape: Shape, dim: int | Sequence[int] | None, keepdim: bool) -> _Reduction:
@@ -284,7 +284,7 @@ def _common_integer(first: DType, second: DType) -> DType | None:
 _number_of: Final = attrgetter("number")
 
 # By the numbers of the layouts.
-_broadcasts: Final[Kept[tuple[int, ...], tuple[Layout, ...]]] = Kept(1 << 12)
+_broadcasts: Final[BoundedCache[tuple[int, ...], tuple[Layout, ...]]] = BoundedCache(1 << 12)
 
 
 def broadcast(op: str, *layouts: Layout) -> tuple[Layout, ...]:

@@ -14,7 +14,7 @@ from ..core.argument import integer
 from ..core.error import InvalidArgument, InvalidIndex, TallowError
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from .base import TensorBase, require_tensors
 from .create import CreationMethods
 
@@ -160,7 +160,7 @@ class IndexMethods(CreationMethods):
         return self._like(self._storage.index_add(layout, *operands, dim))
 
 
-_views: Kept[tuple[object, ...], Layout] = Kept(1 << 14)
+_views: BoundedCache[tuple[object, ...], Layout] = BoundedCache(1 << 14)
 
 
 def _key(layout: Layout, items: tuple[object, ...]) -> tuple[object, ...] | None:
@@ -268,7 +268,7 @@ def _at(layout: Layout, dim: int, item: Index) -> Layout:
 
 
 # By the numbers of the layouts of rows and of indexes, and the dim.
-_selected: Kept[tuple[int, int, int], Layout] = Kept(1 << 12)
+_selected: BoundedCache[tuple[int, int, int], Layout] = BoundedCache(1 << 12)
 
 
 def _replaced(shape: Shape, dim: int, rows: Layout) -> Layout:

@@ -9,7 +9,7 @@ from ..core.argument import integer
 from ..core.check import require_alike_but
 from ..core.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.layout import Layout, distinct
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import MOST_PLANNED
 from .base import TensorBase, refuse_keywords, require_tensors
 from .views import ViewMethods
@@ -27,7 +27,7 @@ class _Join(NamedTuple):
 
 
 # By the op, the dim and the numbers of the layouts.
-_joins: Final[Kept[tuple[object, ...], _Join]] = Kept(1 << 12)
+_joins: Final[BoundedCache[tuple[object, ...], _Join]] = BoundedCache(1 << 12)
 
 
 def cat(tensors: Iterable[T], dim: int = 0, **unknown: Never) -> T:

@@ -8,7 +8,7 @@ from typing import Self, TypeAlias
 from ..core.error import ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .base import TensorBase, parts, require_tensors
 from .views import ViewMethods
@@ -58,7 +58,7 @@ class LinearMethods(ViewMethods):
 
 
 # By the numbers of the layouts: that of the input as a matrix, None where that takes a copy, and that of the result.
-_linears: Kept[tuple[int, int], tuple[Layout | None, Layout]] = Kept(1 << 12)
+_linears: BoundedCache[tuple[int, int], tuple[Layout | None, Layout]] = BoundedCache(1 << 12)
 
 
 def _linear(layout: Layout, weight: Layout) -> tuple[Layout | None, Layout]:
@@ -72,7 +72,7 @@ def _linear(layout: Layout, weight: Layout) -> tuple[Layout | None, Layout]:
 _Product: TypeAlias = tuple[tuple[int, int, int, int], Layout, Layout, Layout]
 
 # By the numbers of the layouts.
-_products: Kept[tuple[int, int], _Product] = Kept(1 << 12)
+_products: BoundedCache[tuple[int, int], _Product] = BoundedCache(1 << 12)
 
 
 def _product(left: Layout, right: Layout) -> _Product:

@@ -9,14 +9,14 @@ from ..core.error import InvalidArgument, TallowError
 from . import names
 from .assignment import AssignmentMethods
 from .attention import AttentionMethods
+from .convolution import ConvolutionMethods
 from .custom import CustomMethods
 from .display import debug, pretty
 from .familiar import FamiliarMethods
-from .network import NetworkMethods
 from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, FamiliarMethods, NetworkOpMethods, AttentionMethods, NetworkMethods, CustomMethods):
+class Tensor(AssignmentMethods, FamiliarMethods, NetworkOpMethods, AttentionMethods, ConvolutionMethods, CustomMethods):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:

@@ -9,12 +9,12 @@ from ..core.argument import integers
 from ..core.error import InvalidArgument, ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.kept import Kept
+from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .base import TensorBase, refuse_keywords
 
 # By the method, the number of the layout that is viewed, and the integers that were given.
-_views: Final[Kept[tuple[object, ...], Layout]] = Kept(1 << 15)
+_views: Final[BoundedCache[tuple[object, ...], Layout]] = BoundedCache(1 << 15)
 
 
 class ViewMethods(TensorBase):

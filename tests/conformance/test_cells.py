@@ -45,7 +45,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if not request.config.getoption("--replay"):
         return
     from tallow.runtime.backends.backend import Repetition
-    from tallow.runtime.backends.gpu_backend import attention
+    from tallow.runtime.backends.gpu_backend import slow_path
     from tallow.runtime.backends.gpu_backend.device import GpuDevice
     from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
     from tallow.runtime.backends.gpu_backend.storage import GpuStorage, QGpuStorage
@@ -56,7 +56,7 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
         device: GpuDevice, key: object, numbers: int, function: Any, arguments: tuple[Any, ...], options: Any
     ) -> Any:
         # A capture takes no copies, and what has no key is never repeated.
-        if attention.needed or key is None:
+        if slow_path.required or key is None:
             return made_at_once(device, key, numbers, function, arguments, options)
         operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
         given = [operand for operand in operands if isinstance(operand, GpuStorage | QGpuStorage)]

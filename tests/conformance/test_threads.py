@@ -32,7 +32,7 @@ Program = Callable[[tl.Tensor, tl.Tensor, tl.Tensor], tl.Tensor]
 # (96, 80), and one index below 80 for each element.
 PROGRAMS: dict[str, Program] = {
     "map": lambda x, y, _: (x.exp() + y * 3 - 1).relu() / 2,
-    "turned": lambda x, y, _: (x.T + y.T * 2).contiguous(),
+    "transposed": lambda x, y, _: (x.T + y.T * 2).contiguous(),
     "where": lambda x, y, _: (x > y).where(x, 0.5),
     "cast": lambda x, *_: cast(x),
     "matmul": lambda x, y, _: x @ y.T,

@@ -57,7 +57,7 @@ LAUNCHES: dict[str, tuple[int, Callable[[Tensor], object]]] = {
     "x > 3": (1, lambda x: x > 3),
     "3 == x": (1, lambda x: x == 3),
     "a view / 3": (1, lambda x: x[:, 1::2] / 3),
-    "a turned view / 3": (1, lambda x: x.T / 3),
+    "a transposed view / 3": (1, lambda x: x.T / 3),
     "x.mean()": (1, lambda x: x.mean()),
     "a cast and its mean": (2, lambda x: x.to_dtype("f16").mean(1)),
     "x.norm(1)": (1, lambda x: x.norm(1)),

@@ -221,29 +221,56 @@ storage:
   upsample_bilinear2d: {unsupported: an example of a cell that differs}
 """
 # Attention and the rest of a layer read the same, as in GPT-J and Command R.
-PARALLEL = """\
-doc: A decoder whose layers do both of their parts at once.
-names: [parallel]
-tensors:
-  embedding: {name: token_embd.weight, shape: [vocabulary, width]}
-  norm: {name: output_norm.weight, shape: [width]}
-  head: {name: output.weight, shape: [vocabulary, width]}
-layer:
-  norm_of_both: {name: attn_norm.weight, shape: [width]}
-  query: {name: attn_q.weight, shape: [heads * head_dim, width]}
-  key: {name: attn_k.weight, shape: [key_heads * head_dim, width]}
-  value: {name: attn_v.weight, shape: [key_heads * head_dim, width]}
-  output: {name: attn_output.weight, shape: [width, heads * head_dim]}
-  gate: {name: ffn_gate.weight, shape: [hidden, width]}
-  up: {name: ffn_up.weight, shape: [hidden, width]}
-  down: {name: ffn_down.weight, shape: [width, hidden]}
-steps:
-  - normed = rms_norm(x, norm_of_both)
-  - queries = rope_neighbours(heads(linear(normed, query)))
-  - keys = rope_neighbours(key_heads(linear(normed, key)))
-  - found = attention(queries, keys, key_heads(linear(normed, value)))
-  - x = x + linear(found, output) + linear(silu_mul(linear(normed, gate), linear(normed, up)), down)
-"""
+PARALLEL = '''\
+"""A decoder whose layers do both of their parts at once."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...tensor import Tensor
+from ..config import ModelConfig
+from ..steps import Place, attention, heads, key_heads, linear, rms_norm, rope_neighbours, silu_mul
+
+TENSORS: Final = {"embedding": "token_embd.weight", "norm": "output_norm.weight", "head": "output.weight"}
+LAYER: Final = {
+    "norm_of_both": "attn_norm.weight",
+    "query": "attn_q.weight",
+    "key": "attn_k.weight",
+    "value": "attn_v.weight",
+    "output": "attn_output.weight",
+    "gate": "ffn_gate.weight",
+    "up": "ffn_up.weight",
+    "down": "ffn_down.weight",
+}
+OPTIONAL: Final = frozenset[str]()
+JOINED: Final[tuple[tuple[str, ...], ...]] = ()
+
+
+def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
+    queries, keys = config.heads * config.head_dim, config.key_heads * config.head_dim
+    return {
+        "embedding": (vocabulary, config.width),
+        "norm": (config.width,),
+        "head": (vocabulary, config.width),
+        "norm_of_both": (config.width,),
+        "query": (queries, config.width),
+        "key": (keys, config.width),
+        "value": (keys, config.width),
+        "output": (config.width, queries),
+        "gate": (config.hidden, config.width),
+        "up": (config.hidden, config.width),
+        "down": (config.width, config.hidden),
+    }
+
+
+def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
+    normed = rms_norm(at, x, weights["norm_of_both"])
+    queries = rope_neighbours(at, heads(at, linear(at, normed, weights["query"])))
+    keys = rope_neighbours(at, key_heads(at, linear(at, normed, weights["key"])))
+    found = attention(at, queries, keys, key_heads(at, linear(at, normed, weights["value"])))
+    gated = silu_mul(at, linear(at, normed, weights["gate"]), linear(at, normed, weights["up"]))
+    return x + linear(at, found, weights["output"]) + linear(at, gated, weights["down"])
+'''
 CASE = """\
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "parallel": ("parallel", {}),
@@ -397,9 +424,12 @@ def test_every_cell_of_a_new_dtype_runs_on_a_gpu(with_integers: Project) -> None
 DECODERS, LOGITS = "tests/package/decoders.py", "tests/package/test_logits.py"
 
 
-def test_an_architecture_is_one_yaml_file(repository: Project) -> None:
+def test_an_architecture_is_one_module(repository: Project) -> None:
     """What the decoder of the tests has to learn is the test's."""
-    (repository.root / "spec/architectures/parallel.yaml").write_text(PARALLEL, encoding="utf-8")
+    modules = "runtime/models/decoders"
+    (repository.root / modules / "parallel.py").write_text(PARALLEL, encoding="utf-8")
+    listed = "MODULES: Final = {\n"
+    repository.edit(f"{modules}/__init__.py", listed, f'{listed}    "parallel": "parallel",\n')
     add_tests(repository)
     (repository.root / DECODERS).parent.mkdir()
     for name in ("__init__.py", "conftest.py", "backend.py", "decoders.py", "test_logits.py"):
@@ -411,7 +441,7 @@ def test_an_architecture_is_one_yaml_file(repository: Project) -> None:
     )
     repository.edit(LOGITS, "CASES: dict[str, tuple[str, dict[str, Any]]] = {\n", CASE)
     repository.generate()
-    assert edited(repository) == ["spec/architectures/parallel.yaml"]
+    assert edited(repository) == [f"{modules}/__init__.py", f"{modules}/parallel.py"]
     with_kernels(repository)
     given = "-n", "0", "-p", "no:cacheprovider", LOGITS, "-k", "definition and (parallel or llama)"
     assert "3 passed" in run(repository, "-m", "pytest", "-v", *given)

@@ -66,7 +66,7 @@ def test_whole_packs_are_moved(
 def test_tiles_of_narrow_elements_are_words_of_shared_memory(
     machine: Machine, reduced: Callable[[str, Iterable[str]], Path], tmp_path: Path, target: str
 ) -> None:
-    kernels = ["copy_b8_turned", "copy_b16_turned"]
+    kernels = ["copy_b8_transposed", "copy_b16_transposed"]
     code = machine_code(machine.compile(target, reduced("copy", kernels), tmp_path).file)
     for kernel in kernels:
         assert re.search(r"\bds_(?:write|store)(?:2|_2addr)?_b32\b", code[kernel]), kernel

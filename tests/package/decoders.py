@@ -134,7 +134,7 @@ def oracle(architecture: str, arrays: Arrays, tokens: list[int], base: float = R
     def norm(x: NDArray[Any], weight: NDArray[Any]) -> NDArray[Any]:
         return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * weight
 
-    def turned(x: NDArray[Any]) -> NDArray[Any]:
+    def transposed(x: NDArray[Any]) -> NDArray[Any]:
         pairs = x[..., : size // 2] + 1j * x[..., size // 2 :] if halves else x[..., 0::2] + 1j * x[..., 1::2]
         pairs = pairs * turns
         parts = (pairs.real, pairs.imag)
@@ -150,8 +150,8 @@ def oracle(architecture: str, arrays: Arrays, tokens: list[int], base: float = R
         )
         if architecture == "qwen3":
             q, k = norm(q, of["attn_q_norm.weight"]), norm(k, of["attn_k_norm.weight"])
-        k, v = (np.repeat(part, len(q) // len(k), axis=0) for part in (turned(k), v))
-        scores = turned(q) @ k.swapaxes(1, 2) / math.sqrt(size) + np.triu(np.full((n, n), -np.inf), 1)
+        k, v = (np.repeat(part, len(q) // len(k), axis=0) for part in (transposed(k), v))
+        scores = transposed(q) @ k.swapaxes(1, 2) / math.sqrt(size) + np.triu(np.full((n, n), -np.inf), 1)
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         found = (shares / shares.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(n, -1)
         x = x + found @ of["attn_output.weight"].T + of.get("attn_output.bias", 0)

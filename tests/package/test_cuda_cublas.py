@@ -16,7 +16,7 @@ from tallow.dtype import DType
 pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend.cublas import CuBlas
-from tallow.runtime.backends.gpu_backend import attention
+from tallow.runtime.backends.gpu_backend import slow_path
 from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
 from tallow.runtime.backends.gpu_backend.error import LibraryError
 from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices
@@ -178,7 +178,7 @@ def test_a_product_of_a_capture_goes_into_its_stream(context, library, monkeypat
     blas = open_blas(context, 1234)
     library.calls.clear()
     blas._queue.handle = 5678
-    monkeypatch.setattr(attention, "needed", True)
+    monkeypatch.setattr(slow_path, "required", True)
     blas.multiply(DType.F32, (1, 1, 1, 1), NOTHING, NOTHING, 0)
     to, workspace, product, *back = [call[:1] + call[2:] for call in library.calls]
     assert (to, workspace) == (("set_stream", 5678), ("set_workspace", 256, 32 << 20))

@@ -16,7 +16,7 @@ pytest.importorskip("cuda.bindings")
 
 from tallow.runtime.backends.cuda_backend import cudnn, cudnn_graphs
 from tallow.runtime.backends.cuda_backend.cudnn import CuDnn
-from tallow.runtime.backends.gpu_backend import attention
+from tallow.runtime.backends.gpu_backend import slow_path
 from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
 from tallow.runtime.backends.gpu_backend.error import LibraryError
 from tallow.runtime.backends.gpu_backend.libraries import AttentionParams
@@ -259,7 +259,7 @@ def test_what_cudnn_does_not_take_is_handed_on_and_not_asked_again(opened, libra
 
 def test_a_convolution_of_a_capture_goes_into_its_stream(opened, library, monkeypatch):
     monkeypatch.setattr(opened, "_queue", SimpleNamespace(handle=5678, own_handle=1234))
-    monkeypatch.setattr(attention, "needed", True)
+    monkeypatch.setattr(slow_path, "required", True)
     monkeypatch.setattr(opened._allocator, "attended", lambda: opened._allocator)
     library.calls.clear()
     assert opened.conv2d(DType.F16, PARAMS, 160, 320, 480)

@@ -56,13 +56,13 @@ def test_the_rms_norm(device: Device, page: dict[str, Any], shape: tuple[int, ..
 
 def test_operands_with_strides(device: Device, page: dict[str, Any]) -> None:
     x, rows = operand(device, (40, 30))
-    turned, part = x.t(), rows.T[5:20, 3:]
+    transposed, part = x.t(), rows.T[5:20, 3:]
     weights = np.exp(part - part.max(axis=-1, keepdims=True))
-    found = turned[5:20, 3:].apply_op1(page["FusedSoftmax"]())
+    found = transposed[5:20, 3:].apply_op1(page["FusedSoftmax"]())
     np.testing.assert_allclose(found.numpy(), weights / weights.sum(axis=-1, keepdims=True), rtol=1e-5, atol=1e-7)
     weight = x[:, 0][::2]
     expected = rows[:20].T / np.sqrt(np.square(rows[:20].T).mean(axis=-1, keepdims=True) + 1e-6) * rows[::2, 0]
-    normed = turned[:, :20].apply_op2(weight, page["RmsNorm"]())
+    normed = transposed[:, :20].apply_op2(weight, page["RmsNorm"]())
     np.testing.assert_allclose(normed.numpy(), expected, rtol=1e-5, atol=1e-6)
 
 

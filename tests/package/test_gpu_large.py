@@ -67,9 +67,9 @@ def test_copies(marked: Storage, device: Device) -> None:
 
 def test_a_transposed_view(marked: Storage, device: Device) -> None:
     half = COUNT // 2
-    turned = Layout(Shape((half, 2)), (1, half), 0)
+    transposed = Layout(Shape((half, 2)), (1, half), 0)
     result = device.zeros(Shape((COUNT,)), DType.U8)
-    marked.copy_strided_src(result, 0, turned)
+    marked.copy_strided_src(result, 0, transposed)
     for number, place in enumerate(PLACES, 1):
         column, row = divmod(place, half)
         assert read(result, row * 2 + column) == [number]
@@ -80,9 +80,9 @@ def test_elementwise(marked: Storage, device: Device) -> None:
     check_marks(marked.unary_impl(UnaryOp.SQR, WHOLE), lambda number: number**2)
     check_marks(marked.binary_impl(BinaryOp.ADD, marked, WHOLE, WHOLE), lambda number: 2 * number)
     half = COUNT // 2
-    turned = Layout(Shape((half, 2)), (1, half), 0)
+    transposed = Layout(Shape((half, 2)), (1, half), 0)
     plain = Layout.contiguous(Shape((half, 2)))
-    total = marked.binary_impl(BinaryOp.ADD, marked, turned, plain)
+    total = marked.binary_impl(BinaryOp.ADD, marked, transposed, plain)
     for number, place in enumerate(PLACES, 1):
         column, row = divmod(place, half)
         other = row * 2 + column

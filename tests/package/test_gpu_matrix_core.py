@@ -19,14 +19,14 @@ SOURCE = """
 
 using namespace tallow;
 
-template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, const T* columns, const T* turned) {
+template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, const T* columns, const T* transposed) {
     using Core = MatrixCore<T>;
     __shared__ bits128 memory[2][16 * 64 * sizeof(T) / sizeof(bits128)];
     const SharedTile<T, 64, false> tile{reinterpret_cast<uint8_t*>(memory[0])};
-    const SharedTile<T, 64, !Core::reads_turned> other{reinterpret_cast<uint8_t*>(memory[1])};
+    const SharedTile<T, 64, !Core::reads_transposed> other{reinterpret_cast<uint8_t*>(memory[1])};
     for (uint32_t i = thread_index(); i < 16 * 64; i += wave_size) {
         *reinterpret_cast<T*>(tile.at(i / 64, i % 64)) = columns[i];
-        *reinterpret_cast<T*>(other.at(i / 64, i % 64)) = turned[i];
+        *reinterpret_cast<T*>(other.at(i / 64, i % 64)) = transposed[i];
     }
     synchronize_block();
     float first[Core::sums] = {};
@@ -39,23 +39,23 @@ template <typename T> TALLOW_INLINE void multiply(float* sums, const T* rows, co
         }
         Core::multiply(first, loaded, Core::read(tile, 0, step));
     }
-    if constexpr (Core::reads_turned)
-        Core::multiply(second, Core::rows_of(first), Core::read_turned(other, 32, 0));
+    if constexpr (Core::reads_transposed)
+        Core::multiply(second, Core::rows_of(first), Core::read_transposed(other, 32, 0));
     else
         Core::multiply(second, Core::rows_of(first), Core::read(other, 0, 32));
     for (uint32_t i = 0; i < Core::sums; ++i) {
         const uint32_t place = Core::row(Core::held_of(i)) * 16 + Core::column(i);
         sums[place] = first[i];
         sums[256 + place] = second[i];
-        sums[512 + place] = static_cast<float>(Core::reads_turned);
+        sums[512 + place] = static_cast<float>(Core::reads_transposed);
     }
 }
 
-extern "C" __global__ void f16_tiles(float* sums, const f16* rows, const f16* columns, const f16* turned) {
-    multiply(sums, rows, columns, turned);
+extern "C" __global__ void f16_tiles(float* sums, const f16* rows, const f16* columns, const f16* transposed) {
+    multiply(sums, rows, columns, transposed);
 }
-extern "C" __global__ void bf16_tiles(float* sums, const bf16* rows, const bf16* columns, const bf16* turned) {
-    multiply(sums, rows, columns, turned);
+extern "C" __global__ void bf16_tiles(float* sums, const bf16* rows, const bf16* columns, const bf16* transposed) {
+    multiply(sums, rows, columns, transposed);
 }
 """
 ABOUT = """
@@ -89,14 +89,14 @@ def test_sums_of_one_product_are_rows_of_the_next(
     if not has_matrix_cores or (options and (wave_size != lanes or Host.found() is None)):
         pytest.skip("the device has no such matrix cores")
     generator = np.random.default_rng(3)
-    rows, columns, turned = (generator.integers(-2, 3, (16, 64)).astype(np.float32) for _ in range(3))
+    rows, columns, transposed = (generator.integers(-2, 3, (16, 64)).astype(np.float32) for _ in range(3))
     sums = Tensor.zeros((3, 16, 16), device=device)
-    operands = [Tensor(each, dtype=dtype, device=device) for each in (rows, columns, turned)]
+    operands = [Tensor(each, dtype=dtype, device=device) for each in (rows, columns, transposed)]
     signature = f"float*, const {dtype}*, const {dtype}*, const {dtype}*"
     kernel = Kernel.compile(f"{dtype}_tiles", SOURCE, device, options, signature=signature)
     kernel.launch(1, wave_size, sums, *operands)
-    first, second, reads_turned = sums.numpy()
+    first, second, reads_transposed = sums.numpy()
     np.testing.assert_array_equal(first, rows @ columns.T)
-    # Where columns are read turned, row r of the tile is what all of them have at depth r.
-    part = turned[:, 32:48]
-    np.testing.assert_array_equal(second, first @ (part if reads_turned.all() else part.T))
+    # Where columns are read transposed, row r of the tile is what all of them have at depth r.
+    part = transposed[:, 32:48]
+    np.testing.assert_array_equal(second, first @ (part if reads_transposed.all() else part.T))

@@ -364,17 +364,17 @@ def test_few_rows_are_reduced_in_one_pass_by_blocks_of_few_columns(device):
 
 def test_elementwise_variants(device):
     x, y = device.empty(DType.F32, 1 << 20), device.empty(DType.F32, 1 << 20)
-    plain, turned = at(x, (128, 48), None, 3), at(y, (128, 48), (1, 128))
+    plain, transposed = at(x, (128, 48), None, 3), at(y, (128, 48), (1, 128))
     result = elementwise.binary(BinaryOp.ADD, plain, at(y, (128, 48), None, 3))
     elementwise.binary(BinaryOp.ADD, plain, at(y, (128, 48), (0, 1)))
-    elementwise.binary(BinaryOp.SUB, plain, turned)
+    elementwise.binary(BinaryOp.SUB, plain, transposed)
     elementwise.compare(CmpOp.LT, plain, at(y, (128, 48), (0, 1)))
-    assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_turned", "lt_f32_strided"]
+    assert device.names == ["add_f32_contiguous", "add_f32_strided", "sub_f32_transposed", "lt_f32_strided"]
     assert [blocks for _, _, blocks, _ in device.launches] == [3, 6, 8, 6]
     addresses = arguments.BINARY_CONTIGUOUS.unpack(device.launches[0][3])
     assert addresses[:4] == (result.memory.address, x.memory.address + 12, y.memory.address + 12, 128 * 48)
-    turned_fields = arguments.BINARY_TURNED.unpack(device.launches[2][3])
-    assert turned_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
+    transposed_fields = arguments.BINARY_TRANSPOSED.unpack(device.launches[2][3])
+    assert transposed_fields[1:7] == (y.memory.address, x.memory.address + 12, 1, 0, 2, 48)
 
 
 def test_few_elements_get_a_thread_each_as_far_as_one_block_on_each_multiprocessor_goes(device):
@@ -385,27 +385,27 @@ def test_few_elements_get_a_thread_each_as_far_as_one_block_on_each_multiprocess
     assert [blocks for _, _, blocks, _ in device.launches] == [1, 4, 132, 256]
 
 
-def test_few_turned_elements_are_read_as_they_lie_by_a_thread_each(device):
+def test_few_transposed_elements_are_read_as_they_lie_by_a_thread_each(device):
     device.driver.multiprocessors = 132
     x = device.empty(DType.F16, 1 << 16)
-    plain, turned = at(x, (256, 256)), at(x, (256, 256), (1, 256))
-    elementwise.binary(BinaryOp.ADD, plain, turned)
-    elementwise.ternary(MethodOp.WHERE_COND, at(device.empty(DType.U8, 1 << 16), (256, 256)), plain, turned)
+    plain, transposed = at(x, (256, 256)), at(x, (256, 256), (1, 256))
+    elementwise.binary(BinaryOp.ADD, plain, transposed)
+    elementwise.ternary(MethodOp.WHERE_COND, at(device.empty(DType.U8, 1 << 16), (256, 256)), plain, transposed)
     assert device.names == ["add_f16_strided", "where_cond_b8_b16_strided"]
     assert [blocks for _, _, blocks, _ in device.launches] == [256, 256]
 
 
-def test_few_narrow_elements_are_turned_without_a_tile(device):
+def test_few_narrow_elements_are_transposed_without_a_tile(device):
     for dtype, size in ((DType.F16, 64), (DType.F32, 64), (DType.F16, 65)):
         copy.fresh(at(device.empty(dtype, size * 64), (size, 64), (1, size)))
-    assert device.names == ["copy_b16_strided", "copy_b32_turned", "copy_b16_turned"]
+    assert device.names == ["copy_b16_strided", "copy_b32_transposed", "copy_b16_transposed"]
 
 
-def test_large_turned_operands_are_turned_by_tiles_first(device):
-    turned = at(device.empty(DType.F32, 1 << 16), (256, 256), (1, 256))
-    elementwise.unary(UnaryOp.EXP, turned)
-    elementwise.binary(BinaryOp.ADD, turned, turned)
-    assert device.names == ["copy_b32_turned", "exp_f32_contiguous", "copy_b32_turned", "add_f32_turned"]
+def test_large_transposed_operands_are_transposed_by_tiles_first(device):
+    transposed = at(device.empty(DType.F32, 1 << 16), (256, 256), (1, 256))
+    elementwise.unary(UnaryOp.EXP, transposed)
+    elementwise.binary(BinaryOp.ADD, transposed, transposed)
+    assert device.names == ["copy_b32_transposed", "exp_f32_contiguous", "copy_b32_transposed", "add_f32_transposed"]
 
 
 def test_more_elements_than_32_bits_number(device):
@@ -605,10 +605,10 @@ def by_sorting(x, indexes, source, dim):
 
 ADDERS = {
     "sorted": by_sorting,
-    "threads": partial(sums._add_by_lines, sums._Way.THREADS, "scatter_add"),
-    "waves": partial(sums._add_by_lines, sums._Way.WAVES, "scatter_add"),
-    "near": partial(sums._add_by_lines, sums._Way.NEAR, "scatter_add"),
-    "shared": partial(sums._add_by_lines, sums._Way.SHARED, "scatter_add"),
+    "threads": partial(sums._add_by_lines, sums._Algorithm.THREADS, "scatter_add"),
+    "waves": partial(sums._add_by_lines, sums._Algorithm.WAVES, "scatter_add"),
+    "near": partial(sums._add_by_lines, sums._Algorithm.NEAR, "scatter_add"),
+    "shared": partial(sums._add_by_lines, sums._Algorithm.SHARED, "scatter_add"),
     "atomic": sums._add_atomically,
 }
 

@@ -177,8 +177,8 @@ def test_parts_of_larger_matrices(rocm, host):
 def test_thin_matrices(rocm, host, m, k, n):
     left, right = random(DType.F64, m, k), random(DType.F64, k, n)
     check(rocm, host, DType.F64, Operand(rocm, left, left), Operand(rocm, right, right))
-    turned = np.ascontiguousarray(left.T)
-    check(rocm, host, DType.F64, Operand(rocm, turned, turned.T), Operand(rocm, right, right))
+    transposed = np.ascontiguousarray(left.T)
+    check(rocm, host, DType.F64, Operand(rocm, transposed, transposed.T), Operand(rocm, right, right))
 
 
 def test_f16_accumulates_in_f32(rocm):

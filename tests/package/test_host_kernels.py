@@ -18,7 +18,7 @@ import pytest
 import tallow as tl
 from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
-from tallow.runtime.backends.cpu_backend.ops import compiled_copy
+from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.core.error import InvalidArgument, InvalidIndex, OutOfMemory
 
 KERNELS = HostKernels.open()
@@ -45,7 +45,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
     heads = tl.Tensor(random(2, 3, 150, 40))
     calls = {
         "gelu": lambda: x.gelu(),
-        "turned": lambda: x + y.t(),
+        "transposed": lambda: x + y.t(),
         "bf16": lambda: x.to_dtype(tl.DType.BF16).exp(),
         "sum": lambda: x.sum(),
         "rows": lambda: x.sum(1),
@@ -188,10 +188,10 @@ def test_operands_of_any_layout_are_brought_into_spans(shape: tuple[int, ...]) -
     array = random(*shape)
     other = random(*shape[::-1])
     x, y = tl.Tensor(array).to_dtype(tl.DType.F16), tl.Tensor(other).to_dtype(tl.DType.F16)
-    half, turned = array.astype(np.float16), other.astype(np.float16)
+    half, transposed = array.astype(np.float16), other.astype(np.float16)
     permuted = y.permute(tuple(reversed(range(len(shape)))))
     got = (x * permuted).numpy()
-    expected = (half.astype(np.float32) * turned.T.astype(np.float32)).astype(np.float16)
+    expected = (half.astype(np.float32) * transposed.T.astype(np.float32)).astype(np.float16)
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(
         (x.flip([0]) + x[:, :1]).numpy(), (half[::-1].astype(np.float32) + half[:, :1]).astype(np.float16)
@@ -489,7 +489,7 @@ def test_rows_of_any_length_are_joined(dtype: tl.DType, count: int) -> None:
 
 
 def test_many_long_rows_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_copy, "_LONG", 0)
+    monkeypatch.setattr(native_copy, "_LONG", 0)
     arrays = [random(3, width, 2) for width in (4, 0, *range(1, 31))]
     tensors = [tl.Tensor(array) for array in arrays]
     np.testing.assert_array_equal(tl.cat(tensors, 1).numpy(), np.concatenate(arrays, 1))

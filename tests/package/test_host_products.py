@@ -7,7 +7,7 @@ import pytest
 import tallow as tl
 from tallow.runtime.backends.array_backend.ops.operand import Operand
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
-from tallow.runtime.backends.cpu_backend.ops import compiled_conv
+from tallow.runtime.backends.cpu_backend.ops import native_conv
 from tallow.runtime.core.conv import ParamsConv2D
 
 KERNELS = HostKernels.open()
@@ -88,8 +88,8 @@ def test_convolutions(
     x, w = integers(*image), integers(*kernel)
     steps = {"padding": padding, "stride": stride, "dilation": dilation}
     check(x.to_dtype(dtype).conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
-    turned = x.transpose(2, 3).contiguous().transpose(2, 3).to_dtype(dtype)
-    check(turned.conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
+    transposed = x.transpose(2, 3).contiguous().transpose(2, 3).to_dtype(dtype)
+    check(transposed.conv2d(w.to_dtype(dtype), **steps), x.conv2d(w, **steps))
     image = (image[0], image[1], min(image[2], 20), min(image[3], 20))
     x, w = integers(*image), w.transpose(0, 1)
     steps["padding"] = min(padding, (kernel[2] - 1) * dilation // 2)
@@ -103,7 +103,7 @@ def test_a_kernel_without_room_is_left_to_numpy() -> None:
         b_size=1, i_h=300, i_w=300, k_h=1, k_w=300, c_out=1, c_in=1, padding=99_999, stride=1, dilation=500
     )
     operands = (Operand(each.storage.inner, each.layout) for each in (x, w))
-    assert compiled_conv.conv2d(KERNELS, *operands, large) is None
+    assert native_conv.conv2d(KERNELS, *operands, large) is None
 
 
 def test_blas_has_the_threads_of_other_calls() -> None:

@@ -1,4 +1,4 @@
-"""One result for each element: affine, binary, unary, cmp, where, cast, and operands that repeat or are turned.
+"""One result for each element: affine, binary, unary, cmp, where, cast, and operands that repeat or are transposed.
 
 An operand may also be a number.
 """
@@ -164,17 +164,17 @@ def _with_number(name: str, call: Callable[[Any], Any], result_bytes: int | None
     return Op("number", name, build)
 
 
-def _add_turned(data: Data) -> Work:
+def _add_transposed(data: Data) -> Work:
     x = data.x
     y = data.share(data.y.torch.view(data.columns, data.rows))
     ours, theirs = y.tallow.T, y.torch.T
-    cupy_turned = y.cupy.T if not data.libraries.why_without_cupy(data.dtype) else None
+    cupy_transposed = y.cupy.T if not data.libraries.why_without_cupy(data.dtype) else None
     return Work(
         shape=matrix_text(data),
         nbytes=3 * data.elements * data.itemsize,
         tallow=lambda: x.tallow + ours,
         torch=lambda: x.torch + theirs,
-        cupy=lambda: x.cupy + cupy_turned,
+        cupy=lambda: x.cupy + cupy_transposed,
         check=close(lambda: x.torch.double() + theirs.double(), data, ulps=1, absolute=1),
     )
 
@@ -219,6 +219,6 @@ OPS = (
     Op("cast", "cast to f32", _cast_to_f32, HALVES),
     _add_small("row"),
     _add_small("column"),
-    Op("transposed", "add, one side transposed", _add_turned),
+    Op("transposed", "add, one side transposed", _add_transposed),
     Op("fused", "eight ops, fused", _eight_fused),
 )

@@ -17,13 +17,13 @@ _VALUE = 1.5
 
 def _transpose(data: Data) -> Work:
     ours, theirs = data.x.tallow.T, data.x.torch.T
-    cupy_turned = data.x.cupy.T if not data.libraries.why_without_cupy(data.dtype) else None
+    cupy_transposed = data.x.cupy.T if not data.libraries.why_without_cupy(data.dtype) else None
     return Work(
         shape=matrix_text(data),
         nbytes=2 * data.elements * data.itemsize,
         tallow=lambda: ours.contiguous(),
         torch=lambda: theirs.contiguous(),
-        cupy=lambda: data.cupy.ascontiguousarray(cupy_turned),
+        cupy=lambda: data.cupy.ascontiguousarray(cupy_transposed),
         check=close(lambda: theirs, data),
     )
 

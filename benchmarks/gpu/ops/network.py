@@ -88,7 +88,7 @@ def _silu_mul(data: Data) -> Work:
     )
 
 
-def _turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def _transposed(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     left, right = x.chunk(2, -1)
     return torch.cat((left * cos - right * sin, left * sin + right * cos), -1).to(x.dtype)
 
@@ -104,10 +104,10 @@ def _rope(data: Data) -> Work:
         shape=f"{heads} x {tokens} x {size}",
         nbytes=2 * x.torch.numel() * data.itemsize + 2 * angles.numel() * angles.itemsize,
         tallow=lambda: x.tallow.rope(cos.tallow, sin.tallow),
-        torch=lambda: _turned(x.torch, cos.torch, sin.torch),
+        torch=lambda: _transposed(x.torch, cos.torch, sin.torch),
         cupy="CuPy has none",
         compiles=True,
-        check=_close(lambda: _turned(x.torch.double(), cos.torch, sin.torch), data),
+        check=_close(lambda: _transposed(x.torch.double(), cos.torch, sin.torch), data),
     )
 
 

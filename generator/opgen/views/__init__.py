@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from opgen.model import Spec
-from opgen.views.architectures import architecture, architectures
 from opgen.views.arrays import array_backend, library, vocabulary
 from opgen.views.backend import (
     backend_ops,
@@ -32,7 +31,6 @@ PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
     "storage": lambda spec: [family.name for family in spec.families],
     "family": lambda spec: [family.name for family in spec.kernels if not family.host],
     "host": lambda spec: [family.name for family in spec.kernels if family.host],
-    "architecture": lambda spec: [architecture.name for architecture in spec.architectures],
     "library": lambda spec: [library.name for library in spec.c_libraries],
     "gpu": lambda spec: [
         backend.package for backend in spec.backends if backend.package and "gpu_backend" in spec.packages[backend.name]
@@ -56,7 +54,6 @@ FOLDERS: Mapping[str, str] = {
     "storage": "spec/storage",
     "family": "spec/kernels",
     "library": "spec/libraries",
-    "architecture": "spec/architectures",
 }
 
 # The view of each rendered template, made from the spec and the member that the placeholder stands for. A template that
@@ -109,8 +106,6 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/libraries/{library}.py.j2": library_functions,
     "tallow/limits.py.j2": limits,
     "tallow/op.py.j2": op_module,
-    "tallow/decoders/__init__.py.j2": architectures,
-    "tallow/decoders/{architecture}.py.j2": architecture,
     "tallow/storage/__init__.py.j2": storage_package,
     "tallow/storage/base.py.j2": storage_base,
     "tallow/storage/{storage}.py.j2": storage_family,

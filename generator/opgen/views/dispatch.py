@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from opgen.arguments import Border, accepted, border
+from opgen.arguments import Coercion, accepted, coercion
 from opgen.errors import errors_of
 from opgen.fields import Names
 from opgen.matrix import op_reason
@@ -69,7 +69,7 @@ class MethodView(NamedTuple):
     result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
     branches: tuple[Branch, ...]
     others: tuple[str, ...]  # the operands besides the first, which may be on another backend
-    borders: tuple[str, ...] = ()  # what makes the arguments what the signature says, before all else
+    coercions: tuple[str, ...] = ()  # what makes the arguments what the signature says, before all else
     plan: PlanView | None = None  # None for a method that does without
 
 
@@ -129,7 +129,7 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
         dtype=f"{_inner(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
         subject=subject if len(stored) == 1 else f"({subject})",
         checks=() if is_property else (*_refusals(method, label), *_checks(spec, method, label)),
-        borders=() if is_property else tuple(_borders(method, label)),
+        coercions=() if is_property else tuple(_coercions(method, label)),
         plan=plan,
     )
 
@@ -216,7 +216,7 @@ def _is_near(signature: Signature, name: str) -> str:
 def device_method(spec: Spec, method: Method) -> MethodView:
     """A device method as the template of the device sees it."""
     label = quoted(method.name)
-    checks = [*_borders(method, label), *_refusals(method, label)]
+    checks = [*_coercions(method, label), *_refusals(method, label)]
     if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
         arguments = [label, "dtype", dtypes_constant(method.dtypes), "self", quoted(method.unsupported or "")]
         checks.append(f"check.known_dtype({', '.join(arguments)})")
@@ -239,7 +239,7 @@ def _method(
     dtype: str,
     subject: str,
     checks: tuple[str, ...],
-    borders: tuple[str, ...] = (),
+    coercions: tuple[str, ...] = (),
     plan: PlanView | None = None,
 ) -> MethodView:
     signature = method.signature
@@ -270,7 +270,7 @@ def _method(
         result=results.get(signature.returns, "value"),
         branches=tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
         others=tuple(stored[1:]),
-        borders=borders,
+        coercions=coercions,
         plan=plan,
     )
 
@@ -316,7 +316,7 @@ def _inner(name: str) -> str:
 _OWN_CLASSES: Final = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
 
 
-def _borders(method: Method, label: str) -> Iterable[str]:
+def _coercions(method: Method, label: str) -> Iterable[str]:
     """The statements that make each argument what the signature says."""
     if _errors_need_op(method):
         # Asked in place, because every call asks.
@@ -324,7 +324,7 @@ def _borders(method: Method, label: str) -> Iterable[str]:
         error = f"argument.wrong_type({quoted(method.name)}, {quoted('op')}, op, {quoted(kind)})"
         yield f"if not isinstance(op, {kind}): raise {error}"
     for parameter in method.signature.parameters:
-        name, made = parameter.name, border(parameter.type)
+        name, made = parameter.name, coercion(parameter.type)
         if name == "op" and custom_class(method) is not None:
             yield f"require_op(op, {parameter.type}, backend_name(self))"
         elif made is not None and made.converter is not None:
@@ -348,7 +348,7 @@ def _refusals(method: Method, label: str) -> Iterable[str]:
     """The statements that refuse what is of a wrong class: no call that has a plan needs them."""
     # The op goes first: errors of the others name it.
     for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
-        made = border(method.signature.type_of(name))
+        made = coercion(method.signature.type_of(name))
         is_known = name == "op" and (custom_class(method) is not None or _errors_need_op(method))
         if made is not None and made.converter is None and made.kind not in (None, "Shape") and not is_known:
             yield _instance(method, label, name)
@@ -363,27 +363,27 @@ def _refusals(method: Method, label: str) -> Iterable[str]:
             yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
 
 
-def _class_of(made: Border) -> str:
+def _class_of(made: Coercion) -> str:
     """The class of an argument, or of each of its items."""
     return "StorageBase" if made.kind == "Storage" else str(made.kind)
 
 
 def _objects(method: Method, label: str, name: str) -> str:
     """The call that refuses items of another class, and makes a tuple of a sequence."""
-    made = border(method.signature.type_of(name))
+    made = coercion(method.signature.type_of(name))
     assert made is not None
     return f"argument.objects({label}, {quoted(name)}, {name}, {_class_of(made)}, {quoted(made.kind or '')})"
 
 
 def _errors_need_op(method: Method) -> bool:
     """Whether what converts an argument names the op, which is chosen by another one."""
-    borders = map(border, map(method.signature.type_of, method.signature.arguments))
-    return _label(method) == "op.value" and any(made is not None and made.converter is not None for made in borders)
+    coercions = map(coercion, map(method.signature.type_of, method.signature.arguments))
+    return _label(method) == "op.value" and any(made is not None and made.converter is not None for made in coercions)
 
 
 def _instance(method: Method, label: str, name: str) -> str:
     """The statement that refuses an argument of another class."""
-    made = border(method.signature.type_of(name))
+    made = coercion(method.signature.type_of(name))
     assert made is not None
     classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
     op = quoted(method.name) if name == "op" else label

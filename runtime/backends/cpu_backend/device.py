@@ -20,7 +20,7 @@ from ..backend import Part, Planners, Result
 from . import host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
-from .ops import compiled, compiled_reduce, elementwise, memory
+from .ops import elementwise, memory, native, native_reduce
 from .storage import CpuStorage, QCpuStorage
 
 # NumPy warns of what is part of the meaning here, such as 1 / 0.
@@ -37,7 +37,7 @@ class CpuDevice(ArrayDevice):
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
     planners: ClassVar[Planners] = ChainMap(
-        {elementwise.elementwise: elementwise.plan, compiled_reduce.reduce: compiled_reduce.plan}, compiled.planners
+        {elementwise.elementwise: elementwise.plan, native_reduce.reduce: native_reduce.plan}, native.planners
     )
 
     @classmethod

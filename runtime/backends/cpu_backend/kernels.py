@@ -17,7 +17,7 @@ from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
 from ...storage.host import cast
 from ..backend import kind_of
-from . import host_libraries, room
+from . import buffer_pool, host_libraries
 from .storage import CpuStorage
 
 Kernel: TypeAlias = Callable[[bytes], None]
@@ -49,7 +49,7 @@ class Source(NamedTuple):
     given: int
 
 
-class Apart(NamedTuple):
+class Unaliased(NamedTuple):
     """A source, by its number, that is read as it was before a storage is written: copied where both share bytes.
 
     Read are the bytes from `first` up to `last` of its storage, written those from `begin` up to `end` of the storage
@@ -118,7 +118,7 @@ class HostKernels:
         results: Result | Sequence[Result],
         sources: Sequence[Source],
         *,
-        apart: Sequence[Apart] = (),
+        unaliased: Sequence[Unaliased] = (),
         scratch: Result | None = None,
         numbers: Sequence[int] = (),
         compute: DType | None = DType.F32,
@@ -143,7 +143,7 @@ class HostKernels:
             self._shared, address, packed, arguments.places["threads"], is_brief, not is_one,
             storage.device, compute, float_bytes,
             tuple(map(_described, each)),
-            () if scratch is None else (_described(scratch),), tuple(sources), tuple(apart),
+            () if scratch is None else (_described(scratch),), tuple(sources), tuple(unaliased),
             1 + max((source.given for source in sources), default=-1), tuple((place,) for place in numbers),
             wrong or (), kept,
         ))  # fmt: skip
@@ -184,12 +184,12 @@ def _described(result: Result) -> tuple[object, ...]:
     place, length, dtype = result
     require_room((length,), dtype)
     nbytes = length * dtype.itemsize
-    return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= room.LARGE
+    return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= buffer_pool.LARGE
 
 
 def _large_array(length: int, dtype: DType) -> Array:
     try:
-        return room.empty(length, dtype.numpy)
+        return buffer_pool.empty(length, dtype.numpy)
     except MemoryError:
         _no_memory(length, dtype)
 

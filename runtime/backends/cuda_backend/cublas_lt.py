@@ -10,7 +10,7 @@ import numpy as np
 
 from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
-from ...helpers.kept import Kept
+from ...helpers.bounded_cache import BoundedCache
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with
@@ -91,7 +91,7 @@ class CuBlasLt(Library):
         # The bias of a product is written to what describes it, for one thread at a time.
         self._lock = threading.Lock()
         # None of what cuBLASLt does not take.
-        self._plans: Kept[object, _Plan | None] = Kept(_MOST_PLANS)
+        self._plans: BoundedCache[object, _Plan | None] = BoundedCache(_MOST_PLANS)
         # Looked up once.
         self._multiply, self._set = modules.lt.matmul, modules.lt.matmul_desc_set_attribute
         self._bias_pointer = int(modules.lt.MatmulDescAttribute.BIAS_POINTER)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ...core.error import InvalidArgument
-from ..gpu_backend import attention
+from ..gpu_backend import slow_path
 from ..gpu_backend.elf import elf_size, require_complete
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.launch import Dim3, Launcher, LaunchLimits
@@ -80,7 +80,7 @@ class CudaKernel:
         if len(arguments) != self._argument_size:
             reason = f"its arguments are {self._argument_size} bytes, not {len(arguments)}"
             raise InvalidArgument(f"launch of {self._name}", reason)
-        stream = self._queue.handle if attention.needed else self._stream
+        stream = self._queue.handle if slow_path.required else self._stream
         # CUDA wants an array with the address of each parameter. There is one, and this object is that array.
         parameters = c_char_p(arguments)
         (status,) = _launch(self._function, blocks, 1, 1, self._block, 1, 1, 0, stream, parameters, 0)

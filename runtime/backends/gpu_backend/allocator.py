@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Final, NamedTuple, Protocol
 
 from ...core.error import InvalidArgument, OutOfMemory
-from ...helpers.kept import Kept
+from ...helpers.bounded_cache import BoundedCache
 from ...helpers.size_class import size_class
 from . import capture, fork
 from .error import DriverError
@@ -71,7 +71,7 @@ class Pool(ABC):
     """
 
     def __init__(self) -> None:
-        self.by_request: Kept[int, Blocks] = Kept(_MOST_KNOWN)
+        self.by_request: BoundedCache[int, Blocks] = BoundedCache(_MOST_KNOWN)
         """By the bytes that are asked for, as many as were met lately."""
         self.allocated = 0
         """The bytes of blocks that slices have."""

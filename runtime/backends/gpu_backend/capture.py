@@ -1,7 +1,7 @@
 """Captures of graphs: what a thread gives a device meanwhile is recorded, and not done.
 
 It goes into a stream of the capture's own, so that other threads go on as ever: where the device's stream is asked for
-its handle, a thread that captures gets that of the capture. `attention.needed` says that there is a capture at all.
+its handle, a thread that captures gets that of the capture. `slow_path.required` says that there is a capture at all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.error import CaptureError
 from ...helpers.random import RandomState
-from . import attention, fork
+from . import fork, slow_path
 
 if TYPE_CHECKING:
     from .allocator import Pool
@@ -61,7 +61,7 @@ class Capture:
         thread = get_ident()
         with _changing:
             _under_way.append(self)
-            attention.needed = True
+            slow_path.required = True
         for key in self._keys:
             _captures[thread, key] = self
         try:
@@ -72,7 +72,7 @@ class Capture:
 
 
 _under_way: list[Capture] = []
-# Held while that and `attention.needed` change together.
+# Held while that and `slow_path.required` change together.
 _changing = Lock()
 # By a thread and a driver, or the address of its stream.
 _captures: dict[tuple[int, object], Capture] = {}
@@ -107,7 +107,7 @@ def enqueue(
     queue: Stream[Any], set_stream: Callable[[Any], None], call: Callable[..., object], *arguments: Any
 ) -> None:
     """Have a library enqueue where the work of this thread goes: into its capture, where it has one."""
-    handle = queue.handle if attention.needed else None
+    handle = queue.handle if slow_path.required else None
     if handle is None or handle is queue.own_handle:
         call(*arguments)
         return
@@ -122,7 +122,7 @@ def end(captured: Capture) -> None:
     """Note that the vendor captures no more."""
     with _changing:
         _under_way.remove(captured)
-        attention.needed = fork.lost or len(_under_way) > 0
+        slow_path.required = fork.lost or len(_under_way) > 0
 
 
 def postpone(release: Callable[..., None], arguments: tuple[Any, ...]) -> bool:

@@ -14,7 +14,7 @@ from ....ggml_dtype import GgmlDType
 from ...core.error import BackendUnavailable
 from ...core.layout import Layout
 from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
-from . import attention, capture, fork
+from . import capture, fork, slow_path
 from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
 
@@ -119,7 +119,7 @@ class GpuDevice(BackendDevice):
         # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
         from .loader import Upload
 
-        if attention.needed:
+        if slow_path.required:
             capture.refuse(self.driver, "loading", "load the tensors before the capture")
         storages = [self.empty(part.dtype, part.length) for part in parts]
         uploads = [

@@ -13,7 +13,7 @@ from ....dtype import DType
 from ...core.error import InvalidArgument, UnsupportedDType
 from ...core.layout import Layout
 from ...core.shape import Shape
-from . import attention
+from . import slow_path
 from .ops.copy import fresh
 from .ops.operand import Operand
 from .release import release_with
@@ -130,7 +130,7 @@ def take(device: GpuDevice, source: Any) -> tuple[GpuStorage, Layout]:
     Raises InvalidArgument for what is no capsule of a tensor or was taken before, memory that is not the device's, a
     dtype that no tensor has, or strides below 0.
     """
-    if attention.needed:
+    if slow_path.required:
         device.driver.refuse_sharing()
     capsule = source.__dlpack__(stream=device.driver.stream)
     if _is_named(capsule, _TAKEN):

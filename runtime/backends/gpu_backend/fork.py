@@ -4,7 +4,7 @@ import os
 from typing import Final
 
 from ...core.error import BackendUnavailable
-from . import attention
+from . import slow_path
 
 _REASON: Final = (
     "this process was forked from one that had opened a GPU, which children cannot use; start processes with"
@@ -28,7 +28,7 @@ def watch(backend: str) -> None:
 
 def _lose() -> None:
     global lost
-    lost = attention.needed = True
+    lost = slow_path.required = True
 
 
 def require_own() -> None:

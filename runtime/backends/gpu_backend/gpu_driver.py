@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from ....dtype import Array
 from ...core.error import OutOfMemory
-from . import attention, capture
+from . import capture, slow_path
 from .error import DriverError
 from .launch import Launcher
 from .stream import Direction, Event, Recorded, Stream, settled
@@ -102,7 +102,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def copy_to_device(self, address: int, array: Array) -> None:
         """Copy a contiguous array to device memory; returns when the array may change again."""
-        if attention.needed:
+        if slow_path.required:
             capture.refuse(self, "a copy from the host", "make the tensor before, and change it with copy_")
         if array.nbytes:
             self.queue.copy(address, _address_of(array), array.nbytes, Direction.TO_DEVICE)
@@ -110,7 +110,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def copy_to_host(self, array: Array, address: int) -> None:
         """Fill a contiguous array from device memory; returns when it is full."""
-        if attention.needed:
+        if slow_path.required:
             capture.refuse(self, "a read to the host", "read after the capture, behind a replay")
         if array.nbytes:
             self.queue.copy(_address_of(array), address, array.nbytes, Direction.TO_HOST)
@@ -126,7 +126,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
         It waits for what either device was given before; what both are given from now on waits for it.
         """
-        if attention.needed:
+        if slow_path.required:
             for driver in (self, receiver):
                 capture.refuse(driver, "a copy between devices", "copy before the capture, or after it")
         if nbytes:
@@ -178,13 +178,13 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
     def synchronize(self) -> None:
         """Wait until everything enqueued is done; errors of kernels come up here."""
-        if attention.needed:
+        if slow_path.required:
             self._refuse_waiting()
         self.queue.synchronize()
 
     def synchronize_device(self) -> None:
         """Wait until the device is done with everything that anybody gave it, and for the end of a capture."""
-        if attention.needed:
+        if slow_path.required:
             self._refuse_waiting()
         with self.capturing:
             self.device.synchronize()
@@ -197,14 +197,14 @@ class GpuDriver(ABC, Generic[LoadedModule]):
 
         0 is the default stream; the device waits, and the host does not.
         """
-        if attention.needed:
+        if slow_path.required:
             self.refuse_sharing()
         if stream != self.stream:
             self._order(self._stream_at(stream), self.queue)
 
     def let_wait(self, stream: int) -> None:
         """Let what another stream of the device is given from now on wait for what is enqueued here: see `wait_for`."""
-        if attention.needed:
+        if slow_path.required:
             self.refuse_sharing()
         if stream != self.stream:
             self._order(self.queue, self._stream_at(stream))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from ....kernels.arguments import GRAPH_BEGIN, GRAPH_FINISH
 from ...core.error import InvalidArgument, TallowError
 from ..backend import BackendGraph
-from . import attention, capture
+from . import capture, slow_path
 from .allocator import PrivatePool
 from .resource import Resource
 from .storage import Slice
@@ -111,7 +111,7 @@ class GpuGraph(Resource, BackendGraph):
         """See `tallow.Graph.replay`."""
         with self._lock:
             captured = self._captured
-            if captured is None or attention.needed:
+            if captured is None or slow_path.required:
                 captured = self._require_captured()
             recorded = captured.recorded
             if recorded is None:

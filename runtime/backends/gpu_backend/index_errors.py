@@ -13,7 +13,7 @@ import numpy as np
 
 from ....dtype import DType
 from ...core.error import InvalidIndex
-from . import attention, capture
+from . import capture, slow_path
 
 if TYPE_CHECKING:
     from .gpu_driver import GpuDriver
@@ -82,7 +82,7 @@ class IndexErrors:
     @property
     def address(self) -> int:
         """The record of this thread, or of its capture, for the arguments of every kernel that reads indexes."""
-        if attention.needed:
+        if slow_path.required:
             captured = capture.of(self._driver)
             if captured is not None:
                 return captured.index_record()
@@ -99,7 +99,7 @@ class IndexErrors:
 
     def expect(self) -> None:
         """Say that a kernel that may write the record was launched, so that the next `check` looks at it."""
-        if attention.needed and capture.of(self._driver) is not None:
+        if slow_path.required and capture.of(self._driver) is not None:
             return
         self._own.record.expected = True
 

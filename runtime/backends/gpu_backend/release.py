@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from . import attention, capture, fork
+from . import capture, fork, slow_path
 
 
 def release_with(owner: object, release: Callable[..., None], *arguments: Any) -> None:
@@ -21,7 +21,7 @@ def release_with(owner: object, release: Callable[..., None], *arguments: Any) -
 
 def _quietly(release: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     # A forked child holds copies of its parent's handles; releasing those would pull them from under the parent.
-    if attention.needed and (fork.lost or capture.postpone(release, arguments)):
+    if slow_path.required and (fork.lost or capture.postpone(release, arguments)):
         return
     with suppress(Exception):
         release(*arguments)

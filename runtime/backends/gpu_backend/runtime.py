@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....kernels.constants import COUNTERS
-from ...helpers.kept import Kept
+from ...helpers.bounded_cache import BoundedCache
 from ...helpers.random import RandomState
 from ..backend import MOST_PLANS
 from . import capture, fork
@@ -37,7 +37,7 @@ class Runtime:
         self.counters = driver.allocate(4 * COUNTERS)
         driver.zero(self.counters, 4 * COUNTERS)
         self.random = RandomState()
-        self.plans: Kept[object, Callable[..., Any]] = Kept(MOST_PLANS)
+        self.plans: BoundedCache[object, Callable[..., Any]] = BoundedCache(MOST_PLANS)
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ...core.error import InvalidArgument
-from . import attention, capture
+from . import capture, slow_path
 from .error import DriverError
 from .resource import Resource
 
@@ -135,7 +135,7 @@ class Stream(Resource, ABC, Generic[Mark]):
     def handle(self) -> Any:
         """The binding's stream, or that of the capture of this thread; `Closed` after `close()`."""
         # Spelt out, because every launch comes by here and a call would cost it a tenth of a microsecond.
-        if attention.needed or not self._held:
+        if slow_path.required or not self._held:
             self.require_open()
             captured = capture.of(int(self._handle))
             if captured is not None:

@@ -21,7 +21,7 @@ from ...storage.host.numbers import numbers
 from ...tensor import Tensor
 from ...tensor.base import TensorBase
 from ..backend import BackendStorage
-from . import attention, fork
+from . import fork, slow_path
 from .error import InvalidKernel
 from .includes import Files, files_of
 from .kernels import compiled, headers, open_cache
@@ -213,7 +213,7 @@ class GpuKernel(Kernel):
         self._free: list[_Packed] = []
 
     def launch(self, grid: Size, block: Size, *arguments: Any, shared_bytes: int = 0) -> None:
-        stream = self._driver.queue.handle if attention.needed else self._stream
+        stream = self._driver.queue.handle if slow_path.required else self._stream
         if len(arguments) != self._count:
             raise self._miscounted(arguments)
         y = z = block_y = block_z = 1

@@ -29,19 +29,19 @@ class Case:
 
 # What a weight loses that f16 cannot hold, where the largest is 1: half of its least number, divided by 2**15.
 LEAST_WEIGHT = -40
-_TURNED = ("positions first", "positions first", "positions first", "contiguous")
+_TRANSPOSED = ("positions first", "positions first", "positions first", "contiguous")
 CASES = (
     Case((1, 1, 1, 1, 1, 1)),
     # One query, or a few: over keys in one part and, where there are few rows, in several.
     Case((2, 4, 2, 1, 100, 64)),
-    Case((1, 4, 1, 1, 300, 128), lengths=(170,), placements=_TURNED),
+    Case((1, 4, 1, 1, 300, 128), lengths=(170,), placements=_TRANSPOSED),
     Case((2, 1, 1, 1, 700, 16), lengths=(699, 5), is_causal=True),
     Case((1, 2, 2, 3, 200, 128), is_causal=True),
     Case((2, 2, 1, 4, 66, 256), is_causal=True, has_mask=True),
     Case((1, 3, 1, 5, 90, 40), is_causal=True, lengths=(3,), has_mask=True),
     # Rows that tiles of 16 and blocks of 128 do not fill, and keys that tiles do not.
-    Case((1, 1, 1, 40, 70, 64), is_causal=True, placements=_TURNED),
-    Case((1, 4, 2, 70, 150, 128), is_causal=True, lengths=(99,), placements=_TURNED),
+    Case((1, 1, 1, 40, 70, 64), is_causal=True, placements=_TRANSPOSED),
+    Case((1, 4, 2, 70, 150, 128), is_causal=True, lengths=(99,), placements=_TRANSPOSED),
     Case((2, 2, 2, 50, 130, 80), has_mask=True, lengths=(0, 77), scale=-0.3),
     Case((1, 1, 1, 130, 60, 256), is_causal=True),
     Case((1, 2, 1, 129, 65, 32), has_mask=True),

@@ -89,7 +89,7 @@ def _zeros(operand: Operand, shape: tuple[int, ...]) -> Any:
 def _spread(
     operand: Operand, kernel: Operand, pad: tuple[int, int], stride: int, dilation: int, size: tuple[int, ...]
 ) -> Any:
-    """The convolution of the elements, set apart by zeros, with the kernel turned round."""
+    """The convolution of the elements, set apart by zeros, with a flipped kernel."""
     library = operand.library
     x, weights = _images(operand), _images(kernel)
     batch, c_in, height, width = x.shape

@@ -75,10 +75,10 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
         first, second = pairs[..., 0], pairs[..., 1]
     else:
         first, second = wide[..., : size // 2], wide[..., size // 2 :]
-    turned = [first * cosines - second * sines, first * sines + second * cosines]
+    rotated = [first * cosines - second * sines, first * sines + second * cosines]
     if interleaved:
-        turned = [library.reshape(each, (*shape[:-1], size // 2, 1)) for each in turned]
-    result = library.reshape(library.concat(turned, len(turned[0].shape) - 1), shape)
+        rotated = [library.reshape(each, (*shape[:-1], size // 2, 1)) for each in rotated]
+    result = library.reshape(library.concat(rotated, len(rotated[0].shape) - 1), shape)
     return x.result(cast.narrow(library, result, x.dtype))
 
 

@@ -14,12 +14,12 @@ from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, Par
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ...array_backend.ops.operand import Operand
-from .. import room
+from .. import buffer_pool
 from ..onednn import Memory, Onednn, Problem, Window
-from . import compiled_conv, compiled_matmul, conv
+from . import conv, native_conv, native_matmul
 from . import matmul as matrices
-from .compiled import by_plan
-from .compiled_conv import as_image, is_finite
+from .native import by_plan
+from .native_conv import as_image, is_finite
 
 if TYPE_CHECKING:
     from ..storage import CpuStorage
@@ -42,7 +42,7 @@ def matmul(
     if sides[0] is None or sides[1] is None:
         return None
     problem = Problem("matmul", lhs.dtype, sides[0], sides[1], Memory.dense((*outer, bmnk[1], bmnk[2])))
-    otherwise = _otherwise(compiled_matmul.matmul, matrices.matmul, [lhs, rhs], bmnk)
+    otherwise = _otherwise(native_matmul.matmul, matrices.matmul, [lhs, rhs], bmnk)
     return _plan(onednn, problem, [lhs, rhs], math.prod(bmnk), otherwise)
 
 
@@ -53,26 +53,26 @@ def linear(onednn: Onednn, x: Operand, weight: Operand, bias: Operand | None) ->
     row = None if bias is None else Memory.dense((1, n))
     if bias is not None and n > 1 and bias.layout.strides != (1,):
         return None
-    rows, turned = _memory(x.layout), _memory(weight.layout.transpose(0, 1))
-    if rows is None or turned is None:
+    rows, transposed = _memory(x.layout), _memory(weight.layout.transpose(0, 1))
+    if rows is None or transposed is None:
         return None
-    problem = Problem("matmul", x.dtype, rows, turned, Memory.dense((m, n)), row)
+    problem = Problem("matmul", x.dtype, rows, transposed, Memory.dense((m, n)), row)
     operands = [x, weight] if bias is None else [x, weight, bias]
-    otherwise = _otherwise(compiled_matmul.linear, matrices.linear, operands, *[None] * (bias is None))
+    otherwise = _otherwise(native_matmul.linear, matrices.linear, operands, *[None] * (bias is None))
     return _plan(onednn, problem, operands, m * n * k, otherwise)
 
 
 @by_plan
 def conv1d(onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv1D) -> Callable[..., CpuStorage] | None:
     """As `conv.conv1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(compiled_conv.conv1d, conv.conv1d, [x, kernel], params)
+    otherwise = _otherwise(native_conv.conv1d, conv.conv1d, [x, kernel], params)
     return _plan_conv(onednn, "convolution", as_image(x), as_image(kernel), params, (0, params.padding), otherwise)
 
 
 @by_plan
 def conv2d(onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConv2D) -> Callable[..., CpuStorage] | None:
     """As `conv.conv2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(compiled_conv.conv2d, conv.conv2d, [x, kernel], params)
+    otherwise = _otherwise(native_conv.conv2d, conv.conv2d, [x, kernel], params)
     return _plan_conv(onednn, "convolution", x, kernel, params, (params.padding, params.padding), otherwise)
 
 
@@ -81,7 +81,7 @@ def conv_transpose1d(
     onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose1D
 ) -> Callable[..., CpuStorage] | None:
     """As `conv.conv_transpose1d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(compiled_conv.conv_transpose1d, conv.conv_transpose1d, [x, kernel], params)
+    otherwise = _otherwise(native_conv.conv_transpose1d, conv.conv_transpose1d, [x, kernel], params)
     return _plan_conv(onednn, "deconvolution", as_image(x), as_image(kernel), params, (0, params.padding), otherwise)
 
 
@@ -90,7 +90,7 @@ def conv_transpose2d(
     onednn: Onednn, x: Operand, kernel: Operand, params: ParamsConvTranspose2D
 ) -> Callable[..., CpuStorage] | None:
     """As `conv.conv_transpose2d`; None where oneDNN has no quick way."""
-    otherwise = _otherwise(compiled_conv.conv_transpose2d, conv.conv_transpose2d, [x, kernel], params)
+    otherwise = _otherwise(native_conv.conv_transpose2d, conv.conv_transpose2d, [x, kernel], params)
     return _plan_conv(onednn, "deconvolution", x, kernel, params, (params.padding, params.padding), otherwise)
 
 
@@ -115,10 +115,10 @@ def _plan_conv(
     ]
     strides, dilations = (params.stride, params.stride), (params.dilation, params.dilation)
     window = Window(strides, dilations, padding, (behind[0], behind[1]))
-    images, turned, result = _memory(x.layout), _memory(weights), Memory.dense((batch, channels, *out))
-    if images is None or turned is None:
+    images, transposed, result = _memory(x.layout), _memory(weights), Memory.dense((batch, channels, *out))
+    if images is None or transposed is None:
         return None
-    problem = Problem(name, x.dtype, images, turned, result, window=window)
+    problem = Problem(name, x.dtype, images, transposed, result, window=window)
     products = math.prod(result.dims) * math.prod(weights.shape[1:])
     # The zeros of the padding take part, which oneDNN leaves out.
     return _plan(onednn, problem, [x, kernel], products, otherwise, checks=any(padding) and name == "convolution")
@@ -151,7 +151,7 @@ def _plan(
         if Onednn.is_forked or (checks and not is_finite(storages[1].view(weights), dtype)):
             return otherwise(*storages)
         first = storages[0]
-        made = type(first)(first.device, dtype, room.empty(count, numpy_type))
+        made = type(first)(first.device, dtype, buffer_pool.empty(count, numpy_type))
         solve(*(each.address + offset for each, offset in zip(storages, offsets, strict=True)), made.address)
         return made
 

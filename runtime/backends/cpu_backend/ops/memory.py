@@ -12,7 +12,7 @@ from ....core.shape import Shape
 from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....storage.host.numbers import numbers, sequence
 from ...backend import Part
-from .. import room
+from .. import buffer_pool
 
 if TYPE_CHECKING:
     from ..device import CpuDevice
@@ -28,7 +28,7 @@ def zeros(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
 @tells_lack_of_memory
 def empty(device: CpuDevice, shape: Shape, dtype: DType) -> CpuStorage:
     """A storage of elements that are not initialised."""
-    return make(device, lambda count: room.empty(count, dtype.numpy), shape, dtype)
+    return make(device, lambda count: buffer_pool.empty(count, dtype.numpy), shape, dtype)
 
 
 @tells_lack_of_memory
@@ -46,7 +46,7 @@ def from_numbers(device: CpuDevice, data: Sequence[float], dtype: DType) -> CpuS
 def from_array(device: CpuDevice, array: Array) -> CpuStorage:
     """A storage with a copy of the array's elements."""
     dtype = DType.from_numpy(array.dtype)
-    copy = room.empty(array.size, dtype.numpy)
+    copy = buffer_pool.empty(array.size, dtype.numpy)
     np.copyto(copy.reshape(array.shape), array)
     return device.storage_class(device, dtype, copy)
 

@@ -202,7 +202,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
     result = device.empty(x.dtype, b * c_out * height * width)
     rows = c_out * kernel_places
     weights = _matrix(_in_compute(kernel), (c_in, rows))
-    turned = weights.relaid((rows, c_in), weights.strides[::-1])
+    transposed = weights.relaid((rows, c_in), weights.strides[::-1])
     together = min(max(_MOST_COLUMNS // (rows * places * compute.itemsize), 1), b)
     # The row, the column, and the plane of the first column.
     plane = kernel_places * places
@@ -213,7 +213,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
         layout = images.layout.reshape((count, c_in, places))
         pixels = dense(copy.fresh(images), (count, c_in, places)) if layout is None else Operand(images.storage, layout)
         columns = device.allocate(count * rows * places * compute.itemsize)
-        multiply(library, _repeated(turned, count), pixels, (count, rows, places, c_in), columns.address)
+        multiply(library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.memory.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
         for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK_SIZE, shape, strides, 2):

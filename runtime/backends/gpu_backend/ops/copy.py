@@ -64,16 +64,16 @@ def apart(target: Operand, operand: Operand) -> Operand:
 
 
 def straightened(source: Operand) -> Operand:
-    """The elements in row-major order if they are many and turned, which is slow to read, else where they are."""
+    """The elements in row-major order if they are many and transposed, which is slow to read, else where they are."""
     if are_few(source.device, source.layout.elem_count):
         return source
-    if is_turned(source.shape, source.strides, source.itemsize):
+    if is_transposed(source.shape, source.strides, source.itemsize):
         return dense(fresh(source), source.shape)
     return source
 
 
 @lru_cache(maxsize=4096)
-def is_turned(shape: Dims, strides: Dims, itemsize: int) -> bool:
+def is_transposed(shape: Dims, strides: Dims, itemsize: int) -> bool:
     """Whether neighbours in the innermost dim are far apart, others next to each other, and none repeated."""
     dims, steps = merged(shape, (row_major(shape), strides))
     return 0 not in steps[1] and tiled(dims, steps, 1, itemsize) is not None
@@ -114,9 +114,9 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     dims, strides = merged(tuple(shape[dim] for dim in order), sorted_strides)
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, ACCESS_BYTES)
     is_apart = few and width < _LEAST_TILED_BYTES
-    turned = None if is_apart else tiled(dims, strides, 1, width)
-    if turned is not None:
-        return _Plan(f"copy_b{8 * width}_turned", arguments.COPY_TURNED, width, turned)
+    transposed = None if is_apart else tiled(dims, strides, 1, width)
+    if transposed is not None:
+        return _Plan(f"copy_b{8 * width}_transposed", arguments.COPY_TRANSPOSED, width, transposed)
     launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
     return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
 

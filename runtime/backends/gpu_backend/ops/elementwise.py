@@ -93,12 +93,12 @@ def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) 
     is_dense = x.layout.is_contiguous and y.layout.is_contiguous
     is_tiled = dtype is x.dtype and not is_dense and not are_few(x.device, x.layout.elem_count)
     if is_tiled and x.storage.number is None and y.storage.number is None:
-        turned = _turned(x.shape, x.strides, y.strides, x.itemsize)
-        if turned is not None:
+        transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
+        if transposed is not None:
             # Tiles turn one operand; a copy turns the other one if need be.
-            straight = y if turned[0] else copy.straightened(y)
+            straight = y if transposed[0] else copy.straightened(y)
             if straight is y:
-                return _binary_turned(name, x, y, *turned, bits)
+                return _binary_transposed(name, x, y, *transposed, bits)
             return binary(op, x, straight, *parameters)
     return _map(_BINARY, name, (x, y), dtype, bits)
 
@@ -116,26 +116,26 @@ def binary_assign(op: BinaryOp, target: Operand, source: Operand) -> None:
 
 
 @lru_cache(maxsize=4096)
-def _turned(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, tuple[Part, ...]] | None:
-    """Whether the second operand is the turned one, and the launches; None where neither is."""
-    for swapped, (turned, straight) in enumerate(((x, y), (y, x))):
+def _transposed(shape: Dims, x: Dims, y: Dims, itemsize: int) -> tuple[bool, tuple[Part, ...]] | None:
+    """Whether the second operand is the transposed one, and the launches; None where neither is."""
+    for swapped, (transposed, straight) in enumerate(((x, y), (y, x))):
         # Dims of the result merge only where those of the operands do.
-        dims, steps = merged(shape, (copy.row_major(shape), turned, straight))
+        dims, steps = merged(shape, (copy.row_major(shape), transposed, straight))
         launches = tiled(dims, steps, 1, itemsize)
         if launches is not None:
             return bool(swapped), launches
     return None
 
 
-def _binary_turned(
+def _binary_transposed(
     name: str, x: Operand, y: Operand, swapped: bool, launches: tuple[Part, ...], bits: tuple[int, ...]
 ) -> GpuStorage:
     result = x.device.empty(x.dtype, x.layout.elem_count)
-    turned, straight = (y, x) if swapped else (x, y)
-    addresses = result.memory.address, turned.address, straight.address
+    transposed, straight = (y, x) if swapped else (x, y)
+    addresses = result.memory.address, transposed.address, straight.address
     for part in launches:
-        packed = arguments.BINARY_TURNED.pack(*addresses, swapped, *part.fields, *bits)
-        x.device.kernels.launch("binary", f"{name}_turned", part.blocks, packed)
+        packed = arguments.BINARY_TRANSPOSED.pack(*addresses, swapped, *part.fields, *bits)
+        x.device.kernels.launch("binary", f"{name}_transposed", part.blocks, packed)
     return result
 
 
@@ -233,5 +233,5 @@ def strided_launches(
     """The launches over operands of these strides; None where reading one of them so would be slow."""
     if few:
         return parts(BLOCK_SIZE, shape, strides)
-    slow = any(copy.is_turned(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
+    slow = any(copy.is_transposed(shape, steps, itemsize) for steps, itemsize in zip(strides, itemsizes, strict=True))
     return None if slow else parts(per_block, shape, strides)

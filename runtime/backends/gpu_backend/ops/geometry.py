@@ -139,16 +139,16 @@ def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> I
         yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, fields)
 
 
-def tiled(dims: Dims, strides: Sequence[Dims], turned: int, itemsize: int) -> tuple[Part, ...] | None:
-    """Launches by tiles of merged dims in which operand 0 is dense in the last and operand `turned` in another one.
+def tiled(dims: Dims, strides: Sequence[Dims], transposed: int, itemsize: int) -> tuple[Part, ...] | None:
+    """Launches by tiles of merged dims in which operand 0 is dense in the last and operand `transposed` in another one.
 
     None where they do not lie like that, or where tiles would stay mostly empty.
     """
     side = TILE_SIDE.get(itemsize)
-    if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[turned][-1] <= 1:
+    if side is None or len(dims) < 2 or strides[0][-1] != 1 or strides[transposed][-1] <= 1:
         return None
     long = [dim for dim, size in enumerate(dims) if size >= _LEAST_SIDE]
-    along = next((dim for dim in long if strides[turned][dim] == 1), None)
+    along = next((dim for dim in long if strides[transposed][dim] == 1), None)
     if along is None or dims[-1] < _LEAST_SIDE:
         return None
     last = len(dims) - 1

@@ -9,7 +9,7 @@ from .....dtype import DType
 from .....kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
 from ....core.shape import Shape
 from ....helpers.random import drawn_blocks, uniform_range
-from .. import attention, capture
+from .. import capture, slow_path
 from ..utils import blocks_for
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _LEAST_SHARED_BYTES: Final = 1 << 24
 
 def set_seed(device: GpuDevice, seed: int) -> None:
     """Start the random stream of the device again."""
-    if attention.needed:
+    if slow_path.required:
         capture.refuse(device.driver, "set_seed", "call it before the replay that it is for")
     device.random.set_seed(seed)
 
@@ -52,7 +52,7 @@ def _draw(
     count = shape.elem_count
     result = device.empty(dtype, count)
     packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
-    captured = capture.of(device.driver) if attention.needed else None
+    captured = capture.of(device.driver) if slow_path.required else None
     stream = device.random if captured is None else captured.random
     blocks = drawn_blocks(count, dtype)
     reserved = stream.reserve(blocks)

@@ -48,7 +48,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
             plan.is_packed,
             half,
             plan.heads - head,
-            plan.turned,
+            plan.rotated,
             half,
             plan.source_stride,
             plan.result_stride,
@@ -68,7 +68,7 @@ class _Plan(NamedTuple):
 
     is_packed: bool
     heads: int
-    turned: int
+    rotated: int
     """By a thread, which reads the angles once."""
     source_stride: int
     """From one head to the next."""
@@ -94,16 +94,16 @@ def _plan(
     unit = pack if is_packed else 1 + interleaved
     angles = unit // 2 if interleaved else unit
     threads = math.prod(outer) * tokens * (width // unit)
-    turned = ROPE_HEADS
-    while turned < heads and threads * ceil_divide(heads, 2 * turned) >= _BUSY_BLOCKS * multiprocessors * BLOCK_SIZE:
-        turned *= 2
+    rotated = ROPE_HEADS
+    while rotated < heads and threads * ceil_divide(heads, 2 * rotated) >= _BUSY_BLOCKS * multiprocessors * BLOCK_SIZE:
+        rotated *= 2
     still = (0,) * len(outer)
     operands = (
-        (*source[:-1], source[-1] * turned, strides[-2], unit),
-        (*target[:-1], target[-1] * turned, natural[-2], unit),
+        (*source[:-1], source[-1] * rotated, strides[-2], unit),
+        (*target[:-1], target[-1] * rotated, natural[-2], unit),
         (*still, 0, size // 2, angles),
         (*place[:-1], 0, 0, 0),
-        (*still, turned, 0, 0),
+        (*still, rotated, 0, 0),
     )
-    launches = parts(BLOCK_SIZE, (*outer, ceil_divide(heads, turned), tokens, width // unit), operands)
-    return _Plan(is_packed, heads, turned, source[-1], target[-1], launches)
+    launches = parts(BLOCK_SIZE, (*outer, ceil_divide(heads, rotated), tokens, width // unit), operands)
+    return _Plan(is_packed, heads, rotated, source[-1], target[-1], launches)

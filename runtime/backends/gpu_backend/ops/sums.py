@@ -74,7 +74,7 @@ _CACHE_BYTES: Final = 32 << 20
 _LEAST_WAVES: Final = 8
 
 
-class _Way(Enum):
+class _Algorithm(Enum):
     """How to add; where that is by lines, by what gets one. The value is in the kernel's name."""
 
     THREADS = "lines"
@@ -96,7 +96,7 @@ def scatter_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     driver = x.device.driver
     gpu = driver.multiprocessors, driver.wave_size
     way = _best_way(gpu, x.dtype, x.shape, reach, indexes.shape, (indexes.strides[dim], source.strides[dim]), dim)
-    if way is _Way.SORT:
+    if way is _Algorithm.SORT:
         _add_sorted(x, indexes, source, dim, reach)
     else:
         _add_by_lines(way, "scatter_add", x, indexes, source, dim)
@@ -109,7 +109,7 @@ def scatter_add_in_any_order(x: Operand, indexes: Operand, source: Operand, dim:
     indexes, source = copy.apart(x, indexes), copy.apart(x, source)
     steps = indexes.strides[dim], source.strides[dim], x.strides[dim]
     if _fits_blocks(x.device.driver.multiprocessors, x.dtype, x.shape[dim], indexes.shape, steps, dim):
-        _add_by_lines(_Way.SHARED, "scatter_add", x, indexes, source, dim)
+        _add_by_lines(_Algorithm.SHARED, "scatter_add", x, indexes, source, dim)
     else:
         _add_atomically(x, indexes, source, dim)
 
@@ -130,7 +130,7 @@ def _fits_blocks(
 @lru_cache(maxsize=4096)
 def _best_way(
     gpu: tuple[int, int], dtype: DType, target: Dims, reach: int, shape: Dims, steps: tuple[int, int], dim: int
-) -> _Way:
+) -> _Algorithm:
     """What is quickest by the cost model, for `target` dims, `shape` indexes and the steps of theirs and the source's.
 
     `gpu` is how many multiprocessors there are and how large a wave is.
@@ -148,15 +148,15 @@ def _best_way(
         threads *= _APART
     elif not is_dense:
         waves, near = waves * _APART, near * _APART
-    way, cost = (_Way.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Way.THREADS, threads)
+    way, cost = (_Algorithm.WAVES, waves) if waves < threads and target[dim] < LIMIT else (_Algorithm.THREADS, threads)
     if dtype is not dtype.compute:
         cost += _WIDEN + _WIDEN_ELEMENT * math.prod(target)
     if near < cost and target[dim] * dtype.compute.itemsize <= SHARED_SUMS * wave // BLOCK_SIZE:
-        way, cost = _Way.NEAR, near
+        way, cost = _Algorithm.NEAR, near
     if count > index.FEW:
         cost += _CHECK + _CHECK_INDEX * count
     is_sortable = count < LIMIT and reach < 1 << _KEY_BITS
-    return _Way.SORT if is_sortable and _sort_cost(count, reach) < cost else way
+    return _Algorithm.SORT if is_sortable and _sort_cost(count, reach) < cost else way
 
 
 def _waves_at_once(gpu: tuple[int, int], dtype: DType, length: int) -> int:
@@ -181,27 +181,27 @@ def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuSto
         return copy.fresh(x)
     if max(count, x.shape[dim]) >= LIMIT:
         result = dense(copy.fresh(x), x.shape)
-        _add_by_lines(_Way.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
+        _add_by_lines(_Algorithm.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
         return result.storage
     if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:
         return _add_few(x, rows, source, dim)
     return _add_rows(x, rows, source, dim)
 
 
-def _add_by_lines(way: _Way, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
+def _add_by_lines(way: _Algorithm, op: str, x: Operand, indexes: Operand, source: Operand, dim: int) -> None:
     rows = Rows.of(op, indexes, x.shape[dim])
     # Of few indexes the kernel looks at all before it writes.
     are_few = indexes.layout.elem_count <= index.FEW
     if not are_few:
         index.check(rows)
     # In shared memory sums are in the compute dtype anyway.
-    target = x if way in (_Way.SHARED, _Way.NEAR) else _widened(x)
+    target = x if way in (_Algorithm.SHARED, _Algorithm.NEAR) else _widened(x)
     per_block, most_blocks, parts_of_line = BLOCK_SIZE, LIMIT, 1
-    if way is _Way.SHARED:
+    if way is _Algorithm.SHARED:
         per_block, parts_of_line = 1, ceil_divide(x.shape[dim], SHARED_SUMS // x.dtype.compute.itemsize)
-    if way is _Way.NEAR:
+    if way is _Algorithm.NEAR:
         per_block = BLOCK_SIZE // x.device.driver.wave_size
-    if way is _Way.WAVES:
+    if way is _Algorithm.WAVES:
         gpu = x.device.driver.multiprocessors, x.device.driver.wave_size
         per_block = BLOCK_SIZE // gpu[1]
         most_blocks = ceil_divide(_waves_at_once(gpu, x.dtype, x.shape[dim]), per_block)
@@ -241,7 +241,7 @@ def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> 
             target.strides[dim],
             *geometry,
         )
-        index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Way.ATOMIC.value}", blocks, packed)
+        index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Algorithm.ATOMIC.value}", blocks, packed)
     _narrow(target, x)
 
 
@@ -263,7 +263,7 @@ def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: 
     (part,) = parts(BLOCK_SIZE, source.shape, (source.strides,))
     addresses = x.address, source.address, keys.address, positions.address
     packed = arguments.SCATTER_SORTED.pack(*addresses, rows.errors, rows.call, *part.fields)
-    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Way.SORT.value}", part.blocks, packed)
+    x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Algorithm.SORT.value}", part.blocks, packed)
 
 
 def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:

@@ -10,7 +10,7 @@ from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
 from ...backend import BackendStorage, kind_of
-from .. import attention, capture
+from .. import capture, slow_path
 from .slice import Slice
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class GpuStorage(BackendStorage):
         storage.length = 1
         storage.number = storage.bits = number
         storage.kind = kind_of(dtype, 1, _NUMBER)
-        if attention.needed:
+        if slow_path.required:
             storage._captured = capture.of(device.driver)
         return storage
 
@@ -73,7 +73,7 @@ class GpuStorage(BackendStorage):
         # Called for what is missing: the memory of a number.
         if name != "memory" or self.number is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-        if attention.needed and (self._is_shared or capture.of(self.device.driver) is not self._captured):
+        if slow_path.required and (self._is_shared or capture.of(self.device.driver) is not self._captured):
             # A number of before the capture is in memory from now on, and not from the first replay on.
             with capture.suspended():
                 return self._written()

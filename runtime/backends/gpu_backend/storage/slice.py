@@ -1,6 +1,6 @@
 """Memory of a storage on the device."""
 
-from .. import attention
+from .. import slow_path
 from ..allocator import Blocks, Pool
 
 
@@ -16,7 +16,7 @@ class Slice:
     _pool: Pool
 
     def __init__(self, pool: Pool, nbytes: int) -> None:
-        if attention.needed or pool.needs_attention:
+        if slow_path.required or pool.needs_attention:
             pool = pool.attended()
         try:
             blocks = pool.by_request[nbytes]

@@ -15,9 +15,9 @@ from .....kernels.host_arguments import Packer
 from ....core.layout import Layout
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, Source, bits_of
-from .compiled import by_plan
-from .compiled_copy import Dense, plan_dense
-from .compiled_index import few_indexes, wrong_index
+from .native import by_plan
+from .native_copy import Dense, plan_dense
+from .native_index import few_indexes, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -9,8 +9,8 @@ from .....dtype import DType
 from .....kernels import constants, host_arguments
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, bits_of
-from .compiled import by_plan, sources_of
-from .compiled_index import few_indexes, wrong_index
+from .native import by_plan, sources_of
+from .native_index import few_indexes, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -21,11 +21,11 @@ from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....helpers.threads import get_threads
 from ....storage.host.array import bits
 from ...array_backend.ops.operand import Operand
-from .. import room
+from .. import buffer_pool
 from ..kernels import Result, Source
 from . import conv
-from .compiled import by_plan
-from .compiled_copy import Dense
+from .native import by_plan
+from .native_copy import Dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -179,7 +179,7 @@ def _plan_transposed(
     if convolve is None:
         return None
     covered = [sum(phase.axis.size for phase in phases) for phases in (down, across)]
-    numpy_type, empty = dtype.numpy, room.empty if covered == [height, width] else np.zeros
+    numpy_type, empty = dtype.numpy, buffer_pool.empty if covered == [height, width] else np.zeros
     run_parts, offset = kernels.run_parts, x.layout.start_offset * dtype.itemsize
 
     @tells_lack_of_memory

@@ -1,4 +1,4 @@
 """What hot paths ask for all at once, because it is rare: a fork that lost the GPU, and captures under way."""
 
-needed = False
+required = False
 """Whether this process was forked from one that had opened a GPU, or a thread of it captures a graph."""

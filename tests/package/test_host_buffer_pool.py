@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.cpu_backend import room
+from tallow.runtime.backends.cpu_backend import buffer_pool
 
 LARGE = 1 << 23
 
@@ -21,30 +21,30 @@ def address_of(array: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "_released", room.Released(1 << 28))
+    monkeypatch.setattr(buffer_pool, "_released", buffer_pool.Released(1 << 28))
 
 
 @pytest.mark.parametrize("dtype", tl.DType)
 def test_a_large_array_takes_the_memory_of_one_that_is_gone(dtype: tl.DType) -> None:
-    first = room.empty(LARGE, dtype.numpy)
+    first = buffer_pool.empty(LARGE, dtype.numpy)
     assert (first.shape, first.dtype, first.flags.writeable) == ((LARGE,), np.dtype(dtype.numpy), True)
     address = address_of(first)
-    second = room.empty(LARGE, dtype.numpy)
+    second = buffer_pool.empty(LARGE, dtype.numpy)
     assert address_of(second) != address
     del first
     # Sizes in one step of an eighth serve each other.
-    third = room.empty(LARGE - 1, dtype.numpy)
+    third = buffer_pool.empty(LARGE - 1, dtype.numpy)
     assert (third.shape, address_of(third)) == ((LARGE - 1,), address)
 
 
 def released() -> list[int]:
     """The addresses of what is kept for later results."""
-    return [address_of(memory) for memory in room._released._memory.values()]
+    return [address_of(memory) for memory in buffer_pool._released._memory.values()]
 
 
 def test_memory_stays_while_a_view_of_it_is_there() -> None:
-    # Whether kernels or NumPy do the work, this memory is of the room.
-    array = room.empty(LARGE, np.float32)
+    # Whether kernels or NumPy do the work, this memory is of the pool.
+    array = buffer_pool.empty(LARGE, np.float32)
     array[:] = np.arange(LARGE, dtype=np.float32)
     address = address_of(array)
     x = tl.Tensor.from_storage(tl.Device.cpu().storage_owned(array), (LARGE,))
@@ -53,7 +53,7 @@ def test_memory_stays_while_a_view_of_it_is_there() -> None:
     del x, array
     gc.collect()
     assert address not in released()
-    others = [room.empty(LARGE, np.float32) for _ in range(3)]
+    others = [buffer_pool.empty(LARGE, np.float32) for _ in range(3)]
     for other in others:
         other[:] = 2
     assert seen[0] == 5 and exported[0] == 7
@@ -63,7 +63,7 @@ def test_memory_stays_while_a_view_of_it_is_there() -> None:
 
 
 def test_only_so_much_is_kept() -> None:
-    kept = room.Released(10)
+    kept = buffer_pool.Released(10)
     pieces = [np.empty(size, np.uint8) for size in (4, 4, 3, 11)]
     for piece in pieces[:3]:
         kept.put(piece)
@@ -74,7 +74,7 @@ def test_only_so_much_is_kept() -> None:
 
 
 def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    room.empty(LARGE, np.float32)
+    buffer_pool.empty(LARGE, np.float32)
     numpy_empty, asked = np.empty, []
 
     def empty(count: int, dtype: object) -> np.ndarray:
@@ -84,8 +84,8 @@ def test_what_is_kept_is_let_go_where_memory_lacks(monkeypatch: pytest.MonkeyPat
         return numpy_empty(count, dtype)
 
     monkeypatch.setattr(np, "empty", empty)
-    assert len(room.empty(2 * LARGE, np.float32)) == 2 * LARGE
-    assert len(asked) == 2 and room._released.take(4 * LARGE) is None
+    assert len(buffer_pool.empty(2 * LARGE, np.float32)) == 2 * LARGE
+    assert len(asked) == 2 and buffer_pool._released.take(4 * LARGE) is None
 
 
 def test_threads_and_processes_share_no_memory() -> None:
@@ -93,7 +93,7 @@ def test_threads_and_processes_share_no_memory() -> None:
 
     def work(number: int) -> None:
         for turn in range(20):
-            array = room.empty(LARGE // 8 + number // 2, np.float32)
+            array = buffer_pool.empty(LARGE // 8 + number // 2, np.float32)
             array[::4096] = number * 100 + turn
             if not (array[::4096] == number * 100 + turn).all():
                 wrong.append(number)
@@ -106,8 +106,8 @@ def test_threads_and_processes_share_no_memory() -> None:
     assert not wrong
     child = os.fork()
     if child == 0:
-        array = room.empty(LARGE, np.float32)
+        array = buffer_pool.empty(LARGE, np.float32)
         array[:] = 1
         del array
-        os._exit(0 if room.empty(LARGE, np.float32)[0] == 1 else 1)
+        os._exit(0 if buffer_pool.empty(LARGE, np.float32)[0] == 1 else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -14,7 +14,7 @@ from ....storage.host.array import contiguous
 from ....storage.host.weights import FEW_ROWS, decode
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, Source
-from .compiled import by_plan, sources_of
+from .native import by_plan, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

@@ -21,7 +21,7 @@ _PARAMS: Final[Mapping[str, type[Params]]] = {
 }
 
 
-class NetworkMethods(ViewMethods):
+class ConvolutionMethods(ViewMethods):
     """Convolutions, pooling and upsampling."""
 
     __slots__ = ()

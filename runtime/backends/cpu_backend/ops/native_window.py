@@ -14,7 +14,7 @@ from ....helpers.host_memory import require_room
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.upsample import neighbours
 from ..kernels import Result
-from .compiled import by_plan, sources_of
+from .native import by_plan, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

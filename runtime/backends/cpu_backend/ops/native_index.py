@@ -13,8 +13,8 @@ from ....core.layout import Layout
 from ....helpers.host_memory import require_room
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, Source
-from .compiled import by_plan, filled, sources_of
-from .compiled_copy import Write, kept_apart, plan_dense
+from .native import by_plan, filled, sources_of
+from .native_copy import Write, plan_dense, unaliased
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -153,9 +153,9 @@ def _plan_scatter(
         x.storage,
         (),
         [Source(places[name], first, given[name]) for name, first in zip(given, begins, strict=True)],
-        apart=[
-            kept_apart(1, source, dtype, 0, target, dtype),
-            kept_apart(2, indexes, index_dtype, 0, target, dtype),
+        unaliased=[
+            unaliased(1, source, dtype, 0, target, dtype),
+            unaliased(2, indexes, index_dtype, 0, target, dtype),
         ],
         scratch=Result(places["sums"], lines * size, DType.F32) if has_sums else None,
         wrong=wrong_index(op, places["wrong"], index_dtype, size),

@@ -6,7 +6,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Kept(dict[Key, Value]):
+class BoundedCache(dict[Key, Value]):
     """Values by key, of which a program that never repeats itself keeps no more than `most`."""
 
     def __init__(self, most: int) -> None:

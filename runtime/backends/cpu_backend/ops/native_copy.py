@@ -18,8 +18,8 @@ from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
 from ....storage.planned import MOST_PLANNED
 from ...array_backend.ops.operand import Operand
-from ..kernels import Apart, Result, Source
-from .compiled import MOVE, by_plan, filled, plan_map
+from ..kernels import Result, Source, Unaliased
+from .native import MOVE, by_plan, filled, plan_map
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -186,13 +186,13 @@ def _plan(
         dtype,
         [*[target] * is_read, source],
         given=[*[to] * (1 + is_read), from_],
-        apart=[] if is_itself else [kept_apart(1 + is_read, source.layout, source.dtype, to, layout, dtype)],
+        unaliased=[] if is_itself else [unaliased(1 + is_read, source.layout, source.dtype, to, layout, dtype)],
     )
 
 
-def kept_apart(source: int, layout: Layout, dtype: DType, written: int, to: Layout, to_dtype: DType) -> Apart:
+def unaliased(source: int, layout: Layout, dtype: DType, written: int, to: Layout, to_dtype: DType) -> Unaliased:
     """A source of a layout and a dtype that is read as it was before a storage is written where `to` reaches."""
-    return Apart(
+    return Unaliased(
         source,
         layout.start_offset * dtype.itemsize,
         layout.end * dtype.itemsize,

@@ -15,7 +15,7 @@ from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ...array_backend.ops.operand import Operand
 from ...backend import storages_of
-from ..kernels import Apart, Result, Source, bits_of
+from ..kernels import Result, Source, Unaliased, bits_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -87,7 +87,7 @@ def plan_map(
     *,
     made: int | None = None,
     given: Sequence[int] | None = None,
-    apart: Sequence[Apart] = (),
+    unaliased: Sequence[Unaliased] = (),
     numbers: Sequence[float] = (),
 ) -> Callable[..., Any]:
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
@@ -119,7 +119,7 @@ def plan_map(
         storage,
         () if made is None else Result(address, made, dtype),
         sources,
-        apart=apart,
+        unaliased=unaliased,
         numbers=[parameters + 8 * place for place in range(len(numbers))],
         compute=compute,
     )

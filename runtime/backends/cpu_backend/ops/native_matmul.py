@@ -14,7 +14,7 @@ from ....core.layout import Layout
 from ....helpers.host_memory import require_room
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, Source
-from .compiled import by_plan
+from .native import by_plan
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels

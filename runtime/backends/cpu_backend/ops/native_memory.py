@@ -12,7 +12,7 @@ from ....core.layout import Layout
 from ....core.shape import Shape
 from ....helpers.host_memory import require_room
 from ..kernels import BRIEF
-from .compiled import plan_map
+from .native import plan_map
 
 if TYPE_CHECKING:
     from ..device import CpuDevice

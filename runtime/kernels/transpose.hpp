@@ -1,4 +1,4 @@
-// Words that lie side by side in another dim than they shall: squares of them are turned in vectors.
+// Words that lie side by side in another dim than they shall: squares of them are transposed in vectors.
 #pragma once
 
 #include "vector.hpp"
@@ -58,12 +58,12 @@ TALLOW_INLINE void turn_tile(Word* target, int64_t target_step, const Word* sour
     const uint64_t whole_rows = rows / line * line;
     for (uint64_t column = 0; column < whole_columns; column += line)
         for (uint64_t row = 0; row < whole_rows; row += line) {
-            alignas(line_bytes) Word turned[line][line];
+            alignas(line_bytes) Word transposed[line][line];
             for (uint64_t c = 0; c < line; c += side)
                 for (uint64_t r = 0; r < line; r += side)
-                    turn_square(&turned[r][c], line, from(column + c, row + r), source_step);
+                    turn_square(&transposed[r][c], line, from(column + c, row + r), source_step);
             for (uint64_t r = 0; r < line; ++r)
-                __builtin_memcpy(to(column, row + r), turned[r], line_bytes);
+                __builtin_memcpy(to(column, row + r), transposed[r], line_bytes);
         }
     for (uint64_t c = 0; c < columns; ++c)
         for (uint64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r)

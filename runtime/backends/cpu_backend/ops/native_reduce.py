@@ -15,7 +15,7 @@ from ....helpers.host_memory import tells_lack_of_memory
 from ....storage.host.array import contiguous
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, bits_of
-from .compiled import filled, sources_of
+from .native import filled, sources_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -45,8 +45,8 @@ def reduce(
     order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
     held = contiguous(operand.array.reshape(shape).transpose(order))
     rank = len(shape) - len(dims)
-    turned = Operand(operand.result(held), Layout.contiguous(held.shape))
-    return reduce(kernels, op, turned, tuple(range(rank, len(shape))), *parameters)
+    transposed = Operand(operand.result(held), Layout.contiguous(held.shape))
+    return reduce(kernels, op, transposed, tuple(range(rank, len(shape))), *parameters)
 
 
 def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
