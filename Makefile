@@ -7,7 +7,8 @@ HIP_HOST := $(CURDIR)/build/hip_host
 ON_HIP_HOST := ROCM_PATH='$(HIP_HOST)' TALLOW_CACHE='$(CURDIR)/build/kernel_cache'
 # Work runs as late as HIP allows, and blocks and threads in another order, as they may on a GPU.
 LATE := HIP_HOST_LAZY=1 HIP_HOST_SHUFFLE=3
-# The stages of `make test`, each a target of its own. FULL=--full adds the slow sweeps of a stage: make test-metal FULL=--full
+# The stages of `make test`, each a target of its own, and how long they take on two cores. FULL=--full adds the slow
+# sweeps of a stage: make test-metal FULL=--full
 STAGES := opgen tallow wave64 wave32 devices numpy metal
 FULL :=
 PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
@@ -62,35 +63,35 @@ test-full: FULL := --full
 test-full: test  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, about 3 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 2.5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 2 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
 		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7: on rocm with waves of 32: cells whose kernels use waves"
+	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
 		tests/conformance/test_cells.py tests/conformance/test_blocks.py \
 		$(if $(FULL),$(MODELS),-k "($(SORTS32)) and not ($(SAME_CODE))")
 
 test-devices: $(VENV)/tallow.stamp
-	@echo "5 of 7: two devices on rocm"
+	@echo "5 of 7, about 40 s: two devices on rocm"
 	@$(ON_HIP_HOST) HIP_HOST_DEVICES=2 $(LATE) $(PYTEST) $(TWO_DEVICES)
 
 test-numpy: $(VENV)/tallow.stamp
-	@echo "6 of 7: the CPU without its kernels, by NumPy alone"
+	@echo "6 of 7, about 5 s: the CPU without its kernels, by NumPy alone"
 	@TALLOW_THREADS=0 $(PYTEST) tests/conformance/test_cells.py \
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7: every cell on metal, by its library's CPU"
+	@echo "7 of 7, about 45 s: every cell on metal, by its library's CPU"
 	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance --device metal $(if $(FULL),,$(ON_ARRAYS) -k "$(OTHERS_ON_METAL)")
 
 test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes

@@ -637,16 +637,20 @@ def _libraries(fields: Fields) -> tuple[Library, ...]:
     value = fields.optional("libraries")
     content = value.content if value is not None and isinstance(value.content, dict) else {}
     if value is not None and not content:
-        fields.problem(value.location, f"'libraries' of {fields.what} must be a mapping of names to 'module.Class'")
+        fields.problem(
+            value.location, f"'libraries' of {fields.what} must be a mapping of names to '{{class: module.Class}}'"
+        )
     found = []
     for name, inner in content.items():
         if fields.check_name(name, inner.key_location) and name == ANY_ORDER:
             fields.problem(inner.key_location, f"'{name}' says when a call is made; give the library another name")
-        match = _LIBRARY_CLASS.fullmatch(str(inner.content))
-        if match is None:
-            fields.problem(inner.location, f"'{inner.content}' cannot open library '{name}'; write 'module.Class'")
-        else:
-            found.append(Library(name, match[1], match[2], inner.location))
+        own = Fields(inner, f"library '{name}'", fields.problems)
+        module, _, class_name = own.matching("class", _LIBRARY_CLASS, "module.Class").rpartition(".")
+        dtypes = own.optional("dtypes")
+        names = None if dtypes is None else build_names(own, dtypes, "dtypes")
+        own.finish()
+        if module:
+            found.append(Library(name, module, class_name, names, own.place("class")))
     return tuple(found)
 
 

@@ -53,6 +53,10 @@ def check(spec: Spec, problems: list[Problem]) -> None:
             _check_reduction(spec, kind, functor, problems)
     for family in spec.kernels:
         _check_kernels(spec, family, problems)
+    for backend in spec.backends:
+        for library in backend.libraries:
+            if library.dtypes is not None:
+                are_known(spec, library.dtypes, (), problems)
 
 
 def _check_integer(dtype: DType, problems: list[Problem]) -> None:

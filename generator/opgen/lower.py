@@ -114,7 +114,7 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dic
             cells = (_table(owner.cells, key[0]).get(key[1], ()) for owner in owners for key in keys)
             own = [lowering for cell in cells for lowering in cell]
             done = _by_dtype(spec, [*_unsupported(spec, backend, method, op), *own], dtypes)
-            found[method.name, op] = MappingProxyType(done)
+            found[method.name, op] = MappingProxyType(_served(spec, backend, done))
             if len(done) < len(dtypes):
                 missing = tuple(str(dtype) for dtype in dtypes if dtype not in done) if own else ()
                 names = lacking.setdefault((*_place_of_lack(owners, keys), missing), [])
@@ -122,6 +122,21 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dic
                 if keys[0][1] not in names:
                     names.append(keys[0][1])
     return found
+
+
+def _served(spec: Spec, backend: Backend, done: Mapping[str | None, Lowering]) -> dict[str | None, Lowering]:
+    """What a backend does, without the calls of libraries that lack the dtype."""
+    lacking = {
+        library.name: {*spec.groups["all"]} - {*spec.resolve(library.dtypes)}
+        for library in backend.libraries
+        if library.dtypes is not None
+    }
+    return {
+        dtype: replace(
+            lowering, calls=tuple(c for c in lowering.calls if dtype not in lacking.get(c.library or "", ()))
+        )
+        for dtype, lowering in done.items()
+    }
 
 
 def _unsupported(spec: Spec, backend: Backend, method: Method, op: str | None) -> Iterator[Lowering]:

@@ -353,11 +353,12 @@ class BackendFamily:
 
 @dataclass(frozen=True)
 class Library:
-    """A vendor's library: the class of the backend's package that opens it."""
+    """A vendor's library: the class of the backend's package that opens it, and the dtypes that it has."""
 
     name: str
     module: str
     class_name: str
+    dtypes: Names | None  # all where it is not written
     location: Location
 
 

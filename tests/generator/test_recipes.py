@@ -216,7 +216,7 @@ label: "other:{ordinal}"
 display: ", other:{ordinal}"
 preference: -1
 dlpack: 20
-libraries: {hipblas: rocblas.RocBlas, miopen: miopen.Miopen}
+libraries: {hipblas: {class: rocblas.RocBlas}, miopen: {class: miopen.Miopen}}
 storage:
   upsample_bilinear2d: {unsupported: an example of a cell that differs}
 """
