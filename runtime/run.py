@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from time import perf_counter
 
-from .core.error import InvalidArgument, TallowError
+from .base.error import InvalidArgument, TallowError
 from .files.gguf import open_gguf
 from .models import ExecutionPlan, ModelRuntime, Sampler
 from .tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from opgen.kernels import KernelFamily
 from opgen.model import Functor, Spec
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.scopes import HIP, LITERALS, NUMPY, Scoped, scoped
-from opgen.sources import BACKENDS, HEADERS, TEMPLATES, Sources, place
+from opgen.sources import HEADERS, RUNTIME, TEMPLATES, Sources, place
 
 _NUMPY_MODULE = "numpy"
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
@@ -25,7 +25,7 @@ _NUMPY, _NUMERICS = "np", "numerics"
 def check_references(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note the names that nothing answers to, at which a compiler or a call would fail."""
     _check_kernels(spec, sources, problems)
-    modules = (path for path in sources.below(BACKENDS) if path.name == f"{_NUMERICS}.py")
+    modules = (path for path in sources.below(RUNTIME) if path.name == f"{_NUMERICS}.py")
     # Functions of a module, or methods of an object in its place.
     numerics = [known for path in modules if (known := sources.methods(path) or {*(sources.functions(path) or ())})]
     for dtype in spec.dtypes:

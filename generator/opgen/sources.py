@@ -13,8 +13,10 @@ from opgen.model import Callable, Method, PublicModule, Spec
 from opgen.problem import Location, Problem, did_you_mean
 
 TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
-# The rooms of the runtime that the spec refers to: its checks and errors, its backends, the headers of its kernels.
-CORE, BACKENDS, HEADERS = RUNTIME / "core", RUNTIME / "backends", RUNTIME / "kernels"
+# The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
+BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
+# What expressions over arrays may call.
+NUMERICS = RUNTIME / "numerics"
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
 _CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)
 # A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
@@ -176,7 +178,7 @@ def _members(text: str) -> Iterator[str]:
 def _check_known(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
     """Note checks and errors of methods that the package does not have."""
     checks = _FUNCTION.findall(sources.text(CORE / "check.py") or "")
-    errors = _CLASS.findall(sources.text(CORE / "error.py") or "")
+    errors = _CLASS.findall(sources.text(BASE / "error.py") or "")
     methods: tuple[Method, ...] = (*spec.storage_methods(), *spec.device_methods)
     for method in methods:
         for item in method.checks:

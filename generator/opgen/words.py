@@ -9,7 +9,7 @@ from opgen.model import Backend, BackendFamily, Functor, Monoid, Spec
 from opgen.problem import Location, Problem, did_you_mean, nearest
 from opgen.references import outer_names
 from opgen.scopes import LITERALS, NUMPY, scoped
-from opgen.sources import BACKENDS, Sources
+from opgen.sources import BACKENDS, NUMERICS, Sources
 
 # What the ops of a family call its library.
 _USE = re.compile(rf"\b(?:np|library|{LIBRARY})\.([a-z]\w*)")
@@ -92,7 +92,8 @@ def _check_names(
 
 def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: list[Problem]) -> None:
     """Note the words that nothing is written in."""
-    texts = [sources.text(path) or "" for path in sources.below(BACKENDS / family.package)]
+    folders = (BACKENDS / family.package, NUMERICS)
+    texts = [sources.text(path) or "" for folder in folders for path in sources.below(folder)]
     used = {name for text in texts for name in _USE.findall(text)}
     used |= {name for functor in _functors(spec) for _, name in _library_names(spec, functor)}
     reductions = [functor.reduction for functor in _functors(spec) if isinstance(functor.reduction, Monoid)]

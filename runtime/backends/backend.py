@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAl
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
+from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
-from ..helpers.bounded_cache import BoundedCache
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
@@ -23,6 +23,8 @@ Result = TypeVar("Result")
 Planners: TypeAlias = Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]
 
 MOST_PLANS: Final = 1 << 14
+MOST_PLANNED: Final = 16
+"""Calls of a list of more operands have no plan: a list that grows would leave one of each length."""
 _MOST_NUMBERS: Final = 256
 
 _kinds: BoundedCache[tuple[DType | GgmlDType, int, int], int] = BoundedCache(1 << 16)

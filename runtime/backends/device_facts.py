@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple, Self
 
+from ..base.error import BackendUnavailable, InvalidArgument
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import BackendUnavailable, InvalidArgument
 from .backend import BackendDevice
 
 

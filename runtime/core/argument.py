@@ -18,7 +18,7 @@ import numpy as np
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
-from .error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown
 
 # A dtype, its name, or NumPy's type, dtype or name of it.
 DTypeLike: TypeAlias = "DType | str | np.dtype[Any] | type[np.generic]"

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..helpers.random import uniform_range
+from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
 from .conv import Params
-from .error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
 from .layout import Layout, distinct
+from .random import uniform_range
 from .shape import Shape
 
 if TYPE_CHECKING:

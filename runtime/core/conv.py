@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..base.error import InvalidArgument
 from .argument import integer
-from .error import InvalidArgument
 
 _AT_LEAST_1 = frozenset({"k_size", "k_h", "k_w", "stride", "dilation"})
 # Libraries and kernels take these in 32 bits.

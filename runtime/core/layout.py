@@ -12,9 +12,9 @@ from functools import lru_cache
 from operator import mul
 from typing import Final
 
-from ..helpers.bounded_cache import BoundedCache
+from ..base.bounded_cache import BoundedCache
+from ..base.error import InvalidArgument, InvalidLayout, ShapeMismatch
 from .argument import integer, integers
-from .error import InvalidArgument, InvalidLayout, ShapeMismatch
 from .shape import MOST_ELEMENTS, Shape
 
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final, Self
 
 from ...limits import MAX_RANK
+from ..base.error import InvalidArgument, ShapeMismatch
 from .argument import integer, integers
-from .error import InvalidArgument, ShapeMismatch
 
 MOST_ELEMENTS: Final = 1 << 56
 """No machine has the memory for so many elements, whatever their dtype, and nothing counts further than their bytes."""

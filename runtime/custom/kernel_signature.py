@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from ...dtype import DType
-from ..core.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown
 
 # By the code that `struct` has for a type: what C calls it, several words in alphabetical order. Dtypes have names too.
 _NAMES: Final = {

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..base.error import InvalidArgument
 from ..core import argument
-from ..core.error import InvalidArgument
 
 if TYPE_CHECKING:
     from ...device import Device

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from ..core.error import InvalidArgument
+from ..base.error import InvalidArgument
 from ..core.layout import Layout
 from ..core.shape import Shape
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..core.error import BackendUnavailable, TallowError
+from ..base.error import BackendUnavailable, TallowError
 from ..helpers.installed import installed
 
 

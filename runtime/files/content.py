@@ -16,7 +16,7 @@ from typing import BinaryIO, Final, Self, TypeAlias, TypeVar
 import numpy as np
 
 from ...dtype import Array
-from ..core.error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
+from ..base.error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
 from ..helpers.atomic import replacing
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview

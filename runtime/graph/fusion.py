@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, ParamSpec, T
 from ...kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
 from ...storage import Storage
 from ...storage.base import require_same_device
+from ..base.bounded_cache import BoundedCache
+from ..base.error import FusionError, InvalidArgument, TallowError, shown
 from ..core import argument
-from ..core.error import FusionError, InvalidArgument, TallowError, shown
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from ..tensor import Tensor
 from ..tensor.base import TensorBase
 

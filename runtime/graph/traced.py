@@ -19,10 +19,10 @@ from ...dtype import DType
 from ...kernels.functors import METHODS
 from ...op import MethodOp
 from ...storage import Storage
+from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
+from ..base.named import Named
 from ..core import argument
-from ..core.error import FusionError, ShapeMismatch, UnsupportedDType
 from ..core.layout import Layout
-from ..core.named import Named
 from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor.base import TensorBase

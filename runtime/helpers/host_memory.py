@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from ..core.error import OutOfMemory
+from ..base.error import OutOfMemory
 from ..core.shape import MOST_ELEMENTS
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from ..base.error import InvalidArgument
 from ..core import argument
-from ..core.error import InvalidArgument
 
 MOST_THREADS: Final = 256
 

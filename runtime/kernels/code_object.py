@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ... import kernels
-
-SOURCES: Final = Path(kernels.__path__[0])
+SOURCES: Final = Path(__file__).parents[2] / "kernels"
 """Where the kernels are, and the headers that follow from the spec."""
 HEADERS: Final = Path(__file__).parent
 """Where the other headers are."""

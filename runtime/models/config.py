@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from ..core.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown
 from .decoders import MODULES
 
 _OPERATION: Final = "ModelConfig"

@@ -8,8 +8,8 @@ from typing import Final, Self
 
 from ...device import Device
 from ...dtype import DType
+from ..base.error import InvalidArgument, UnsupportedDevice
 from ..core import argument
-from ..core.error import InvalidArgument, UnsupportedDevice
 from ..files.gguf import open_gguf
 from ..graph.graph import Graph
 from ..quantized import QTensor

@@ -12,8 +12,8 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
+from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import check
-from ..core.error import InvalidArgument, ShapeMismatch
 from ..core.shape import Shape
 from ..files.gguf import GgufFile, GgufTensor
 from ..files.gguf.file import joined_blocks

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtype import Array
+from ..base.error import InvalidArgument
 from ..core import argument
-from ..core.error import InvalidArgument
 
 
 class Sampler:

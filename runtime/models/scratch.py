@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from ...device import Device
 from ...dtype import DType
+from ..base.error import InvalidArgument
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import InvalidArgument
 from ..tensor import Tensor
 from ..tensor.base import device_of
 

@@ -8,8 +8,8 @@ from ...device import Device
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ...storage import QStorage
+from ..base.error import ShapeMismatch
 from ..core import argument
-from ..core.error import ShapeMismatch
 from ..core.shape import Shape
 from ..tensor import Tensor
 from ..tensor.base import device_of

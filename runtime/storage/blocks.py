@@ -10,8 +10,8 @@ import numpy as np
 from ...dtype import Array
 from ...ggml_dtype import GgmlDType
 from ..backends.backend import BackendBlocks, BackendStorage
+from ..base.error import TallowError
 from ..core import argument
-from ..core.error import TallowError
 from .planned import Key, Plans
 
 if TYPE_CHECKING:

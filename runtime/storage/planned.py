@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, ParamSpec, Self, TypeAlias, TypeVar
 
-from ..backends.backend import BackendDevice, BackendStorage
+from ..backends.backend import MOST_PLANNED, BackendDevice, BackendStorage
 from ..core.layout import Layout
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 Key: TypeAlias = tuple[Any, ...] | None
 """The method, and all else on which it depends how a call is done; None for a call without a plan."""
-
-MOST_PLANNED: Final = 16
-"""Calls of a list of more operands have no plan: a list that grows would leave one of each length."""
 
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""

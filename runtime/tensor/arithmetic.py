@@ -14,8 +14,8 @@ import numpy as np
 
 from ...dtype import DType
 from ...tensor_ops import ADD, DIV, EQ, FLOOR_DIVIDE, GE, GT, LE, LT, MUL, NE, POW, REMAINDER, SUB
+from ..base.error import InvalidArgument, TallowError
 from ..core import argument
-from ..core.error import InvalidArgument, TallowError
 from .base import TensorBase, broadcast
 from .number import CONVERT, NumberLike, as_number
 from .reductions import ReductionMethods

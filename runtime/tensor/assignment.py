@@ -12,8 +12,8 @@ from typing import Self
 
 from ...op import BinaryOp
 from ...storage import Storage
+from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.check import require_alike_but
-from ..core.error import InvalidArgument, ShapeMismatch, TallowError
 from .arithmetic import OPERANDS
 from .base import TensorBase, require_tensors
 from .composed import ComposedMethods

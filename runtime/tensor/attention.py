@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Self, TypeAlias
 
+from ..base.bounded_cache import BoundedCache
+from ..base.error import ShapeMismatch
 from ..core.argument import boolean, real
-from ..core.error import ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from .base import TensorBase, parts, require_tensors
 
 _OP = "scaled_dot_product_attention"

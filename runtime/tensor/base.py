@@ -13,12 +13,12 @@ from ...device import Device
 from ...dtype import DType
 from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
+from ..base.error import InvalidArgument, TallowError, shown
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import InvalidArgument, TallowError, shown
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .number import as_number
 

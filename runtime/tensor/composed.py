@@ -10,9 +10,9 @@ from typing import Self
 
 from ...device import Device
 from ...dtype import DType
+from ..base.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import InvalidArgument, ShapeMismatch, UnsupportedDType
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import device_of, named, require_few

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, Final, Self
 
 from ...storage import Storage
+from ..base.error import InvalidArgument, ShapeMismatch
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
-from ..core.error import InvalidArgument, ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import require_tensors

@@ -12,9 +12,9 @@ import numpy as np
 from ...device import Device
 from ...dtype import DType
 from ...storage import Storage
+from ..base.error import InvalidArgument, TallowError
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import InvalidArgument, TallowError
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import device_of

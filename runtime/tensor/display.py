@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ...dtype import Array
+from ..base.error import InvalidArgument
 from ..core.argument import boolean, integer
-from ..core.error import InvalidArgument
 
 if TYPE_CHECKING:
     from . import Tensor

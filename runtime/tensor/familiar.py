@@ -9,8 +9,8 @@ from typing import Never, Self
 
 from ...dtype import DType
 from ...tensor_moves import MoveMethods
+from ..base.error import InvalidArgument, ShapeMismatch
 from ..core import argument
-from ..core.error import InvalidArgument, ShapeMismatch
 from .base import named, refuse_keywords, require_few, require_tensors
 from .composed import ComposedMethods
 from .linear import LinearMethods

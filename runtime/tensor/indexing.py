@@ -10,11 +10,11 @@ import numpy as np
 
 from ...dtype import DType
 from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
+from ..base.error import InvalidArgument, InvalidIndex, TallowError
 from ..core.argument import integer
-from ..core.error import InvalidArgument, InvalidIndex, TallowError
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from .base import TensorBase, require_tensors
 from .create import CreationMethods
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from ...device import Device
 from ...dtype import Array
 from ...storage import Storage
+from ..base.error import InvalidArgument, TallowError
 from ..core import argument
 from ..core.argument import DTypeLike
-from ..core.error import InvalidArgument, TallowError
 from ..core.layout import Layout
 from ..helpers.host_memory import require_room, tells_lack_of_memory
 from .arithmetic import ArithmeticMethods

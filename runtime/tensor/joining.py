@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Never, TypeVar
 
+from ..backends.backend import MOST_PLANNED
+from ..base.bounded_cache import BoundedCache
+from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer
 from ..core.check import require_alike_but
-from ..core.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.layout import Layout, distinct
-from ..helpers.bounded_cache import BoundedCache
-from ..storage.planned import MOST_PLANNED
 from .base import TensorBase, refuse_keywords, require_tensors
 from .views import ViewMethods
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Self, TypeAlias
 
-from ..core.error import ShapeMismatch
+from ..base.bounded_cache import BoundedCache
+from ..base.error import ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .base import TensorBase, parts, require_tensors
 from .views import ViewMethods

@@ -6,8 +6,8 @@ from typing import Final, Self, overload
 
 from ...dtype import DType
 from ...storage import Storage
+from ..base.error import InvalidArgument, InvalidIndex, shown
 from ..core.argument import integer, text
-from ..core.error import InvalidArgument, InvalidIndex, shown
 from ..core.layout import Layout
 from .base import TensorBase, named, parts, require_tensors
 from .indexing import IndexMethods

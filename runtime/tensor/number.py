@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from ...device import Device
 from ...dtype import Array, DType
+from ..base.error import InvalidArgument, shown
 from ..core import argument
-from ..core.error import InvalidArgument, shown
 
 _EXPECTED = "a Tensor or a Python number"
 # From here on NumPy may have rounded an integer, where it made floats of integers that no type of its own has all of.

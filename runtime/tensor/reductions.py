@@ -8,7 +8,7 @@ from typing import Never, Self
 from ...dtype import DType
 from ...op import MethodOp, ReduceOp
 from ...tensor_ops import DIV, MEAN, PROD, PROD_I64, SUM, SUM_I64, OpMethods
-from ..core.error import TallowError
+from ..base.error import TallowError
 from .base import named
 
 

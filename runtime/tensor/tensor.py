@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, NoReturn
 
-from ..core.error import InvalidArgument, TallowError
+from ..base.error import InvalidArgument, TallowError
 from . import names
 from .assignment import AssignmentMethods
 from .attention import AttentionMethods

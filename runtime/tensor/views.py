@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Never, Self
 
+from ..base.bounded_cache import BoundedCache
+from ..base.error import InvalidArgument, ShapeMismatch
 from ..core.argument import integers
-from ..core.error import InvalidArgument, ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..helpers.bounded_cache import BoundedCache
 from ..storage.planned import new
 from .base import TensorBase, refuse_keywords
 

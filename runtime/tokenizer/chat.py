@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, Never
 
-from ..core.error import InvalidArgument, MissingPackage
+from ..base.error import InvalidArgument, MissingPackage
 from ..helpers.installed import installed
 
 _OPERATION: Final = "render_chat"

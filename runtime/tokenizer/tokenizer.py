@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..base.error import InvalidArgument, MissingPackage, shown
 from ..core import argument
-from ..core.error import InvalidArgument, MissingPackage, shown
 from ..helpers.installed import installed
 from .chat import render_chat
 from .vocabulary import CONTROL, Vocabulary

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from ..core.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown
 
 T = TypeVar("T")
 

@@ -96,7 +96,7 @@ class Bench:
 
     def raises_invalid_index(self, call: Callable[[], object], index: int, size: int, where: str) -> None:
         """`call`, or what synchronises after it, raises InvalidIndex with these facts; then the device works."""
-        from tallow.runtime.core.error import InvalidIndex
+        from tallow.runtime.base.error import InvalidIndex
 
         with pytest.raises(InvalidIndex) as caught:
             call()

@@ -15,8 +15,8 @@ import numpy as np
 import tallow
 from tallow import DType, GgmlDType, Layout
 from tallow.op import BinaryOp
+from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.conv import Params
-from tallow.runtime.core.error import TallowError
 from tallow.runtime.custom.user_op import UserOp
 from tallow.runtime.doctor.support import SupportCell
 

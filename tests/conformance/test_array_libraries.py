@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tallow import Device, Tensor
 from tallow.runtime.backends.array_backend.device import ArrayDevice
-from tallow.runtime.core.error import LibraryError
+from tallow.runtime.base.error import LibraryError
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 # By the word of the library that each call needs.

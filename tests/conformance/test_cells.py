@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow import backends
-from tallow.runtime.core.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
+from tallow.runtime.base.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
 from tallow.runtime.doctor.support import SupportCell
 
 from . import calls, matrix

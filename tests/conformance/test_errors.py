@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow.op import BinaryOp, UnaryOp
-from tallow.runtime.core.error import (
+from tallow.runtime.base.error import (
     DeviceMismatch,
     InvalidArgument,
     InvalidLayout,

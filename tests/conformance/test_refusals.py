@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import tallow
 from tallow.op import MethodOp
-from tallow.runtime.core.error import ShapeMismatch
+from tallow.runtime.base.error import ShapeMismatch
 
 from . import matrix, refusals, spec
 from .calls import error_op

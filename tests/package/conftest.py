@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hip_runtime import Host
 from tallow.runtime.backends.gpu_backend.stream import let_go
-from tallow.runtime.core.error import BackendUnavailable
+from tallow.runtime.base.error import BackendUnavailable
 
 from . import backend
 

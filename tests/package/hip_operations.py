@@ -25,7 +25,7 @@ from tallow.runtime.backends.rocm_backend.hip import error
 from tallow.runtime.backends.rocm_backend.hip.device import _properties
 from tallow.runtime.backends.rocm_backend.hip.error import load_runtime
 from tallow.runtime.backends.rocm_backend.hip.peer import let_reach
-from tallow.runtime.core.error import TallowError
+from tallow.runtime.base.error import TallowError
 
 NUMBERS = np.arange(1, 65, dtype=np.float32)
 REVERSED = NUMBERS[::-1].copy()

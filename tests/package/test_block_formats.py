@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import GgmlDType
-from tallow.runtime.core.error import InvalidArgument, InvalidIndex, ShapeMismatch
-from tallow.runtime.storage.host.weights import decode
+from tallow.runtime.base.error import InvalidArgument, InvalidIndex, ShapeMismatch
+from tallow.runtime.host.weights import decode
 
 # The oracle, which the Python of `make test-gpu` may lack.
 gguf = pytest.importorskip("gguf")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tallow.runtime.backends.gpu_backend.error import DriverError
 from tallow.runtime.backends.gpu_backend.kernels import is_refusal
-from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.kernels import code_cache
 from tallow.runtime.kernels.code_cache import CodeCache, cache_folder
 

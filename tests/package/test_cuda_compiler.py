@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import tallow as tl
-from tallow.runtime.core.error import BackendUnavailable, CompilationFailed
+from tallow.runtime.base.error import BackendUnavailable, CompilationFailed
 from tallow.runtime.kernels import code_object
 
 pytest.importorskip("cuda.bindings")

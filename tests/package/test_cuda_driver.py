@@ -27,7 +27,7 @@ from tallow.cuda_backend import CudaDevice, device_count, is_available, runtime_
 from tallow.runtime.backends.cuda_backend.driver import Driver
 from tallow.runtime.backends.cuda_backend.error import CudaError
 from tallow.dtype import DType
-from tallow.runtime.core.error import BackendUnavailable, InvalidArgument, OutOfMemory
+from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, OutOfMemory
 from tallow.runtime.backends.gpu_backend.error import InvalidKernel
 
 library = ctypes.CDLL("libcuda.so.1")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.core.error import (
+from tallow.runtime.base.error import (
     DeviceMismatch,
     DTypeMismatch,
     FusionError,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator, PrivatePool, cache_limit
 from tallow.runtime.backends.gpu_backend.error import DriverError
 from tallow.runtime.backends.gpu_backend.storage.slice import Slice
-from tallow.runtime.core.error import InvalidArgument, OutOfMemory
+from tallow.runtime.base.error import InvalidArgument, OutOfMemory
 from tallow.runtime.helpers.size_class import size_class
 
 STEPS = st.sampled_from([1, 512])

@@ -13,7 +13,7 @@ from tallow import Device
 from tallow.dtype import ALL, FLOAT, DType
 from tallow.runtime.backends.gpu_backend.ops import random
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
-from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.base.error import InvalidArgument
 from tallow.runtime.core.shape import Shape
 
 from .backend import PACKAGES, backend_name, own, package
@@ -229,7 +229,7 @@ def test_without_the_vendors_package_there_is_no_device(run_python):
         f"""
         import sys
         import {PACKAGE} as package
-        from tallow.runtime.core.error import BackendUnavailable
+        from tallow.runtime.base.error import BackendUnavailable
         sys.modules[{PACKAGES[NAME]!r}] = None
         assert package.device_count() == 0
         assert not package.is_available()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tallow import Device, DType, Layout, Shape, Tensor
 from tallow.runtime.backends.gpu_backend import dlpack
-from tallow.runtime.core.error import InvalidArgument, UnsupportedDType
+from tallow.runtime.base.error import InvalidArgument, UnsupportedDType
 
 NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 VIEWS = {

@@ -22,7 +22,7 @@ from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
 from tallow.runtime.backends.gpu_backend.ops.index import Rows
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand
-from tallow.runtime.core.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.runtime.base.error import CompilationFailed, InvalidArgument, InvalidIndex, OutOfMemory
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.kernels import code_object
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tallow import CaptureError, Device, Graph, InvalidArgument, InvalidIndex, Kernel, Tensor
 from tallow.kernels.constants import COUNTERS
 from tallow.runtime.backends.gpu_backend.error import Closed
-from tallow.runtime.core.error import TallowError
+from tallow.runtime.base.error import TallowError
 
 from . import backend
 

@@ -18,7 +18,7 @@ from tallow.runtime.backends.gpu_backend.error import InvalidKernel
 from tallow.runtime.backends.gpu_backend.kernels import Kernels, one_kernel
 from tallow.runtime.backends.gpu_backend.progress import CompileProgress
 from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS, blocks_for
-from tallow.runtime.core.error import CompilationFailed
+from tallow.runtime.base.error import CompilationFailed
 from tallow.runtime.kernels import code_object
 
 SOURCE = """// Doubles.

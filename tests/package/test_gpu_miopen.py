@@ -15,8 +15,8 @@ from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.miopen import Miopen
 from tallow.runtime.backends.gpu_backend.error import LibraryError
 from tallow.runtime.backends.rocm_backend import miopen
+from tallow.runtime.base.error import OutOfMemory
 from tallow.runtime.core.conv import ParamsConv2D
-from tallow.runtime.core.error import OutOfMemory
 
 DTYPES = [DType.BF16, DType.F16, DType.F32]
 KINDS = ("tensor descriptor", "convolution descriptor", "pooling descriptor")

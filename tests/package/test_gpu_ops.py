@@ -24,8 +24,8 @@ from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand
 from tallow.runtime.backends.gpu_backend.storage import GpuStorage
 from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
+from tallow.runtime.base.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.conv import ParamsConv2D
-from tallow.runtime.core.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
 

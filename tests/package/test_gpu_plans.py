@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
-from tallow.runtime.backends.gpu_backend.variable import Address, ArgumentStruct, Number
+from tallow.runtime.kernels.argument_struct import Address, ArgumentStruct, Number
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tallow.rocm_backend.hip import HipClosed
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.gpu_backend.error import LibraryError
 from tallow.runtime.backends.gpu_backend.matrices import LARGEST_COUNT, Matrices, matrices
-from tallow.runtime.core.error import TallowError
+from tallow.runtime.base.error import TallowError
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
 

@@ -14,7 +14,7 @@ pytest.importorskip("hip")
 from hip import hip
 from tallow import Tensor
 from tallow.rocm_backend.hip import DeviceTensor, HipBackend, HipClosed, HipDevice, HipError, HipMemory, HipStatus
-from tallow.runtime.core.error import InvalidArgument, OutOfMemory, ShapeMismatch, TallowError
+from tallow.runtime.base.error import InvalidArgument, OutOfMemory, ShapeMismatch, TallowError
 
 SOURCE = """
 struct Sum { unsigned *values; unsigned count; unsigned amount; };

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from tallow.runtime.core.error import CompilationFailed
+from tallow.runtime.base.error import CompilationFailed
 
 pytest.importorskip("hip")
 

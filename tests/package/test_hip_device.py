@@ -17,7 +17,7 @@ from tallow.rocm_backend.hip import (
     runtime_version,
     synchronize_device,
 )
-from tallow.runtime.core.error import BackendUnavailable, InvalidArgument
+from tallow.runtime.base.error import BackendUnavailable, InvalidArgument
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from hip import hip
 from tallow.rocm_backend import hip as hip_package
 from tallow.rocm_backend.hip import HipClosed, HipError, check, error_string
 from tallow.runtime.backends.rocm_backend.hip import error as error_module
-from tallow.runtime.core.error import BackendUnavailable, InvalidArgument, TallowError
+from tallow.runtime.base.error import BackendUnavailable, InvalidArgument, TallowError
 
 SUCCESS = hip.hipError_t.hipSuccess
 
@@ -125,7 +125,7 @@ def unavailable(rocm: Path) -> str:
     """What a process says whose ROCM_PATH is `rocm`."""
     script = (
         "from tallow.rocm_backend.hip import device_count\n"
-        "from tallow.runtime.core.error import BackendUnavailable\n"
+        "from tallow.runtime.base.error import BackendUnavailable\n"
         "try:\n    device_count()\n"
         "except BackendUnavailable as error:\n    print(error)\n"
     )

@@ -32,7 +32,7 @@ from tallow.runtime.backends.gpu_backend import loader
 from tallow.runtime.backends.gpu_backend.kernels import Kernels
 from tallow.runtime.backends.gpu_backend.ops import memory
 from tallow.runtime.backends.rocm_backend.hip import error
-from tallow.runtime.core.error import BackendUnavailable, OutOfMemory, TallowError
+from tallow.runtime.base.error import BackendUnavailable, OutOfMemory, TallowError
 from tallow.runtime.core.shape import Shape
 from tallow.runtime.kernels import code_object
 

@@ -19,7 +19,7 @@ from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.gpu_backend import loader as loader_module
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 from tallow.runtime.backends.rocm_backend.driver import Driver
-from tallow.runtime.core.error import BackendUnavailable
+from tallow.runtime.base.error import BackendUnavailable
 
 from .hip_operations import FILE, TWICE
 
@@ -144,7 +144,7 @@ def test_a_forked_child_is_told_that_it_has_no_gpu():
     run(
         """
         from hip import hip
-        from tallow.runtime.core.error import BackendUnavailable
+        from tallow.runtime.base.error import BackendUnavailable
         from tallow.runtime.backends.rocm_backend.hip import error
 
         def refuses(call):

@@ -14,7 +14,7 @@ pytest.importorskip("hip")
 
 from hip import hip
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipStream, device_count
-from tallow.runtime.core.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
+from tallow.runtime.base.error import BackendUnavailable, DeviceMismatch, InvalidArgument, OutOfMemory
 
 
 @pytest.fixture

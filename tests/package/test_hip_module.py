@@ -21,7 +21,7 @@ from tallow.rocm_backend.hip import (
     HipStream,
     device_count,
 )
-from tallow.runtime.core.error import BackendUnavailable, DeviceMismatch, InvalidArgument
+from tallow.runtime.base.error import BackendUnavailable, DeviceMismatch, InvalidArgument
 
 SOURCE = r"""
 struct Sum { unsigned *values; unsigned count; unsigned amount; };

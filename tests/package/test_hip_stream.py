@@ -11,7 +11,7 @@ from hip import hip
 from tallow.rocm_backend.hip import HipBuffer, HipClosed, HipDevice, HipError, HipEvent, HipStream, device_count
 from tallow.runtime.backends.rocm_backend.hip import event as event_module
 from tallow.runtime.backends.rocm_backend.hip import stream as stream_module
-from tallow.runtime.core.error import BackendUnavailable, InvalidArgument
+from tallow.runtime.base.error import BackendUnavailable, InvalidArgument
 
 
 @pytest.fixture

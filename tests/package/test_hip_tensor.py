@@ -15,7 +15,7 @@ from tallow import DType, Shape, Tensor
 from tallow.rocm_backend import RocmDevice
 from tallow.rocm_backend.hip import DeviceTensor, HipBuffer, HipClosed, HipDevice, HipStream, device_count
 from tallow.runtime.backends.gpu_backend.ops import memory
-from tallow.runtime.core.error import InvalidArgument, OutOfMemory, ShapeMismatch
+from tallow.runtime.base.error import InvalidArgument, OutOfMemory, ShapeMismatch
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import tallow as tl
 from tallow.kernels import host_arguments
 from tallow.runtime.backends.cpu_backend.kernels import HostKernels
 from tallow.runtime.backends.cpu_backend.ops import native_copy
-from tallow.runtime.core.error import InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")

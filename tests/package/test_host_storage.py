@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.runtime.backends.cpu_backend.storage import CpuStorage, QCpuStorage
-from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.base.error import InvalidArgument
 
 DEVICE = tl.Device.cpu().inner
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tallow import Device, DType, InvalidArgument
-from tallow.runtime.helpers.random import INITIAL_SEED, RandomState, drawn_blocks, uniform_range
+from tallow.runtime.core.random import INITIAL_SEED, RandomState, drawn_blocks, uniform_range
 
 from .arrays import FLOATS
 

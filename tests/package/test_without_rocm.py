@@ -73,7 +73,7 @@ def test_objects_by_other_names_name_the_extra_too():
     code = """
 import sys
 sys.modules["hip"] = None
-from tallow.runtime.core.error import BackendUnavailable
+from tallow.runtime.base.error import BackendUnavailable
 from tallow import rocm_backend
 print(issubclass(rocm_backend.RocmError, RuntimeError), rocm_backend.device_count(), hasattr(rocm_backend, "Srteam"))
 try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...core.error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
+from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, LibraryError, TallowError
 from ...core.layout import Layout
+from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
-from ...helpers.random import RandomState
 from ..backend import BackendDevice, Part, Planners
 from . import strided, transfer
 from .errors import tells_errors

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from ...core.error import OutOfMemory, TallowError
+from ...base.error import OutOfMemory, TallowError
 
 if TYPE_CHECKING:
     from ....dtype import DType

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...core.error import BackendUnavailable
+from ...base.error import BackendUnavailable
 
 if TYPE_CHECKING:
     from ....array_library import Library

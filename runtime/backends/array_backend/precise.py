@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ....dtype import DType
-from .numerics import scaled_tail
+from ...numerics.numerics import scaled_tail
 
 # pi / 2 as a sum of numbers of 8 bits, but for the last, so that products with whole numbers of 16 bits are exact (Cody
 # and Waite 1980).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ....dtype import Array, DType
-from ...core.error import UnsupportedDType
+from ...base.error import UnsupportedDType
 from ...core.layout import Layout
 from ..backend import BackendStorage, kind_of
 from . import strided, transfer

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ....dtype import Array, DType
-from ...core.error import UnsupportedDType
+from ...base.error import UnsupportedDType
 
 # What has the bits of a dtype that a library and NumPy do not both know.
 _BITS: Final = {1: DType.U8, 2: DType.I16}

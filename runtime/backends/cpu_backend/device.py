@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
-from ...core.error import InvalidIndex
+from ...base.error import InvalidIndex
 from ...core.layout import Layout
 from ...doctor.finding import Finding
 from ..array_backend.device import ArrayDevice

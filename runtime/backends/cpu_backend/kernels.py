@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple, Never, TypeAlias
 
 from ....dtype import Array, DType
 from ....kernels.host_arguments import Packer
-from ...core.error import OutOfMemory
+from ...base.error import OutOfMemory
 from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
-from ...storage.host import cast
+from ...host import cast
 from ..backend import kind_of
 from . import buffer_pool, host_libraries
 from .storage import CpuStorage

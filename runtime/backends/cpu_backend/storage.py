@@ -9,9 +9,9 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...core.error import InvalidArgument, UnsupportedDType, shown
+from ...base.error import InvalidArgument, UnsupportedDType, shown
 from ...core.layout import Layout
-from ...storage.host import array
+from ...host import array
 from ..array_backend.blocks import QArrayStorage
 from ..array_backend.imported import Imported
 from ..array_backend.storage import ArrayStorage

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ...core.error import BackendUnavailable, InvalidArgument
+from ...base.error import BackendUnavailable, InvalidArgument
 from ..gpu_backend import fork
 from ..gpu_backend.resource import Resource
 from .result import check, cuda, start_driver

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
-from ...helpers.bounded_cache import BoundedCache
+from ...base.bounded_cache import BoundedCache
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import Library
 from ..gpu_backend.release import release_with

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from ....dtype import DType
 from ....kernels.constants import ACCESS_BYTES
+from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
-from ...core.error import OutOfMemory
 from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
 from ..gpu_backend.libraries import AttentionParams, Library

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...core.error import TallowError
+from ...base.error import TallowError
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from ..gpu_backend.launch import Launcher
 from .context import Context

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cuda.bindings import nvrtc as _binding
 
-from ...core.error import BackendUnavailable
+from ...base.error import BackendUnavailable
 from ..gpu_backend.run_time_compiler import RunTimeCompiler
 
 nvrtc: Final[Any] = _binding

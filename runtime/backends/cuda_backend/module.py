@@ -7,7 +7,7 @@ from ctypes import c_char_p
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from ...core.error import InvalidArgument
+from ...base.error import InvalidArgument
 from ..gpu_backend import slow_path
 from ..gpu_backend.elf import elf_size, require_complete
 from ..gpu_backend.error import InvalidKernel

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cuda.bindings import driver as _binding
 
-from ...core.error import BackendUnavailable
+from ...base.error import BackendUnavailable
 from ..gpu_backend import fork
 from .error import CudaError
 

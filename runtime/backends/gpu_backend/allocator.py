@@ -7,8 +7,8 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Final, NamedTuple, Protocol
 
-from ...core.error import InvalidArgument, OutOfMemory
-from ...helpers.bounded_cache import BoundedCache
+from ...base.bounded_cache import BoundedCache
+from ...base.error import InvalidArgument, OutOfMemory
 from ...helpers.size_class import size_class
 from . import capture, fork
 from .error import DriverError

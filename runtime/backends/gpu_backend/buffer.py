@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ....dtype import Array
-from ...core.error import DeviceMismatch, InvalidArgument, OutOfMemory
+from ...base.error import DeviceMismatch, InvalidArgument, OutOfMemory
 from . import fork
 from .error import Closed
 from .resource import Resource

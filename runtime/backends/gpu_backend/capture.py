@@ -12,8 +12,8 @@ from contextlib import suppress
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
-from ...core.error import CaptureError
-from ...helpers.random import RandomState
+from ...base.error import CaptureError
+from ...core.random import RandomState
 from . import fork, slow_path
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
-from ...core.error import BackendUnavailable
+from ...base.error import BackendUnavailable
 from ...core.layout import Layout
 from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
 from . import capture, fork, slow_path

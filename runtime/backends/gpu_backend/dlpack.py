@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ....dtype import DType
-from ...core.error import InvalidArgument, UnsupportedDType
+from ...base.error import InvalidArgument, UnsupportedDType
 from ...core.layout import Layout
 from ...core.shape import Shape
 from . import slow_path

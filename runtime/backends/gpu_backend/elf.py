@@ -3,7 +3,7 @@
 import struct
 from typing import Final
 
-from ...core.error import InvalidArgument
+from ...base.error import InvalidArgument
 
 _MAGIC: Final = b"\x7fELF"
 # Where the program headers and the section headers begin, then the size and the number of either.

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from ...core.error import TallowError
+from ...base.error import TallowError
 
 
 class DriverError(TallowError, RuntimeError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ....kernels.arguments import FAMILIES
-from ...core.error import TallowError
+from ...base.error import TallowError
 from ...doctor.finding import Finding, modules, reason
 from ...kernels import code_object
 from ...kernels.code_cache import CodeCache, cache_folder

@@ -3,7 +3,7 @@
 import os
 from typing import Final
 
-from ...core.error import BackendUnavailable
+from ...base.error import BackendUnavailable
 from . import slow_path
 
 _REASON: Final = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from ....dtype import Array
-from ...core.error import OutOfMemory
+from ...base.error import OutOfMemory
 from . import capture, slow_path
 from .error import DriverError
 from .launch import Launcher

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from ....kernels.arguments import GRAPH_BEGIN, GRAPH_FINISH
-from ...core.error import InvalidArgument, TallowError
+from ...base.error import InvalidArgument, TallowError
 from ..backend import BackendGraph
 from . import capture, slow_path
 from .allocator import PrivatePool

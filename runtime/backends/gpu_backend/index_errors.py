@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ....dtype import DType
-from ...core.error import InvalidIndex
+from ...base.error import InvalidIndex
 from . import capture, slow_path
 
 if TYPE_CHECKING:

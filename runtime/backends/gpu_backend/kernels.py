@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ....kernels.constants import BLOCK_SIZE
-from ...core.error import InvalidArgument
+from ...base.error import InvalidArgument
 from ...kernels import code_object
 from ...kernels.code_cache import CodeCache, Loaded, cache_folder
 from . import fork

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
+from ...base.error import DeviceMismatch, InvalidArgument
 from ...core import argument
-from ...core.error import DeviceMismatch, InvalidArgument
 from . import fork
 from .buffer import Device, DeviceBuffer, HostBuffer, Queue, host_memory
 from .error import Closed

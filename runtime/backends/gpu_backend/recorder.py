@@ -17,12 +17,12 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ....dtype import Array, DType
+from ...kernels.argument_struct import Address, Number, PackedArguments, Parameter, Variable
 from ..backend import Repetition, kind_of
 from .error import LibraryError
 from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
 from .utils import MOST_BLOCKS
-from .variable import Address, Number, PackedArguments, Parameter, Variable
 
 if TYPE_CHECKING:
     from .device import GpuDevice

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...core.error import CompilationFailed
+from ...base.error import CompilationFailed
 from .error import LibraryError
 
 

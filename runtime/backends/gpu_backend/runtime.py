@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....kernels.constants import COUNTERS
-from ...helpers.bounded_cache import BoundedCache
-from ...helpers.random import RandomState
+from ...base.bounded_cache import BoundedCache
+from ...core.random import RandomState
 from ..backend import MOST_PLANS
 from . import capture, fork
 from .allocator import CachingAllocator

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from ...core.error import InvalidArgument
+from ...base.error import InvalidArgument
 from . import capture, slow_path
 from .error import DriverError
 from .resource import Resource

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from ....device import Device
 from ....dtype import DType
 from ....storage.base import StorageBase
+from ...base.error import CompilationFailed, DeviceMismatch, InvalidArgument, shown
 from ...core import argument
-from ...core.error import CompilationFailed, DeviceMismatch, InvalidArgument, shown
 from ...custom.kernel_signature import Parameter, parameters
 from ...custom.user_kernel import Kernel, Size
-from ...storage.host.numbers import numbers
+from ...host.numbers import numbers
 from ...tensor import Tensor
 from ...tensor.base import TensorBase
 from ..backend import BackendStorage

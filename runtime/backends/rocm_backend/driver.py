@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TypeAlias
 
-from ...core.error import TallowError
+from ...base.error import TallowError
 from ..gpu_backend.error import InvalidKernel
 from ..gpu_backend.gpu_driver import Function, GpuDriver
 from ..gpu_backend.launch import Launcher

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hip import hiprtc as _binding
 
-from ...core.error import BackendUnavailable, CompilationFailed
+from ...base.error import BackendUnavailable, CompilationFailed
 from ..gpu_backend.run_time_compiler import RunTimeCompiler
 from .hip import runtime_version
 

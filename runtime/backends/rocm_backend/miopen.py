@@ -13,8 +13,8 @@ from rocm.bindings.util.paths import get_library_path
 
 from ....dtype import DType
 from ....libraries.miopen import FUNCTIONS
+from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
-from ...core.error import OutOfMemory
 from ...helpers.c_library import load
 from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError

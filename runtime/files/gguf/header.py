@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ....ggml_dtype import GgmlDType
-from ...core.error import InvalidArgument, shown
+from ...base.error import InvalidArgument, shown
 from ...core.shape import MOST_ELEMENTS
 from ..content import Content
 from .metadata import KIND, SIZE, Reader, Value

@@ -8,7 +8,7 @@ from typing import Final, Never, TypeAlias
 import numpy as np
 
 from ....dtype import Array
-from ...core.error import InvalidArgument
+from ...base.error import InvalidArgument
 from ..content import Content
 
 Value: TypeAlias = "bool | int | float | str | Array | list[str] | list[Value]"

@@ -11,8 +11,8 @@ import numpy as np
 
 from ....dtype import Array
 from ....ggml_dtype import GgmlDType
+from ...base.error import InvalidArgument, shown
 from ...core import argument
-from ...core.error import InvalidArgument, shown
 from ...quantized import QTensor
 from ...tensor import Tensor
 from ..content import checked_path, written

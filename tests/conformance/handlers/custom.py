@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.base.error import InvalidArgument
 
 from .. import custom_ops, values
 from ..bench import Bench

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tallow
-from tallow.runtime.core.error import InvalidArgument, OutOfMemory
+from tallow.runtime.base.error import InvalidArgument, OutOfMemory
 from tallow.runtime.core.layout import Layout
 
 from .. import values

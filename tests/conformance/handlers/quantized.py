@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tallow
-from tallow.runtime.core.error import InvalidArgument
+from tallow.runtime.base.error import InvalidArgument
 
 from .. import calls
 from ..bench import Bench, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tallow.op import ReduceOp
-from tallow.runtime.core.error import EmptyTensor
+from tallow.runtime.base.error import EmptyTensor
 
 from .. import values
 from ..bench import Bench

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from .....dtype import DType
-from ....storage.host import cast as host
+from ....host import cast as host
 from .. import transfer
 
 _F8_MAX: Final = 448.0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .....dtype import Array, DType
 from ....core.shape import Shape
-from ....storage.host.numbers import numbers, sequence
+from ....host.numbers import numbers, sequence
 from .. import transfer
 from ..errors import require_room, tells_errors
 

@@ -9,9 +9,9 @@ import numpy as np
 from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.shape import Shape
-from ....storage.host import cast as host
-from ....storage.host.quantize import quantized
-from ....storage.host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
+from ....host import cast as host
+from ....host.quantize import quantized
+from ....host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
 from .. import transfer
 from ..errors import require_room, tells_errors
 from . import cast, index

@@ -6,8 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
-from ....core.shape import Shape
-from ....helpers.random import (
+from ....core.random import (
     PHILOX_MULTIPLIERS,
     PHILOX_ROUNDS,
     PHILOX_WEYL,
@@ -15,6 +14,7 @@ from ....helpers.random import (
     elements_per_block,
     uniform_range,
 )
+from ....core.shape import Shape
 from ..errors import require_room, tells_errors
 from . import cast
 

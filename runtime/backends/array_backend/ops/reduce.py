@@ -10,8 +10,8 @@ from typing import Any, Final
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import MethodOp, ReduceOp
+from ....numerics.rows import Monoid, Position
 from ..errors import tells_errors
-from ..rows import Monoid, Position
 from . import cast
 from .operand import Operand
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 
 from .....dtype import Array
-from ....core.error import InvalidIndex
+from ....base.error import InvalidIndex
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host import cast
+from ....host import cast
 from ...array_backend.ops.operand import Operand
 
 # So many scores are made at once.

@@ -12,7 +12,7 @@ import numpy as np
 from .....dtype import Array, DType
 from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host import cast
+from ....host import cast
 from ...array_backend.ops.operand import Operand
 from .matmul import multiply
 

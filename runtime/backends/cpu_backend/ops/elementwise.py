@@ -13,8 +13,8 @@ from .....dtype import Array, DType
 from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
-from ....storage.host import cast
-from ....storage.host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
+from ....host import cast
+from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
 from ...array_backend.ops.operand import Operand
 from ...backend import kind_of
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .....dtype import Array
-from ....core.error import InvalidIndex
+from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host import cast
-from ....storage.host.array import bits, contiguous
+from ....host import cast
+from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
 
 # Rows at least this long are added one by one, shorter ones element by element in one go.

@@ -9,8 +9,8 @@ import numpy as np
 
 from .....dtype import Array, DType
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host import cast
-from ....storage.host.array import bits, contiguous
+from ....host import cast
+from ....host.array import bits, contiguous
 from ...array_backend.ops.operand import Operand
 from .. import blas
 

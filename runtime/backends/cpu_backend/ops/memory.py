@@ -10,7 +10,7 @@ import numpy as np
 from .....dtype import Array, DType
 from ....core.shape import Shape
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host.numbers import numbers, sequence
+from ....host.numbers import numbers, sequence
 from ...backend import Part
 from .. import buffer_pool
 

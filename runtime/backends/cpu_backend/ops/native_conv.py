@@ -19,7 +19,7 @@ from ....core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, Par
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....helpers.threads import get_threads
-from ....storage.host.array import bits
+from ....host.array import bits
 from ...array_backend.ops.operand import Operand
 from .. import buffer_pool
 from ..kernels import Result, Source

@@ -16,8 +16,8 @@ from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
-from ....storage.planned import MOST_PLANNED
 from ...array_backend.ops.operand import Operand
+from ...backend import MOST_PLANNED
 from ..kernels import Result, Source, Unaliased
 from .native import MOVE, by_plan, filled, plan_map
 

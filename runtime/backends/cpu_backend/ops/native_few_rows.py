@@ -9,9 +9,9 @@ from .....dtype import DType
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
-from ....storage.host import cast
-from ....storage.host.array import contiguous
-from ....storage.host.weights import FEW_ROWS, decode
+from ....host import cast
+from ....host.array import contiguous
+from ....host.weights import FEW_ROWS, decode
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, Source
 from .native import by_plan, sources_of

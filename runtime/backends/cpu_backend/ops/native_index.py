@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Never
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....limits import MAX_RANK
-from ....core.error import InvalidIndex
+from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room
 from ...array_backend.ops.operand import Operand

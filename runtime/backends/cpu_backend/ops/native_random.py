@@ -9,10 +9,10 @@ import numpy as np
 
 from .....dtype import DType
 from .....kernels import host_arguments
-from ....core.error import OutOfMemory
+from ....base.error import OutOfMemory
+from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....helpers.host_memory import require_room
-from ....helpers.random import drawn_blocks, uniform_range
 from ..kernels import Result
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from .....kernels.constants import FOLD_COLUMNS, FOLD_LENGTH
 from .....op import MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
-from ....storage.host.array import contiguous
+from ....host.array import contiguous
 from ...array_backend.ops.operand import Operand
 from ..kernels import Result, bits_of
 from .native import filled, sources_of

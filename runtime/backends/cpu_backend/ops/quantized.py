@@ -10,9 +10,9 @@ from .....dtype import Array, DType
 from .....ggml_dtype import GgmlDType
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
-from ....storage.host import cast
-from ....storage.host.quantize import quantized
-from ....storage.host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
+from ....host import cast
+from ....host.quantize import quantized
+from ....host.weights import FEW_ROWS, ROUNDED, common, decode, rounded
 from ...array_backend.ops.operand import Operand
 from . import index
 from .matmul import multiply

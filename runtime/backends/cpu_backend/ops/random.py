@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .....dtype import Array, DType
-from ....core.shape import Shape
-from ....helpers.host_memory import tells_lack_of_memory
-from ....helpers.random import (
+from ....core.random import (
     PHILOX_MULTIPLIERS,
     PHILOX_ROUNDS,
     PHILOX_WEYL,
@@ -18,8 +16,10 @@ from ....helpers.random import (
     elements_per_block,
     uniform_range,
 )
-from ....storage.host import cast
-from ....storage.host.array import in_parts
+from ....core.shape import Shape
+from ....helpers.host_memory import tells_lack_of_memory
+from ....host import cast
+from ....host.array import in_parts
 from .memory import make
 
 if TYPE_CHECKING:

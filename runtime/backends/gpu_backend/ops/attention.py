@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..libraries import AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy

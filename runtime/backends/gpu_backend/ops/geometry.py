@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
 from .....limits import MAX_RANK
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ....core.layout import Layout, collapse
 from ....core.shape import Shape
 from ..utils import MOST_BLOCKS, ceil_divide

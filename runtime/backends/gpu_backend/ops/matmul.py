@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .....kernels import arguments
 from .....kernels.constants import MATMUL_SIDE
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..matrices import Matrices, matrices
 from ..utils import ceil_divide
 from . import copy

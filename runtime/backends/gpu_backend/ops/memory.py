@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .....dtype import Array, DType
 from .....kernels import arguments
 from ....core.shape import Shape
-from ....storage.host.numbers import numbers
+from ....host.numbers import numbers
 from ..utils import blocks_for
 from .scalar import element_bits
 

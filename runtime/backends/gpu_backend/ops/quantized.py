@@ -21,7 +21,7 @@ from .....kernels.constants import (
 )
 from .....op import MethodOp
 from ....core.layout import Layout
-from ....storage.host.quantize import quantized
+from ....host.quantize import quantized
 from ..utils import ceil_divide
 from . import copy, elementwise, index, linear
 from .operand import Operand, dense

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
+from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
-from ....helpers.random import drawn_blocks, uniform_range
 from .. import capture, slow_path
 from ..utils import blocks_for
 

@@ -10,7 +10,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
 from .....op import MethodOp, ReduceOp
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import LIMIT, Dims, Piece, merged, packed_dims, split

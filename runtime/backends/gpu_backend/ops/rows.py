@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split

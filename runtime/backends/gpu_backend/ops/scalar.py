@@ -6,8 +6,8 @@ from typing import Final
 
 from .....dtype import DType
 from .....kernels.arguments import PARAMETERS
-from ....storage.host import cast
-from ..variable import Parameter
+from ....host import cast
+from ....kernels.argument_struct import Parameter
 
 _NO_PARAMETERS: Final = tuple((0,) * count for count in range(1 + max(PARAMETERS.values())))
 

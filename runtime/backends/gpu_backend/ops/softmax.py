@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SORT_TILE
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT

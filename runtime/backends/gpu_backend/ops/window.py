@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ..utils import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, packed_block, parts, plane_parts, strided_block

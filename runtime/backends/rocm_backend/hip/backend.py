@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from ....base.error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
 from ....core.argument import integer, integers, real
-from ....core.error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
 from ...gpu_backend.launch import Dim3, LaunchLimits
 from .device import HipDevice, HipMemory
 from .error import HipClosed, HipError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ....core.error import BackendUnavailable, InvalidArgument
+from ....base.error import BackendUnavailable, InvalidArgument
 from ...gpu_backend import fork
 from ...gpu_backend.launch import Dim3, LaunchLimits
 from .error import check, failure, hip, require_runtime

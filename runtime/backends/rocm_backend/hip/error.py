@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hip import hip as _binding
 
-from ....core.error import BackendUnavailable, InvalidArgument
+from ....base.error import BackendUnavailable, InvalidArgument
 from ...gpu_backend import fork
 from ...gpu_backend.error import Closed
 from ..error import RocmError

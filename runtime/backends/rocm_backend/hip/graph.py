@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ....core.error import DeviceMismatch
+from ....base.error import DeviceMismatch
 from ...gpu_backend.stream import Recorded
 from .device import HipDevice
 from .error import check, failure, hip

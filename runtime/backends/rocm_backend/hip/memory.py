@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import ClassVar
 
-from ....core.error import DeviceMismatch, InvalidArgument
+from ....base.error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.buffer import DeviceBuffer, HostBuffer
 from .device import HipDevice
 from .error import HipClosed, check, hip

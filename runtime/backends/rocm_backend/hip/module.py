@@ -11,7 +11,7 @@ from typing import Any, Final
 from rocm.bindings import _hip_helpers
 from rocm.bindings.util.types import ListOfPointer
 
-from ....core.error import DeviceMismatch, InvalidArgument
+from ....base.error import DeviceMismatch, InvalidArgument
 from ...gpu_backend.elf import elf_size, require_complete
 from ...gpu_backend.launch import Dim3, Launcher
 from .device import HipDevice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from ....core.error import InvalidArgument
+from ....base.error import InvalidArgument
 from ...gpu_backend.stream import Direction, Stream
 from .device import HipDevice
 from .error import check, failure, hip

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from .....dtype import Array, DType
+from ....base.error import DeviceMismatch, InvalidArgument, ShapeMismatch, shown
 from ....core.argument import array, integer
-from ....core.error import DeviceMismatch, InvalidArgument, ShapeMismatch, shown
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ...gpu_backend.buffer import host_memory

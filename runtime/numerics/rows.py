@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ....dtype import DType
-from ....op import ReduceOp
+from ...dtype import DType
+from ...op import ReduceOp
 
 
 class Function(NamedTuple):

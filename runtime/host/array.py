@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import Array
-from ...core.error import OutOfMemory
-from ...core.layout import Layout
+from ...dtype import Array
+from ..base.error import OutOfMemory
+from ..core.layout import Layout
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 

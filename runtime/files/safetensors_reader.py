@@ -11,11 +11,11 @@ from ..backends.backend import BackendStorage, Part
 from ..core import argument
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..files.content import Content, Source, TensorFile
-from .base import device_of
-from .indexing import Index, indexed
+from ..tensor.base import device_of
+from ..tensor.indexing import Index, indexed
+from ..tensor.tensor import Tensor
+from .content import Content, Source, TensorFile
 from .safetensors import contents, entries
-from .tensor import Tensor
 
 
 def load_safetensors(

@@ -10,12 +10,12 @@ import struct
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from ....dtype import DType
+from ...dtype import DType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .recorder import Recorder
+    from ..backends.gpu_backend.recorder import Recorder
 
 
 class Variable(int):

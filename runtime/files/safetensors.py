@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ...dtype import DType
-from ..core.error import InvalidArgument, shown
+from ..base.error import InvalidArgument, shown
 from ..core.layout import Layout
-from ..files.content import Content, Source, checked_path, opened, told
+from .content import Content, Source, checked_path, opened, told
 
 METADATA: Final = "__metadata__"
 """The key of the header that holds text, and so no tensor."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import Array, DType
+from ...dtype import Array, DType
 from .array import bits
 
 _F8_MAX = 448.0

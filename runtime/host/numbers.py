@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....dtype import Array, DType
-from ...core.error import InvalidArgument
-from ...helpers.host_memory import tells_lack_of_memory
+from ...dtype import Array, DType
+from ..base.error import InvalidArgument
+from ..helpers.host_memory import tells_lack_of_memory
 from . import cast
 
 

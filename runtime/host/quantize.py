@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ....dtype import Array, DType
-from ....ggml_dtype import GgmlDType
-from ....host_blocks import DECODERS
+from ...dtype import Array, DType
+from ...ggml_dtype import GgmlDType
+from ...host_blocks import DECODERS
 from . import cast
 
 # So many weights are rounded at a time.

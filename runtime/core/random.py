@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.error import InvalidArgument
+from ..base.error import InvalidArgument
 
 if TYPE_CHECKING:
     from ...dtype import DType

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from ..core.error import InvalidArgument
-from ..files.content import checked_path, written
-from .base import TensorBase
+from ..base.error import InvalidArgument
+from ..tensor.base import TensorBase
+from ..tensor.tensor import Tensor
+from .content import checked_path, written
 from .safetensors import LARGEST_HEADER, LENGTH_BYTES, METADATA
-from .tensor import Tensor
 
 # A multiple of where the elements begin.
 _ALIGNMENT: Final = 8

@@ -4,9 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from ....dtype import Array
-from ....ggml_dtype import GgmlDType
-from ....host_blocks import DECODERS
+from ...dtype import Array
+from ...ggml_dtype import GgmlDType
+from ...host_blocks import DECODERS
 from .quantize import nearest
 
 # So many weights are decoded at a time, so that what is between the steps stays in the processor's cache.

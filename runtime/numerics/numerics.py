@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ....dtype import DType
+from ...dtype import DType
 
 # sqrt(8 / pi) and 0.044715 * sqrt(8 / pi), each as the sum of two f64.
 _GELU_LINEAR: Final = (1.5957691216057308, -9.96930880911092e-17)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from ...dtype import DType
     from ...ggml_dtype import GgmlDType
-    from .layout import Layout
-    from .shape import Shape
+    from ..core.layout import Layout
+    from ..core.shape import Shape
 
 
 class TallowError(Exception):

@@ -1,0 +1,1 @@
+"""What facts stand on: errors, enums whose values are names, and bounded caches."""
