@@ -28,8 +28,12 @@ PARTS = re.compile(r"^TALLOW_KERNEL\(((\w+?)(?:_((?:b|bf|f|i|u)\d+(?:e4m3)?)\w*)
 # The registers and the bytes that CUDA's own subroutines may take of the stack: those of its divisions save registers
 # of their caller, those of sin and cos have the product with a long 1 / pi there, for numbers that are far from 0.
 CUDA_STACK = (3, 40)
-# The same of kernels of doubles whose registers are bounded, so that enough blocks are resident.
-CUDA_STACKS = {"silu_mul_f64_number_contiguous": (8, 40), "scatter_add_f64_waves": (0, 8)}
+# The same of kernels of 64 bits whose registers are bounded, so that enough blocks are resident.
+CUDA_STACKS = {
+    "silu_mul_f64_number_contiguous": (8, 40),
+    "scatter_add_f64_waves": (0, 8),
+    "scatter_add_i64_waves": (0, 8),
+}
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {"cross_entropy_f64": 16}
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
