@@ -96,8 +96,8 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
     with zipfile.ZipFile(wheel) as archive:
         files = {*archive.namelist()}
         metadata = BytesParser(EmailMessage, policy=EmailPolicy()).parsebytes(archive.read(f"{about}/METADATA"))
-        assert LICENSE in archive.read(f"{about}/licenses/LICENSE").decode()
-    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+        assert LICENSE in archive.read(f"{about}/licenses/{LICENSES[name]}").decode()
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", LICENSES[name])
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     description = str(metadata.get_payload())
@@ -105,7 +105,8 @@ def test_a_wheel_has_its_license_and_types_and_what_an_index_shows(wheel: Path) 
     assert not RELATIVE.search(description)
     assert f"{name}/py.typed" in files
     if name == "tallow":
-        assert {"tallow/kernels/fill.hip", "tallow/kernels/types.hpp", "tallow/kernels/code/gfx90a/fill.co"} <= files
+        assert {"tallow/kernels/fill.hip", "tallow/kernels/code/gfx90a/fill.co"} <= files
+        assert {"tallow/runtime/kernels/types.hpp", "tallow/runtime/tensor/tensor.py"} <= files
         assert not [file for file in files if "host64" in file]
         # From the sources of those for the CPU they are compiled where they are missing.
         assert {f"tallow/kernels/{family}.cpp" for family in host_arguments.FAMILIES} <= files
