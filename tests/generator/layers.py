@@ -48,6 +48,7 @@ def at_import(body: Iterable[ast.stmt]) -> Iterator[ast.ImportFrom]:
                 yield from at_import(node.body)
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """The modules that each module imports."""
     every = modules()
