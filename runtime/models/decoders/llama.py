@@ -5,36 +5,12 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import (
-    Place,
-    attention,
-    heads,
-    key_heads,
-    linear,
-    linears,
-    plus,
-    rms_norm,
-    rope_neighbours,
-    silu_mul,
-)
+from ..steps import Place, attention, heads, key_heads, linear, linears, plus, rms_norm, rope_neighbours
+from . import dense
 
-# The tensors around the layers, and those of a layer, by the names that steps have for them.
-TENSORS: Final = {
-    "embedding": "token_embd.weight",
-    "norm": "output_norm.weight",
-    "head": "output.weight",
-    "frequencies": "rope_freqs.weight",
-}
+TENSORS: Final = {**dense.TENSORS, "frequencies": "rope_freqs.weight"}
 LAYER: Final = {
-    "attention_norm": "attn_norm.weight",
-    "query": "attn_q.weight",
-    "key": "attn_k.weight",
-    "value": "attn_v.weight",
-    "output": "attn_output.weight",
-    "feed_forward_norm": "ffn_norm.weight",
-    "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight",
-    "down": "ffn_down.weight",
+    **dense.LAYER,
     "query_bias": "attn_q.bias",
     "key_bias": "attn_k.bias",
     "value_bias": "attn_v.bias",
@@ -42,31 +18,13 @@ LAYER: Final = {
 }
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset({"query_bias", "key_bias", "value_bias", "output_bias"})
-# Those by which the same is multiplied, which a layer has together.
-JOINED: Final[tuple[tuple[str, ...], ...]] = (("query", "key", "value"), ("gate", "up"))
+JOINED: Final = dense.JOINED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor in a model of these sizes, by the names that steps have for them."""
-    return {
-        "embedding": (vocabulary, config.width),
-        "norm": (config.width,),
-        "head": (vocabulary, config.width),
-        "frequencies": (config.head_dim // 2,),
-        "attention_norm": (config.width,),
-        "query": (config.heads * config.head_dim, config.width),
-        "key": (config.key_heads * config.head_dim, config.width),
-        "value": (config.key_heads * config.head_dim, config.width),
-        "output": (config.width, config.heads * config.head_dim),
-        "feed_forward_norm": (config.width,),
-        "gate": (config.hidden, config.width),
-        "up": (config.hidden, config.width),
-        "down": (config.width, config.hidden),
-        "query_bias": (config.heads * config.head_dim,),
-        "key_bias": (config.key_heads * config.head_dim,),
-        "value_bias": (config.key_heads * config.head_dim,),
-        "output_bias": (config.width,),
-    }
+    own = {"frequencies": (config.head_dim // 2,), "output_bias": (config.width,)}
+    return {**dense.shapes(config, vocabulary), **dense.biases(config), **own}
 
 
 def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
@@ -77,6 +35,4 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     keys = rope_neighbours(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
     x = x + linear(at, attention(at, queries, keys, values), weights["output"], weights["output_bias"])
-    normed = rms_norm(at, x, weights["feed_forward_norm"])
-    gate, up = linears(at, normed, weights["gate", "up"])
-    return x + linear(at, silu_mul(at, gate, up), weights["down"])
+    return dense.feed_forward(at, weights, x)

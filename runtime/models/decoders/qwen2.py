@@ -5,64 +5,24 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import (
-    Place,
-    attention,
-    heads,
-    key_heads,
-    linear,
-    linears,
-    plus,
-    rms_norm,
-    rope_halves,
-    silu_mul,
-)
+from ..steps import Place, attention, heads, key_heads, linear, linears, plus, rms_norm, rope_halves
+from . import dense
 
-# The tensors around the layers, and those of a layer, by the names that steps have for them.
-TENSORS: Final = {
-    "embedding": "token_embd.weight",
-    "norm": "output_norm.weight",
-    "head": "output.weight",
-}
+TENSORS: Final = dense.TENSORS
 LAYER: Final = {
-    "attention_norm": "attn_norm.weight",
-    "query": "attn_q.weight",
+    **dense.LAYER,
     "query_bias": "attn_q.bias",
-    "key": "attn_k.weight",
     "key_bias": "attn_k.bias",
-    "value": "attn_v.weight",
     "value_bias": "attn_v.bias",
-    "output": "attn_output.weight",
-    "feed_forward_norm": "ffn_norm.weight",
-    "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight",
-    "down": "ffn_down.weight",
 }
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset[str]()
-# Those by which the same is multiplied, which a layer has together.
-JOINED: Final[tuple[tuple[str, ...], ...]] = (("query", "key", "value"), ("gate", "up"))
+JOINED: Final = dense.JOINED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor in a model of these sizes, by the names that steps have for them."""
-    return {
-        "embedding": (vocabulary, config.width),
-        "norm": (config.width,),
-        "head": (vocabulary, config.width),
-        "attention_norm": (config.width,),
-        "query": (config.heads * config.head_dim, config.width),
-        "query_bias": (config.heads * config.head_dim,),
-        "key": (config.key_heads * config.head_dim, config.width),
-        "key_bias": (config.key_heads * config.head_dim,),
-        "value": (config.key_heads * config.head_dim, config.width),
-        "value_bias": (config.key_heads * config.head_dim,),
-        "output": (config.width, config.heads * config.head_dim),
-        "feed_forward_norm": (config.width,),
-        "gate": (config.hidden, config.width),
-        "up": (config.hidden, config.width),
-        "down": (config.width, config.hidden),
-    }
+    return {**dense.shapes(config, vocabulary), **dense.biases(config)}
 
 
 def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
@@ -73,6 +33,4 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     keys = rope_halves(at, key_heads(at, plus(at, key, weights["key_bias"])))
     values = key_heads(at, plus(at, value, weights["value_bias"]))
     x = x + linear(at, attention(at, queries, keys, values), weights["output"])
-    normed = rms_norm(at, x, weights["feed_forward_norm"])
-    gate, up = linears(at, normed, weights["gate", "up"])
-    return x + linear(at, silu_mul(at, gate, up), weights["down"])
+    return dense.feed_forward(at, weights, x)

@@ -5,51 +5,20 @@ from typing import Any, Final
 
 from ...tensor import Tensor
 from ..config import ModelConfig
-from ..steps import Place, attention, heads, key_heads, linear, linears, rms_norm, rope_halves, silu_mul
+from ..steps import Place, attention, heads, key_heads, linear, linears, rms_norm, rope_halves
+from . import dense
 
-# The tensors around the layers, and those of a layer, by the names that steps have for them.
-TENSORS: Final = {
-    "embedding": "token_embd.weight",
-    "norm": "output_norm.weight",
-    "head": "output.weight",
-}
-LAYER: Final = {
-    "attention_norm": "attn_norm.weight",
-    "query": "attn_q.weight",
-    "query_norm": "attn_q_norm.weight",
-    "key": "attn_k.weight",
-    "key_norm": "attn_k_norm.weight",
-    "value": "attn_v.weight",
-    "output": "attn_output.weight",
-    "feed_forward_norm": "ffn_norm.weight",
-    "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight",
-    "down": "ffn_down.weight",
-}
+TENSORS: Final = dense.TENSORS
+LAYER: Final = {**dense.LAYER, "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight"}
 # Those that a file may lack, which then are None.
 OPTIONAL: Final = frozenset[str]()
-# Those by which the same is multiplied, which a layer has together.
-JOINED: Final[tuple[tuple[str, ...], ...]] = (("query", "key", "value"), ("gate", "up"))
+JOINED: Final = dense.JOINED
 
 
 def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor in a model of these sizes, by the names that steps have for them."""
-    return {
-        "embedding": (vocabulary, config.width),
-        "norm": (config.width,),
-        "head": (vocabulary, config.width),
-        "attention_norm": (config.width,),
-        "query": (config.heads * config.head_dim, config.width),
-        "query_norm": (config.head_dim,),
-        "key": (config.key_heads * config.head_dim, config.width),
-        "key_norm": (config.head_dim,),
-        "value": (config.key_heads * config.head_dim, config.width),
-        "output": (config.width, config.heads * config.head_dim),
-        "feed_forward_norm": (config.width,),
-        "gate": (config.hidden, config.width),
-        "up": (config.hidden, config.width),
-        "down": (config.width, config.hidden),
-    }
+    own = {"query_norm": (config.head_dim,), "key_norm": (config.head_dim,)}
+    return {**dense.shapes(config, vocabulary), **own}
 
 
 def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
@@ -60,6 +29,4 @@ def layer(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
     keys = rope_halves(at, rms_norm(at, key_heads(at, key), weights["key_norm"]))
     values = key_heads(at, value)
     x = x + linear(at, attention(at, queries, keys, values), weights["output"])
-    normed = rms_norm(at, x, weights["feed_forward_norm"])
-    gate, up = linears(at, normed, weights["gate", "up"])
-    return x + linear(at, silu_mul(at, gate, up), weights["down"])
+    return dense.feed_forward(at, weights, x)

@@ -1,0 +1,60 @@
+"""What dense decoders have in common: their tensors, and the second half of a layer."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...tensor import Tensor
+from ..config import ModelConfig
+from ..steps import Place, linear, linears, rms_norm, silu_mul
+
+# The tensors around the layers, and those of a layer, by the names that steps have for them.
+TENSORS: Final = {
+    "embedding": "token_embd.weight",
+    "norm": "output_norm.weight",
+    "head": "output.weight",
+}
+LAYER: Final = {
+    "attention_norm": "attn_norm.weight",
+    "query": "attn_q.weight",
+    "key": "attn_k.weight",
+    "value": "attn_v.weight",
+    "output": "attn_output.weight",
+    "feed_forward_norm": "ffn_norm.weight",
+    "gate": "ffn_gate.weight",
+    "up": "ffn_up.weight",
+    "down": "ffn_down.weight",
+}
+# Those by which the same is multiplied, which a layer has together.
+JOINED: Final[tuple[tuple[str, ...], ...]] = (("query", "key", "value"), ("gate", "up"))
+
+
+def shapes(config: ModelConfig, vocabulary: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor in a model of these sizes, by the names that steps have for them."""
+    queries, keys = config.heads * config.head_dim, config.key_heads * config.head_dim
+    return {
+        "embedding": (vocabulary, config.width),
+        "norm": (config.width,),
+        "head": (vocabulary, config.width),
+        "attention_norm": (config.width,),
+        "query": (queries, config.width),
+        "key": (keys, config.width),
+        "value": (keys, config.width),
+        "output": (config.width, queries),
+        "feed_forward_norm": (config.width,),
+        "gate": (config.hidden, config.width),
+        "up": (config.hidden, config.width),
+        "down": (config.width, config.hidden),
+    }
+
+
+def biases(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of what is added to queries, keys and values, where a model has it."""
+    queries, keys = config.heads * config.head_dim, config.key_heads * config.head_dim
+    return {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
+
+
+def feed_forward(at: Place, weights: Mapping[Any, Any], x: Tensor) -> Tensor:
+    """The second half of a layer: (n, width) to the same shape."""
+    normed = rms_norm(at, x, weights["feed_forward_norm"])
+    gate, up = linears(at, normed, weights["gate", "up"])
+    return x + linear(at, silu_mul(at, gate, up), weights["down"])
