@@ -1,6 +1,7 @@
 """Stage 3, second half: what every backend does for every op and dtype, from its own file and those that it extends."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -102,6 +103,7 @@ def _check_extends(spec: Spec, owners: Sequence[Owner], backend: Backend, proble
 def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dict[Lack, list[str]]) -> Lowerings:
     """By method and op, then by dtype, what a backend does; the names of cells that are not there go to `lacking`."""
     found: dict[tuple[str, str | None], Mapping[str | None, Lowering]] = {}
+    lacked = _lacked_by_libraries(spec, backend)
     for part, method in _methods(spec):
         for op in () if method.is_broken else spec.ops(method):
             wanted = spec.op_dtypes(method, op)
@@ -114,7 +116,7 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dic
             cells = (_table(owner.cells, key[0]).get(key[1], ()) for owner in owners for key in keys)
             own = [lowering for cell in cells for lowering in cell]
             done = _by_dtype(spec, [*_unsupported(spec, backend, method, op), *own], dtypes)
-            found[method.name, op] = MappingProxyType(_served(spec, backend, done))
+            found[method.name, op] = MappingProxyType(_served(done, lacked))
             if len(done) < len(dtypes):
                 missing = tuple(str(dtype) for dtype in dtypes if dtype not in done) if own else ()
                 names = lacking.setdefault((*_place_of_lack(owners, keys), missing), [])
@@ -124,17 +126,21 @@ def _lowered(spec: Spec, owners: Sequence[Owner], backend: Backend, lacking: dic
     return found
 
 
-def _served(spec: Spec, backend: Backend, done: Mapping[str | None, Lowering]) -> dict[str | None, Lowering]:
-    """What a backend does, without the calls of libraries that lack the dtype."""
-    lacking = {
+def _lacked_by_libraries(spec: Spec, backend: Backend) -> Mapping[str | None, AbstractSet[str | None]]:
+    """The dtypes that each library of a backend lacks."""
+    return {
         library.name: {*spec.groups["all"]} - {*spec.resolve(library.dtypes)}
         for library in backend.libraries
         if library.dtypes is not None
     }
+
+
+def _served(
+    done: Mapping[str | None, Lowering], lacked: Mapping[str | None, AbstractSet[str | None]]
+) -> dict[str | None, Lowering]:
+    """What a backend does, without the calls of libraries that lack the dtype."""
     return {
-        dtype: replace(
-            lowering, calls=tuple(c for c in lowering.calls if dtype not in lacking.get(c.library or "", ()))
-        )
+        dtype: replace(lowering, calls=tuple(c for c in lowering.calls if dtype not in lacked.get(c.library, ())))
         for dtype, lowering in done.items()
     }
 

@@ -32,8 +32,6 @@ class Sources:
         self._texts: dict[PurePosixPath, str | None] = {}
         self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
         self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
-        self._functions: dict[PurePosixPath, Mapping[str, Callable] | None] = {}
-        self._methods: dict[PurePosixPath, AbstractSet[str]] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted((*self._walk(TEMPLATES), *self._walk(RUNTIME))))
 
@@ -72,16 +70,12 @@ class Sources:
 
     def methods(self, path: PurePosixPath) -> AbstractSet[str]:
         """The methods that the classes of a module define for others."""
-        if path not in self._methods:
-            self._methods[path] = _methods(self.tree(path) or [])
-        return self._methods[path]
+        return _methods(self.tree(path) or [])
 
     def functions(self, path: PurePosixPath) -> Mapping[str, Callable] | None:
         """The functions that a module defines at its top for others; None of a text that is no Python."""
-        if path not in self._functions:
-            body = self.tree(path)
-            self._functions[path] = None if body is None else _functions(body)
-        return self._functions[path]
+        body = self.tree(path)
+        return None if body is None else _functions(body)
 
     def public(self, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""

@@ -20,7 +20,9 @@ FACTS = {
 }
 # What the runtime has of the front, which stands on the dispatch.
 FRONT = tuple(f"runtime.{room}" for room in ("files", "graph", "models", "quantized", "run", "tensor", "tokenizer"))
-FRONT += ("runtime.backends.gpu_backend.user_kernels",)  # imported when the first kernel of a user is launched
+# Imported when the first kernel of a user is launched.
+USER_KERNELS = "runtime.backends.gpu_backend.user_kernels"
+FRONT += (USER_KERNELS,)
 
 
 def modules() -> dict[str, tuple[ast.Module, bool]]:
@@ -75,6 +77,7 @@ OWN = {
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",
     "kernel_op": "user kernels",
+    USER_KERNELS: "user kernels",
     "": "tallow",
 }
 
@@ -83,8 +86,6 @@ def room(name: str) -> str:
     """Where a module is in the drawing: in a room of the runtime, or among those that are generated."""
     if name in OWN or name in FACTS:
         return OWN.get(name, "facts")
-    if name == FRONT[-1]:
-        return "user kernels"
     if name.startswith("runtime."):
         return name.split(".")[1]
     return "public names" if name in public() else "dispatch"
