@@ -99,7 +99,7 @@ def ran(cell: SupportCell, device: tallow.Device, watch: Any, monkeypatch: pytes
                 watch(opened, method, lambda found, *_, name=library: ran.extend([name] * (found is not None)))
         return ran
     # The smallest call is enough for a product of columns.
-    monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.convolution._LEAST_CHANNELS", 1)
+    monkeypatch.setattr("tallow.runtime.backends.gpu_backend.ops.conv._LEAST_CHANNELS", 1)
     watch(device.inner.kernels, "launch", lambda _, family, name, blocks, *rest: ran.extend([name] * (blocks > 0)))
     for library in {*ways_of(cell).values()} - {"", "any_order"}:
         opened = getattr(device.inner, library)

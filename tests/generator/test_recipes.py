@@ -472,7 +472,7 @@ except tallow.BackendUnavailable as error:
     assert run(other, "-c", code, ROCM_PATH="").splitlines() == [
         "True",
         "{'an example of a cell that differs'}",
-        "{'hipblas: matmul.by_library or matmul.by_kernel'}",
+        "{'hipblas: matmul.by_library or matmul.matmul'}",
         "BackendUnavailable False",
     ]
 

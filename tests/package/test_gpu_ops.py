@@ -16,10 +16,20 @@ from tallow.dtype import DType
 from tallow.kernels import arguments
 from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
-from tallow.runtime.backends.gpu_backend.ops import attention, copy, elementwise, matmul, reduce, rope, sums, window
-from tallow.runtime.backends.gpu_backend.ops.cross_entropy import cross_entropy
+from tallow.runtime.backends.gpu_backend.ops import (
+    attention,
+    copy,
+    elementwise,
+    matmul,
+    pool,
+    reduce,
+    rope,
+    sums,
+    upsample,
+)
 from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, parts, split, tiled
 from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, scatter_set
+from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
 from tallow.runtime.backends.gpu_backend.ops.operand import Operand
 from tallow.runtime.backends.gpu_backend.storage import GpuStorage
@@ -337,13 +347,13 @@ def test_no_elements_launch_nothing(device):
     elementwise.unary(UnaryOp.EXP, empty)
     elementwise.binary(BinaryOp.ADD, empty, empty)
     elementwise.cast(MethodOp.TO_DTYPE, empty, result=DType.U8)
-    copy.fill(empty, 1.0)
+    copy.const_set(empty, 1.0)
     copy.clone(empty)
-    copy.copy_to(empty, x, 0)
-    copy.copy_rows(x, x, 0, 4, 4, 4, 0, 0)
-    matmul.by_kernel(matrices, matrices, (0, 3, 3, 3))
-    window.max_pool2d(images, (2, 2), (1, 1))
-    window.upsample_nearest2d(images, 4, 4)
+    copy.copy_strided_src(empty, x, 0)
+    copy.copy2d(x, x, 0, 4, 4, 4, 0, 0)
+    matmul.matmul(matrices, matrices, (0, 3, 3, 3))
+    pool.max_pool2d(images, (2, 2), (1, 1))
+    upsample.upsample_nearest2d(images, 4, 4)
     gather(at(x, (3, 3)), indexes, 0)
     sums.scatter_add(empty, indexes, empty, 0)
     assert reduce.reduce(ReduceOp.SUM, empty, (0,)).length == 3
@@ -426,7 +436,7 @@ def test_scalars_are_converted_as_to_dtype_does(device):
         (DType.F8E4M3, 1e9, 0x7E), (DType.I64, 2**63 - 1, 2**63 - 1), (DType.F64, 1.0, 0x3FF0000000000000),
     ):  # fmt: skip
         x = device.empty(dtype, 4)
-        copy.fill(at(x, (4,)), value)
+        copy.const_set(at(x, (4,)), value)
         assert arguments.FILL_CONTIGUOUS.unpack(device.launches[-1][3]) == (x.memory.address, 4, bits)
     elementwise.unary(MethodOp.AFFINE, at(device.empty(DType.I16, 4), (4,)), -2.9, 1e9)
     assert arguments.UNARY_CONTIGUOUS.unpack(device.launches[-1][3])[-2:] == (0xFFFE, 32767)
@@ -434,8 +444,8 @@ def test_scalars_are_converted_as_to_dtype_does(device):
 
 def test_dense_copies_need_no_kernel(device):
     x, y = device.empty(DType.F16, 100), device.empty(DType.F16, 100)
-    copy.copy_to(at(x, (4, 5), None, 3), y, 10)
-    copy.copy_rows(x, y, 4, 5, 5, 5, 0, 20)
+    copy.copy_strided_src(at(x, (4, 5), None, 3), y, 10)
+    copy.copy2d(x, y, 4, 5, 5, 5, 0, 20)
     elementwise.cast(MethodOp.TO_DTYPE, at(x, (100,)), result=DType.F16)
     assert not device.launches
     assert device.copies[:2] == [
@@ -446,10 +456,10 @@ def test_dense_copies_need_no_kernel(device):
 
 def test_overlapping_copies_go_by_way_of_other_memory(device):
     x = device.empty(DType.F32, 100)
-    copy.copy_to(at(x, (50,)), x, 1)
+    copy.copy_strided_src(at(x, (50,)), x, 1)
     assert [to for to, _, _ in device.copies] != [x.memory.address + 4]
     assert len(device.copies) == 2
-    copy.copy_to(at(x, (50,)), x, 50)
+    copy.copy_strided_src(at(x, (50,)), x, 50)
     assert device.copies[2:] == [(x.memory.address + 200, x.memory.address, 200)]
 
 
@@ -901,13 +911,15 @@ class Heads:
 def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them(device):
     x = device.empty(DType.BF16, 1 << 20)
     query, keys = at(x, (1, 8, 1, 96)), at(x, (1, 2, 900, 96))
-    attention.scaled_dot_product(query, keys, keys, None, None, False, 0.125)
+    attention.scaled_dot_product_attention(query, keys, keys, None, None, False, 0.125)
     ((_, name, blocks, packed),) = device.launches
     *_, parts, counters = arguments.ATTENTION.unpack(packed)[:7]
     assert (name, blocks, counters) == ("attention_bf16_128_rows4", 2 * 2, device.counters)
     assert parts not in (0, x.memory.address)
     # One split needs neither.
-    attention.scaled_dot_product(query, keys.relaid((1, 2, 60, 96), keys.strides), keys, None, None, False, 0.125)
+    attention.scaled_dot_product_attention(
+        query, keys.relaid((1, 2, 60, 96), keys.strides), keys, None, None, False, 0.125
+    )
     assert arguments.ATTENTION.unpack(device.launches[-1][3])[5:7] == (0, 0)
 
 
@@ -950,7 +962,7 @@ def test_a_plan_of_what_a_library_may_refuse_is_for_its_numbers():
 
 def test_images_too_large_for_a_kernel_are_refused(device):
     x = device.empty(DType.U8, 4)
-    window.upsample_nearest2d(at(x, (3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
+    upsample.upsample_nearest2d(at(x, (3, 1, 2, 2), (0, 4, 2, 1)), 1 << 15, 1 << 15)
     assert len(device.launches) == 1
     with pytest.raises(InvalidArgument):
-        window.upsample_nearest2d(at(x, (1, 1, 2, 2)), 1, 1 << 31)
+        upsample.upsample_nearest2d(at(x, (1, 1, 2, 2)), 1, 1 << 31)

@@ -12,7 +12,7 @@ from .operand import Operand
 
 
 @tells_errors
-def scaled_dot_product(
+def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
     value: Operand,

@@ -44,6 +44,12 @@ def widen(library: Any, x: Any, dtype: DType) -> Any:
     return library.astype(x, library.DTYPES[compute])
 
 
+def widest(library: Any, array: Any, dtype: DType) -> Any:
+    """The elements as they are computed."""
+    wide = widen(library, array, dtype)
+    return library.astype(wide, library.DTYPES[DType.F64]) if DType.F64 in library.DTYPES else wide
+
+
 def narrow(library: Any, x: Any, dtype: DType) -> Any:
     """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
     own = library.DTYPES[dtype]

@@ -19,7 +19,7 @@ def clone(source: Operand) -> Any:
 
 
 @tells_errors
-def fill(target: Operand, value: float) -> None:
+def const_set(target: Operand, value: float) -> None:
     """Set every element to `value`, converted to the dtype."""
     library, layout = target.library, target.layout
     if layout.elem_count == 0:
@@ -37,7 +37,7 @@ def assign(target: Operand, source: Operand) -> None:
 
 
 @tells_errors
-def copy_to(source: Operand, target: Any, offset: int) -> None:
+def copy_strided_src(source: Operand, target: Any, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     Operand(target, Layout.contiguous(source.layout.shape, offset)).write(source.array)
 
@@ -49,7 +49,7 @@ def cat(first: Operand, dim: int, *others: Operand) -> Any:
 
 
 @tells_errors
-def copy_rows(
+def copy2d(
     source: Any,
     target: Any,
     rows: int,

@@ -38,7 +38,7 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
 
 
 @tells_errors
-def select(x: Operand, indexes: Operand, dim: int) -> Any:
+def index_select(x: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     library, array, size = x.library, x.array, x.layout.shape[dim]
     chosen = _checked("index_select", indexes, size)

@@ -5,30 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .....dtype import DType
-from ....core.layout import Layout
 from .. import strided
 from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 from .reduce import accumulated
-
-
-@tells_errors
-def softmax(x: Operand, dim: int) -> Any:
-    """e**(x - m) / sum(e**(x - m)) along `dim`, where m is the largest element."""
-    if x.layout.elem_count == 0:
-        return x.result(x.array)
-    powers = x.library.exp(_below_zero(x, dim))
-    return x.result(cast.narrow(x.library, powers / _total(x.library, powers, dim), x.dtype))
-
-
-@tells_errors
-def log_softmax(x: Operand, dim: int) -> Any:
-    """x - m - log(sum(e**(x - m))) along `dim`, where m is the largest element."""
-    if x.layout.elem_count == 0:
-        return x.result(x.array)
-    library, below = x.library, _below_zero(x, dim)
-    return x.result(cast.narrow(library, below - library.log(_total(library, library.exp(below), dim)), x.dtype))
 
 
 @tells_errors
@@ -50,7 +31,7 @@ def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: 
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> Any:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
     library = x.library
-    wide = _wide(library, x.array, x.dtype)
+    wide = cast.widest(library, x.array, x.dtype)
     shape = tuple(wide.shape)
     tokens, size = shape[-2:]
     begins = library.reshape(library.astype(positions.array, library.DTYPES[DType.I64]), (-1,))
@@ -82,54 +63,23 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     return x.result(cast.narrow(library, result, x.dtype))
 
 
-@tells_errors
-def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple[Any, Any]:
-    """Minus log_softmax at each target along `dim`, and 1 where a target counts."""
-    library, compute = x.library, x.dtype.compute
-    shape, size = tuple(targets.layout.shape), x.layout.shape[dim]
-    rows = library.reshape(library.astype(targets.array, library.DTYPES[DType.I64]), shape)
-    is_counted = rows != ignored
-    if targets.dtype.index_mark is not None:
-        is_counted = is_counted & (rows != library.constant(targets.dtype.index_form[0], rows))
-    if strided.size(rows):
-        is_wrong = is_counted & ((rows < 0) | (rows >= size))
-        x.device.note("cross_entropy", library.reshape(targets.array, shape), is_wrong, size)
-    counts = x.result(library.astype(is_counted, library.DTYPES[compute]), compute)
-    if x.layout.elem_count == 0:
-        return x.result(library.full(shape, 0, library.DTYPES[compute], x.device.handle), compute), counts
-    below = _below_zero(x, dim)
-    held = library.minimum(library.maximum(rows, library.constant(0, rows)), library.constant(size - 1, rows))
-    chosen, layout = library.reshape(held, (*shape[:dim], 1, *shape[dim:])), Layout.contiguous(x.layout.shape)
-    places = chosen * layout.strides[dim] + strided.places(library, layout, chosen.shape, dim, x.device.handle)
-    picked = strided.take(library, library.reshape(below, (-1,)), places)
-    losses = library.reshape(library.log(_total(library, library.exp(below), dim)) - picked, shape)
-    losses = library.where(is_counted, losses, library.constant(0, losses))
-    return x.result(library.astype(losses, library.DTYPES[compute]), compute), counts
-
-
-def _wide(library: Any, array: Any, dtype: DType) -> Any:
-    """The elements as they are computed."""
-    wide = cast.widen(library, array, dtype)
-    return library.astype(wide, library.DTYPES[DType.F64]) if DType.F64 in library.DTYPES else wide
-
-
 def _sum(x: Operand, residual: Operand | None) -> tuple[Any, ...]:
     """The elements as they are computed, and with a residual their sums, rounded, of which these then are."""
     library, dtype = x.library, x.dtype
     if residual is None:
-        return (_wide(library, x.array, dtype),)
+        return (cast.widest(library, x.array, dtype),)
     wide = cast.widen(library, x.array, dtype) + cast.widen(library, residual.array, dtype)
     sums = cast.narrow(library, wide, dtype)
-    return _wide(library, sums, dtype), x.result(sums)
+    return cast.widest(library, sums, dtype), x.result(sums)
 
 
 def _scaled(library: Any, wide: Any, weight: Operand | None, bias: Operand | None, eps: float, x: Operand) -> Any:
     """The rows over the root of their mean square, times the weight, plus the bias, rounded."""
     wide = wide / library.sqrt(_mean(library, wide * wide) + library.constant(eps, wide))
     if weight is not None:
-        wide = wide * _wide(library, weight.array, x.dtype)
+        wide = wide * cast.widest(library, weight.array, x.dtype)
     if bias is not None:
-        wide = wide + _wide(library, bias.array, x.dtype)
+        wide = wide + cast.widest(library, bias.array, x.dtype)
     return cast.narrow(library, wide, x.dtype)
 
 
@@ -138,22 +88,3 @@ def _mean(library: Any, x: Any) -> Any:
     if strided.size(x) == 0:
         return library.broadcast_to(library.constant(0, x), (*x.shape[:-1], 1))
     return accumulated(library, library.sum, x) / library.constant(x.shape[-1], x)
-
-
-def _total(library: Any, x: Any, dim: int) -> Any:
-    """The sums along `dim`, which is kept."""
-    if DType.F64 in library.DTYPES:
-        return library.sum(x, dim, x.dtype)
-    last = len(x.shape) - 1
-    order = (*(axis for axis in range(last + 1) if axis != dim), dim)
-    moved = library.permute_dims(x, order)
-    # As rows that lie one behind the other, which libraries add more exactly.
-    rows = accumulated(library, library.sum, library.reshape(moved, (-1, x.shape[dim])))
-    sums = library.reshape(rows, (*moved.shape[:-1], 1))
-    return library.permute_dims(sums, tuple(order.index(axis) for axis in range(last + 1)))
-
-
-def _below_zero(x: Operand, dim: int) -> Any:
-    """The elements less the largest one along `dim`."""
-    wide = _wide(x.library, x.array, x.dtype)
-    return wide - x.library.max(wide, dim)

@@ -14,13 +14,13 @@ from .operand import Operand
 
 
 @tells_errors
-def nearest1d(x: Operand, size: int) -> Any:
+def upsample_nearest1d(x: Operand, size: int) -> Any:
     """(b, c, l) at another length: place i is the old place floor(i * old length / new length)."""
     return _nearest(x, (size,))
 
 
 @tells_errors
-def nearest2d(x: Operand, height: int, width: int) -> Any:
+def upsample_nearest2d(x: Operand, height: int, width: int) -> Any:
     """The same of (b, c, h, w) along both of the last dims."""
     return _nearest(x, (height, width))
 
@@ -37,7 +37,7 @@ def _nearest(operand: Operand, sizes: tuple[int, ...]) -> Any:
 
 
 @tells_errors
-def bilinear2d(
+def upsample_bilinear2d(
     operand: Operand, height: int, width: int, align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:
     """(b, c, h, w) at (height, width), interpolated between the four elements around each place."""

@@ -17,7 +17,7 @@ _SCORES: Final = 1 << 20
 
 
 @tells_lack_of_memory
-def scaled_dot_product(
+def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
     value: Operand,

@@ -35,7 +35,7 @@ def gather(x: Operand, indexes: Operand, dim: int) -> Any:
 
 
 @tells_lack_of_memory
-def select(operand: Operand, indexes: Operand, dim: int) -> Any:
+def index_select(operand: Operand, indexes: Operand, dim: int) -> Any:
     """The rows along `dim` that the vector `indexes` names; zeros at a mark."""
     return select_rows("index_select", operand, indexes, dim)
 

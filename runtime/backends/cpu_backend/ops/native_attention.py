@@ -31,7 +31,7 @@ def scaled_dot_product(
     is_causal: bool,
     scale: float,
 ) -> Callable[..., CpuStorage] | None:
-    """As `attention.scaled_dot_product`; None where NumPy does it."""
+    """As `attention.scaled_dot_product_attention`; None where NumPy does it."""
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
     dtype, count, packer = query.dtype, query.layout.elem_count, host_arguments.ATTEND_ROWS

@@ -36,7 +36,7 @@ Write: TypeAlias = Callable[..., bool]
 
 @by_plan
 def fill(kernels: HostKernels, target: Operand, value: float) -> Write | None:
-    """As `copy.fill`; None where NumPy does it."""
+    """As `copy.const_set`; None where NumPy does it."""
     layout, dtype = target.layout, target.dtype
     if layout.elem_count == 0:
         return lambda *_: True
@@ -63,7 +63,7 @@ def binary_assign(kernels: HostKernels, op: BinaryOp, target: Operand, source: O
 
 @by_plan
 def copy_to(kernels: HostKernels, source: Operand, target: CpuStorage, offset: int) -> Write | None:
-    """As `copy.copy_to`; None where NumPy does it."""
+    """As `copy.copy_strided_src`; None where NumPy does it."""
     there = Operand(target, Layout.contiguous(source.layout.shape, offset))
     return _plan(kernels, MOVE, there, source, given=(1, 0))
 
@@ -80,7 +80,7 @@ def copy_rows(
     source_offset: int,
     target_offset: int,
 ) -> Write | None:
-    """As `copy.copy_rows`; None where NumPy does it."""
+    """As `copy.copy2d`; None where NumPy does it."""
     shape = Shape((rows, columns))
     here = Operand(source, Layout(shape, (source_stride, 1), source_offset))
     there = Operand(target, Layout(shape, (target_stride, 1), target_offset))

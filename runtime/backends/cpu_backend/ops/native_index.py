@@ -34,7 +34,7 @@ def gather(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Call
 
 @by_plan
 def select(kernels: HostKernels, x: Operand, indexes: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    """As `index.select`; None where NumPy does it."""
+    """As `index.index_select`; None where NumPy does it."""
     return _plan_gather("index_select", kernels, x, indexes, _along(indexes.layout, x.layout.shape, dim), dim)
 
 

@@ -35,13 +35,13 @@ _ROOM: Final = 8
 
 @by_plan
 def softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    """As `network.softmax`; None where NumPy does it."""
+    """As `softmax.softmax`; None where NumPy does it."""
     return _plan_softmax("softmax", kernels, x, dim)
 
 
 @by_plan
 def log_softmax(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
-    """As `network.log_softmax`; None where NumPy does it."""
+    """As `softmax.log_softmax`; None where NumPy does it."""
     return _plan_softmax("log_softmax", kernels, x, dim)
 
 
@@ -163,7 +163,7 @@ def rope(
 def cross_entropy(
     kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """As `network.cross_entropy`; None where NumPy does it."""
+    """As `loss.cross_entropy`; None where NumPy does it."""
     shape, count, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.CROSS_ENTROPY_ROWS
     kernel = kernels.address("host_rows", f"cross_entropy_{dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:

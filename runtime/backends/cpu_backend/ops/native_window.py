@@ -42,13 +42,13 @@ def max_pool2d(
 
 @by_plan
 def nearest1d(kernels: HostKernels, x: Operand, size: int) -> Callable[..., CpuStorage] | None:
-    """As `upsample.nearest1d`; None where NumPy does it."""
+    """As `upsample.upsample_nearest1d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (size,))
 
 
 @by_plan
 def nearest2d(kernels: HostKernels, x: Operand, height: int, width: int) -> Callable[..., CpuStorage] | None:
-    """As `upsample.nearest2d`; None where NumPy does it."""
+    """As `upsample.upsample_nearest2d`; None where NumPy does it."""
     return _plan_nearest(kernels, x, (height, width))
 
 
@@ -62,7 +62,7 @@ def bilinear2d(
     scale_h: float | None,
     scale_w: float | None,
 ) -> Callable[..., CpuStorage] | None:
-    """As `upsample.bilinear2d`; None where NumPy does it."""
+    """As `upsample.upsample_bilinear2d`; None where NumPy does it."""
     factors = scale_h, scale_w
     sizes = height, width
     if not _has_work(x, sizes):

@@ -36,7 +36,7 @@ _MANY_KEYS: Final = 512
 _NO_LENGTHS: Final = (0,) * 7
 
 
-def scaled_dot_product(
+def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
     value: Operand,
@@ -105,7 +105,7 @@ def by_library(
     is_causal: bool,
     scale: float,
 ) -> GpuStorage | None:
-    """`scaled_dot_product` by a library; None for what that refuses, and for what takes less time by kernels."""
+    """The same by a library; None for what that refuses, and for what takes less time by kernels."""
     heads, queries = query.shape[1:3]
     key_heads, keys = key.shape[1:3]
     # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the

@@ -151,7 +151,7 @@ def clone(source: Operand) -> GpuStorage:
     return fresh(dense(source.storage, (source.storage.length,)))
 
 
-def copy_to(source: Operand, target: GpuStorage, offset: int) -> None:
+def copy_strided_src(source: Operand, target: GpuStorage, offset: int) -> None:
     """Move elements, in row-major order, to those of `target` from `offset` on."""
     copy(source, Operand(target, Layout.contiguous(source.shape, offset)))
 
@@ -221,7 +221,7 @@ def _filled(numbers: Dims, rest: int = 0) -> Dims:
     return (*numbers, *(rest,) * (JOIN_SOURCES - len(numbers)))
 
 
-def copy_rows(
+def copy2d(
     source: GpuStorage,
     target: GpuStorage,
     rows: int,
@@ -239,7 +239,7 @@ def copy_rows(
     )
 
 
-def fill(target: Operand, value: float) -> None:
+def const_set(target: Operand, value: float) -> None:
     """Set every element to `value`, converted to the dtype."""
     if target.layout.elem_count:
         _fill(target, partial(element_bits, value, target.dtype))

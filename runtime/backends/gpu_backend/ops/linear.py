@@ -40,7 +40,7 @@ def by_library(library: Blas, x: Operand, weight: Operand, bias: Operand | None)
 
 def by_kernel(x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage:
     """The same by the kernel of matrix products, which takes any sizes."""
-    return matmul.by_kernel(x, _transposed(weight), _sizes(x, weight), bias)
+    return matmul.matmul(x, _transposed(weight), _sizes(x, weight), bias)
 
 
 def without_bias(library: Blas, x: Operand, weight: Operand, bias: Operand | None) -> GpuStorage | None:

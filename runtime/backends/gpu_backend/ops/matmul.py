@@ -43,7 +43,7 @@ def by_library(
     return result
 
 
-def by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:
+def matmul(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None) -> GpuStorage:
     """The same by the kernel, which takes any sizes, and adds a bias (n) before it rounds."""
     b, m, n, k = bmnk
     device, dtype = lhs.device, lhs.dtype

@@ -35,7 +35,7 @@ def argsort(x: Operand, descending: bool, count: int) -> GpuStorage:
     lines = math.prod(x.shape[:-1])
     first = x.device.empty(DType.U32, lines * count)
     if lines * count:
-        copy.copy_rows(positions, first, lines, count, length, count, 0, 0)
+        copy.copy2d(positions, first, lines, count, length, count, 0, 0)
     return first
 
 

@@ -1,0 +1,61 @@
+"""Pooling of (b, c, h, w)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .....kernels import arguments
+from . import copy
+from .geometry import merged, packed_block, parts
+from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..libraries import Pooling
+    from ..storage import GpuStorage
+
+Pair = tuple[int, int]
+
+
+def avg_pool2d_by_library(library: Pooling, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage | None:
+    """The mean of each window by a library of images; None where there is nothing to do or it refuses."""
+    if x.layout.elem_count == 0:
+        return None
+    b, c, h, w = x.shape
+    source = copy.contiguous(x)
+    result = x.device.empty(x.dtype, math.prod(_pooled(x, kernel_size, stride)))
+    to = result.memory.address
+    taken = library.avg_pool2d(x.dtype, (b, c, h, w), kernel_size, stride, source.address, to)
+    return result if taken else None
+
+
+def avg_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    """The mean of each window."""
+    return _pool("avg_pool2d", x, kernel_size, stride)
+
+
+def max_pool2d(x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    """The largest element of each window."""
+    return _pool("max_pool2d", x, kernel_size, stride)
+
+
+def _pooled(x: Operand, kernel_size: Pair, stride: Pair) -> tuple[int, int, int, int]:
+    b, c, *sizes = x.shape
+    height, width = [(size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True)]
+    return b, c, height, width
+
+
+def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
+    shape = _pooled(x, kernel_size, stride)
+    *outer, stride_h, stride_w = x.strides
+    result = x.device.empty(x.dtype, math.prod(shape))
+    if result.length == 0:
+        return result
+    name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
+    dims, steps = merged(shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
+    per_block = packed_block(itemsize, dims[-1] if dims else 1)
+    for blocks, first, (offset,), fields in parts(per_block, dims, steps):
+        to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
+        packed = arguments.POOL.pack(to, source, stride_h, stride_w, *kernel_size, *fields)
+        x.device.kernels.launch("pool", name, blocks, packed)
+    return result
