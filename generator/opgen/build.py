@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from opgen.arrays import build_array, build_vocabulary
+from opgen.arrays import ArrayLibrary, Word
 from opgen.cells import build_cells
 from opgen.cpp import flaw
+from opgen.decoder import Spot, decode
 from opgen.edges import build_edges
 from opgen.fields import Fields, Names, build_names, number_mend
-from opgen.formats import build_formats
-from opgen.kernels import Room, build_constants, build_family, build_widths
-from opgen.libraries import build_library
+from opgen.formats import Format, Formats
+from opgen.kernels import Constants, KernelFamily, Room, Widths, with_structs
+from opgen.libraries import CLibrary
 from opgen.loader import Document, Value
 from opgen.model import (
     ANY_ORDER,
@@ -44,7 +45,7 @@ from opgen.model import (
 )
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Parameter, Signature, is_optional
-from opgen.toolchains import build_code_objects
+from opgen.toolchains import CodeObjects
 
 Parsed = TypeVar("Parsed", Signature, Call)
 
@@ -101,16 +102,29 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         dtypes=dtype_values,
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in families),
-        formats=build_formats(documents[_FORMATS], problems) if _FORMATS in documents else (),
+        formats=_formats(documents[_FORMATS], problems) if _FORMATS in documents else (),
         device_doc=device_doc,
         device_methods=device_methods,
         backend_families=tuple(_backend_family(document, problems) for document in by_folder["families"]),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(build_family(document, package_value.max_rank, rooms, problems) for document in kernels),
-        c_libraries=tuple(build_library(document, problems) for document in by_folder["libraries"]),
-        widths=build_widths(documents[_WIDTHS], problems) if _WIDTHS in documents else {},
-        constants=build_constants(documents[_CONSTANTS], problems) if _CONSTANTS in documents else (),
+        kernels=tuple(
+            with_structs(decode(KernelFamily, document, problems), package_value.max_rank, rooms, problems)
+            for document in kernels
+        ),
+        c_libraries=tuple(decode(CLibrary, document, problems) for document in by_folder["libraries"]),
+        widths=decode(Widths, documents[_WIDTHS], problems).widths if _WIDTHS in documents else {},
+        constants=decode(Constants, documents[_CONSTANTS], problems).constants if _CONSTANTS in documents else (),
     )
+
+
+def _formats(document: Document, problems: list[Problem]) -> tuple[Format, ...]:
+    formats = decode(Formats, document, problems).formats
+    owners: dict[int, str] = {}
+    for item in formats:
+        if owners.setdefault(item.number, item.name) != item.name:
+            message = f"number {item.number} is that of format '{owners[item.number]}' too; choose another"
+            problems.append(Problem(item.location, message))
+    return formats
 
 
 def _package(document: Document, problems: list[Problem]) -> Package:
@@ -573,10 +587,17 @@ def _operand(name: str, value: Value, problems: list[Problem]) -> Operand:
 
 def _backend_family(document: Document, problems: list[Problem]) -> BackendFamily:
     fields = Fields(document.root, f"family '{document.stem}'", problems)
+    vocabulary = fields.optional("vocabulary")
+    words = Spot(vocabulary, "vocabulary", fields.what, problems).decode(tuple[Word, ...]) if vocabulary else ()
+    first: dict[str, Word] = {}
+    for word in words:
+        if word.call != word.name and first.setdefault(word.name, word) is not word:
+            message = f"word '{word.name}' stands twice, first at line {first[word.name].location.line}; keep one"
+            fields.problem(word.location, message)
     family = BackendFamily(
         name=document.stem,
         package=fields.name("package"),
-        vocabulary=build_vocabulary(fields),
+        vocabulary=first,
         cells=build_cells(fields, f"family '{document.stem}'"),
         locations=_key_locations(document.root),
         path=document.path,
@@ -595,7 +616,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
     extra = fields.name_or_none("extra")
     modules = tuple(text for text, _ in fields.texts("modules"))
     array_value = fields.optional("array")
-    array = None if array_value is None else build_array(array_value, document.stem, problems)
+    array = None if array_value is None else Spot(array_value, "array", what, problems).decode(ArrayLibrary)
     if array is not None and modules:
         message = f"{what} names its modules below 'array'; remove 'modules'"
         fields.problem(fields.place("modules"), message)
@@ -617,7 +638,7 @@ def _backend(document: Document, problems: list[Problem]) -> Backend:
         modules=modules,
         libraries=_libraries(fields),
         array=array,
-        code_objects=build_code_objects(compiled, document.stem, problems) if compiled is not None else None,
+        code_objects=None if compiled is None else Spot(compiled, "code_objects", what, problems).decode(CodeObjects),
         label=fields.text("label"),
         display=fields.text("display", may_be_empty=True),
         preference=fields.integer("preference"),

@@ -3,26 +3,28 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
 
+from opgen.decoder import Choice, Entry, Key, Mistakes, Name, Range
 from opgen.decoding import FIELD_TYPES, Decoding, FieldType, Quads, decode, quads_of
-from opgen.fields import Fields
-from opgen.loader import Document, Value
-from opgen.problem import Location, Problem
+from opgen.problem import Location
 
 # Of the significand of an f32, in which weights are decoded.
 _BITS = 24
+_PARTS = ("quant", "scale", "offset")
 # What expressions call places, and the members that a block has in C++ besides its fields.
-_TAKEN_NAMES = ("i", "g", "elements", "group", "has_scale", "has_offset", "quant", "scale", "offset")
+_TAKEN_NAMES = ("i", "g", "elements", "group", "has_scale", "has_offset", *_PARTS)
 
 
 @dataclass(frozen=True)
 class BlockField:
     """A field of a block."""
 
-    name: str
-    type: str  # a key of FIELD_TYPES
-    count: int | None  # of an array
-    offset: int
+    name: Annotated[Name, Entry("field '{}'")]
+    type: Annotated[str, Choice(*FIELD_TYPES)]
+    count: Annotated[int | None, Range(1), "of an array"]
+    offset: Annotated[int, "in bytes"]
     location: Location
 
     @property
@@ -35,145 +37,101 @@ class BlockField:
         """Where the next field begins."""
         return self.offset + self.facts.bytes * (1 if self.count is None else self.count)
 
+    def mistakes(self, _: str) -> Mistakes:
+        """Note a name that something else has."""
+        if self.name in _TAKEN_NAMES:
+            yield (None,), f"'{self.name}' cannot be a field, the name is taken; choose another one"
+
 
 @dataclass(frozen=True)
 class Format:
     """A block format: its weights are quant * scale + offset."""
 
-    name: str
+    name: Annotated[Name, Entry("format '{}'")]
     doc: str
-    number: int
-    elements: int
-    bytes: int
+    number: Annotated[int, Range(0), "what a file calls the format"]
+    elements: Annotated[int, Range(1), "the weights of a block"]
+    bytes: Annotated[int, "its size: that of its fields, which follow each other"]
     fields: tuple[BlockField, ...]
-    group: int  # how many weights share a scale and an offset
-    quant: Decoding | None  # None where it is a mistake
-    quads: Quads | None
-    scale: Decoding | None
-    offset: Decoding | None
+    shared: Annotated[int | None, Key("group"), "how many weights share a scale and an offset; all where not written"]
+    quant: Annotated[str, "weight i before it is scaled"]
+    scale: Annotated[str | None, "what the quants of group g are multiplied with"]
+    offset: Annotated[str | None, "what is added to them then"]
     location: Location
 
+    @property
+    def group(self) -> int:
+        """How many weights share a scale and an offset."""
+        return self.elements if self.shared is None else self.shared
 
-def build_formats(document: Document, problems: list[Problem]) -> tuple[Format, ...]:
-    """The block formats."""
-    fields = Fields(document.root, "formats.yaml", problems)
-    formats = tuple(_format(name, value, problems) for name, value in fields.mapping("formats").items())
-    fields.finish()
-    owners: dict[int, str] = {}
-    for item in formats:
-        if owners.setdefault(item.number, item.name) != item.name:
-            message = f"number {item.number} is that of format '{owners[item.number]}' too; choose another"
-            problems.append(Problem(item.location, message))
-    return formats
+    @cached_property
+    def known(self) -> Mapping[str, tuple[str, int | None]]:
+        """What expressions may name."""
+        return {field.name: (field.type, field.count) for field in self.fields}
 
+    @cached_property
+    def decodings(self) -> Mapping[str, Decoding]:
+        """What is written of quant, scale and offset; ValueError where it is a mistake."""
+        return {key: self._decoding(key) for key in _PARTS if getattr(self, key) is not None}
 
-def _format(name: str, value: Value, problems: list[Problem]) -> Format:
-    before = len(problems)
-    fields = Fields(value, f"format '{name}'", problems)
-    number, elements, size = (fields.integer(key) for key in ("number", "elements", "bytes"))
-    members = tuple(_field(key, inner, problems) for key, inner in fields.mapping("fields").items())
-    group_value = fields.optional("group")
-    group = elements if group_value is None else fields.scalar(group_value, int, "group") or 0
-    doc = fields.text("doc")
-    written = {key: text for key in ("quant", "scale", "offset") if (text := _expression(fields, key)) is not None}
-    fields.finish()
-    if len(problems) == before:
-        _check_sizes(fields, number, elements, size, members, group_value)
-    decodings: dict[str, Decoding] = {}
-    known = {member.name: (member.type, member.count) for member in members}
-    if len(problems) == before:
-        for key, text in written.items():
-            place, count = ("i", elements) if key == "quant" else ("g", elements // group)
+    def _decoding(self, key: str) -> Decoding:
+        place, count = ("i", self.elements) if key == "quant" else ("g", self.elements // self.group)
+        return decode(getattr(self, key), self.known, place, count)
+
+    @cached_property
+    def quads(self) -> Quads | None:
+        """The quants by fours, where they can be read so."""
+        alignments = {field.name: math.gcd(field.offset, self.bytes, 16) for field in self.fields}
+        return quads_of(self.quant, self.known, alignments, self.elements)
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note sizes that do not fit each other, and weights that are rounded more than once."""
+        mistakes = [] if self.elements < 1 else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
+        yield from mistakes
+
+    def _flaws(self, what: str) -> Mistakes:
+        for key in _PARTS:
             try:
-                decodings[key] = decode(text, known, place, count)
+                if getattr(self, key) is not None:
+                    self._decoding(key)
             except ValueError as error:
-                fields.problem(fields.place(key), f"'{key}' of {fields.what}: {error}")
-    quads = None
-    if len(problems) == before:
-        alignments = {member.name: math.gcd(member.offset, size, 16) for member in members}
-        quads = quads_of(written["quant"], known, alignments, elements)
-        _check_decodings(fields, decodings, group_value)
-    return Format(
-        name=name,
-        doc=doc,
-        number=number,
-        elements=elements,
-        bytes=size,
-        fields=members,
-        group=group,
-        quant=decodings.get("quant"),
-        quads=quads,
-        scale=decodings.get("scale"),
-        offset=decodings.get("offset"),
-        location=value.key_location,
-    )
+                yield key, f"'{key}' of {what}: {error}"
+
+    def _sizes(self, what: str) -> Mistakes:
+        end = 0
+        for field in self.fields:
+            begin = f"field '{field.name}' of {what}"
+            if field.offset != end:
+                wrong = "overlaps the one before it" if field.offset < end else "leaves a gap before it"
+                yield field.location, f"{begin} {wrong}; it begins at {end}, not at {field.offset}"
+            elif end % field.facts.bytes:
+                yield field.location, f"{begin} must begin at a multiple of {field.facts.bytes}, not at {end}"
+            end = field.end
+        if self.bytes != end:
+            yield "bytes", f"'bytes' of {what} must be {end}, where its fields end, not {self.bytes}"
+        if self.group < 1 or self.elements % self.group:
+            yield "group", f"'group' of {what} must divide its {self.elements} elements"
+
+    def _roundings(self, what: str) -> Mistakes:
+        quant, scale, offset = map(self.decodings.get, _PARTS)
+        assert quant is not None
+        if scale is None and (offset is not None or not quant.is_float):
+            yield (None,), f"{what} lacks the key 'scale', which makes a float of its quants; add it"
+        for key, part in (("scale", scale), ("offset", offset)):
+            if part is not None and not part.is_float:
+                yield key, f"'{key}' of {what} must be a float, such as a field of type f16"
+            elif part is not None and part.bits > _BITS:
+                message = f"'{key}' of {what} has {part.bits} bits and is rounded in f32, which has {_BITS}"
+                yield key, f"{message}; only the last step of a weight may round"
+        if scale is not None and offset is not None and scale.bits + quant.bits > _BITS:
+            message = f"quants times scales of {what} have {scale.bits + quant.bits} bits and are rounded before the"
+            yield "scale", f"{message} offset is added; f32 has {_BITS}, and only the last step may round"
+        if self.shared is not None and not any(part is not None and part.has_place for part in (scale, offset)):
+            yield ("group", None), f"no scale or offset of {what} depends on g; remove 'group'"
 
 
-def _expression(fields: Fields, key: str) -> str | None:
-    return fields.text(key) if key == "quant" else fields.text_or_none(key)
+@dataclass(frozen=True)
+class Formats:
+    """The file spec/formats.yaml."""
 
-
-def _field(name: str, value: Value, problems: list[Problem]) -> BlockField:
-    fields = Fields(value, f"field '{name}'", problems)
-    kind = fields.choice("type", tuple(FIELD_TYPES))
-    count = fields.scalar(fields.optional("count"), int, "count")
-    field = BlockField(name, kind, count, fields.integer("offset"), value.key_location)
-    if name in _TAKEN_NAMES:
-        fields.problem(field.location, f"'{name}' cannot be a field, the name is taken; choose another one")
-    if count is not None and count < 1:
-        fields.problem(fields.place("count"), f"'count' of {fields.what} must be 1 or more, not {count}")
-    fields.finish()
-    return field
-
-
-def _check_sizes(
-    fields: Fields, number: int, elements: int, size: int, members: tuple[BlockField, ...], group: Value | None
-) -> None:
-    """Note numbers that no file has, fields that do not follow each other, and a size that is not theirs."""
-    for key, given, least in (("number", number, 0), ("elements", elements, 1)):
-        if given < least:
-            fields.problem(fields.place(key), f"'{key}' of {fields.what} must be {least} or more, not {given}")
-    end = 0
-    for member in members:
-        if member.offset != end:
-            what = "overlaps the one before it" if member.offset < end else "leaves a gap before it"
-            message = f"field '{member.name}' of {fields.what} {what}; it begins at {end}, not at {member.offset}"
-            fields.problem(member.location, message)
-        elif end % member.facts.bytes:
-            message = (
-                f"field '{member.name}' of {fields.what} must begin at a multiple of {member.facts.bytes}, not at {end}"
-            )
-            fields.problem(member.location, message)
-        end = member.end
-    if size != end:
-        fields.problem(
-            fields.place("bytes"), f"'bytes' of {fields.what} must be {end}, where its fields end, not {size}"
-        )
-    if group is not None and not (
-        isinstance(group.content, int) and group.content > 0 and elements % group.content == 0
-    ):
-        fields.problem(group.location, f"'group' of {fields.what} must divide its {elements} elements")
-
-
-def _check_decodings(fields: Fields, decodings: Mapping[str, Decoding], group: Value | None) -> None:
-    """Note a weight that is rounded more than once, and a group that nothing depends on."""
-    scale, offset, quant = (decodings.get(key) for key in ("scale", "offset", "quant"))
-    if quant is None:
-        return
-    if scale is None and (offset is not None or not quant.is_float):
-        fields.problem(
-            fields.key_location, f"{fields.what} lacks the key 'scale', which makes a float of its quants; add it"
-        )
-    for key, part in (("scale", scale), ("offset", offset)):
-        if part is not None and not part.is_float:
-            fields.problem(fields.place(key), f"'{key}' of {fields.what} must be a float, such as a field of type f16")
-        elif part is not None and part.bits > _BITS:
-            message = f"'{key}' of {fields.what} has {part.bits} bits and is rounded in f32, which has {_BITS}"
-            fields.problem(fields.place(key), f"{message}; only the last step of a weight may round")
-    if scale is not None and offset is not None and scale.bits + quant.bits > _BITS:
-        message = f"quants times scales of {fields.what} have {scale.bits + quant.bits} bits and are rounded before the"
-        fields.problem(
-            fields.place("scale"), f"{message} offset is added; f32 has {_BITS}, and only the last step may round"
-        )
-    if group is not None and not any(part is not None and part.has_place for part in (scale, offset)):
-        fields.problem(group.key_location, f"no scale or offset of {fields.what} depends on g; remove 'group'")
+    formats: tuple[Format, ...]

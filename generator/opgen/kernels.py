@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
-from opgen.fields import Fields
-from opgen.loader import Document, Value
+from opgen.decoder import Called, Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
 from opgen.problem import Location, Problem, did_you_mean
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, and the bytes of one.
@@ -26,6 +26,8 @@ SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
 _PARAMETERS = "parameters"
 # A length is a product of numbers and of lengths that have a name.
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
+# Of an axis: a word or a number.
+_Element: TypeAlias = Annotated[str, Using(lambda spot: str(spot.value.content))]
 _KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
 
 
@@ -82,28 +84,38 @@ def _rounded(number: int, step: int) -> int:
 class Kernel:
     """Kernels of one pattern: their names range over ops, dtypes or widths."""
 
-    name: str
-    over: Mapping[str, tuple[str, ...]]  # placeholder: a group, a functor kind, `op`, or a list
-    arguments: str
-    call: str
+    name: Annotated[str, Pattern(_KERNEL_NAME, "exp_{dtype}"), "with a placeholder for each axis"]
+    over: Annotated[Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]], Mark.MAY_BE_EMPTY,
+                    "axis: a group, a functor kind, `op`, or a list"]  # fmt: skip
+    arguments: Annotated[str, "the struct that it takes"]
+    call: Annotated[str, "the C++ that it calls, with placeholders"]
     location: Location
-    call_location: Location
-    over_locations: Mapping[str, Location]
+    call_location: Annotated[Location, Place("call")]
+    over_locations: Annotated[Mapping[str, Location], Place("over")]
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note placeholders of no axis."""
+        # What a functor gives is known where its op and dtype are.
+        given = ("result", "sources", "sources_but_last") if {"op", "dtype"} <= {*self.over} else ()
+        for key, text, known in (("name", self.name, ()), ("call", self.call, given)):
+            yield from ((key, flaw) for flaw in Placeholders((*self.over, *known)).flaws(f"'{key}' of {what}", text))
 
 
 @dataclass(frozen=True)
 class KernelFamily:
     """A file of spec/kernels: kernels that are compiled together."""
 
-    name: str
+    name: Annotated[str, Entry("{}.yaml")]
     doc: str
-    host: bool  # they work on spans of elements on the host, others on GPUs
-    early: bool  # they wait themselves for the kernel in front of them
-    resident: int  # a multiprocessor of NVIDIA holds so many blocks at least; 0 where the compiler is free
-    headers: Mapping[str, Location]
-    functors: Mapping[str, Location]
-    structs: tuple[Struct, ...]
-    kernels: tuple[Kernel, ...]
+    host: Annotated[bool, "they work on spans of elements on the host, others on GPUs"]
+    early: Annotated[bool, "they wait themselves for the kernel in front of them"]
+    resident: Annotated[int, Range(1), Mark.OPTIONAL, "a multiprocessor of NVIDIA holds so many blocks at least"]
+    headers: Annotated[Mapping[str, Location], Mark.OPTIONAL]
+    functors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "the kinds of functors that they are given besides"]
+    arguments: Annotated[Mapping[str, Mapping[str, tuple[str, Location]]], Mark.MAY_BE_EMPTY,
+                         "the types of the fields of each struct"]  # fmt: skip
+    kernels: Annotated[tuple[Annotated[Kernel, Called("a kernel")], ...], Mark.OPTIONAL]
+    structs: Annotated[tuple[Struct, ...], Mark.LATER]
     path: Path
 
     @property
@@ -113,46 +125,21 @@ class KernelFamily:
         return ranged | set(self.functors)
 
 
-def build_family(document: Document, rank: int, rooms: Mapping[str, Room], problems: list[Problem]) -> KernelFamily:
-    """The family that `document` holds; tensors have `rank` dims at most, functors of a kind need `rooms`."""
-    fields = Fields(document.root, f"{document.stem}.yaml", problems)
-    functors = dict(fields.texts("functors"))
-    arguments = fields.required("arguments")
-    names = [name for name, _ in _pairs(arguments)]
-    kernels = tuple(_kernel(element, names, problems) for element in fields.elements("kernels"))
+def with_structs(family: KernelFamily, rank: int, rooms: Mapping[str, Room], problems: list[Problem]) -> KernelFamily:
+    """A family with its structs; tensors have `rank` dims at most, functors of a kind need `rooms`."""
+    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.functors if kind in rooms])}
     structs = []
-    lengths = {"rank": rank, **_lengths([rooms[kind] for kind in functors if kind in rooms])}
-    for name, value in _pairs(arguments):
-        members = [_field(field, inner, lengths, problems) for field, inner in _pairs(value)]
-        kinds = [kind for kernel in kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
+    for name, fields in family.arguments.items():
+        members = [_field(field, *written, lengths, problems) for field, written in fields.items()]
+        kinds = [kind for kernel in family.kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
         most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
         structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
-    family = KernelFamily(
-        name=document.stem,
-        doc=fields.text("doc"),
-        host=fields.flag("host"),
-        early=fields.flag("early"),
-        resident=_resident(fields, problems),
-        headers=dict(fields.texts("headers")),
-        functors=functors,
-        structs=tuple(structs),
-        kernels=kernels,
-        path=document.path,
-    )
-    fields.finish()
-    return family
-
-
-def _resident(fields: Fields, problems: list[Problem]) -> int:
-    value = fields.optional("resident")
-    count = fields.scalar(value, int, "resident")
-    if value is not None and count is not None and count < 1:
-        problems.append(Problem(value.location, f"resident: {count} is no number of blocks; write 1 or more"))
-    return count or 0
-
-
-def _pairs(value: Value | None) -> list[tuple[str, Value]]:
-    return list(value.content.items()) if value is not None and isinstance(value.content, dict) else []
+    for kernel in family.kernels:
+        if kernel.arguments not in family.arguments:
+            hint = did_you_mean(kernel.arguments, family.arguments)
+            message = f"kernel '{kernel.name}' takes unknown struct '{kernel.arguments}'{hint}"
+            problems.append(Problem(kernel.location, message))
+    return replace(family, structs=tuple(structs))
 
 
 def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
@@ -166,90 +153,47 @@ def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
     }
 
 
-def _field(name: str, value: Value, lengths: Mapping[str, int], problems: list[Problem]) -> Field:
-    match = _FIELD_TYPE.fullmatch(str(value.content))
+def _field(name: str, text: str, place: Location, lengths: Mapping[str, int], problems: list[Problem]) -> Field:
+    match = _FIELD_TYPE.fullmatch(text)
     if match is None or match[1] not in FIELD_TYPES:
-        hint = did_you_mean(match[1] if match else str(value.content), FIELD_TYPES)
-        problems.append(Problem(value.location, f"unknown type '{value.content}' of field '{name}'{hint}"))
+        hint = did_you_mean(match[1] if match else text, FIELD_TYPES)
+        problems.append(Problem(place, f"unknown type '{text}' of field '{name}'{hint}"))
         return Field(name, "u32", None)
     length = 1
     for word in (match[2] or "").split():
         if not word.isdecimal() and word not in lengths:
             message = f"unknown length '{word}' of field '{name}'{did_you_mean(word, lengths)}"
-            problems.append(Problem(value.location, message))
+            problems.append(Problem(place, message))
         length *= int(word) if word.isdecimal() else lengths.get(word, 1)
     return Field(name, match[1], length if match[2] else None)
 
 
-def _kernel(value: Value, structs: list[str], problems: list[Problem]) -> Kernel:
-    fields = Fields(value, "a kernel", problems)
-    name = fields.matching("name", _KERNEL_NAME, "exp_{dtype}")
-    call = fields.text("call")
-    over, places = {}, {}
-    for axis, inner in _pairs(fields.required("over")):
-        places[axis] = inner.location
-        if isinstance(inner.content, list):
-            over[axis] = tuple(str(element.content) for element in inner.content)
-        else:
-            over[axis] = (str(inner.content),)
-    fields.check_placeholders("name", name, fields.place("name"), list(over))
-    # What a functor gives is known where its op and dtype are.
-    given = ["result", "sources", "sources_but_last"] if {"op", "dtype"} <= set(over) else []
-    fields.check_placeholders("call", call, fields.place("call"), [*over, *given])
-    kernel = Kernel(
-        name=name,
-        over=over,
-        arguments=fields.text("arguments"),
-        call=call,
-        location=value.location,
-        call_location=fields.place("call"),
-        over_locations=places,
-    )
-    if kernel.arguments not in structs:
-        hint = did_you_mean(kernel.arguments, structs)
-        problems.append(Problem(value.location, f"kernel '{name}' takes unknown struct '{kernel.arguments}'{hint}"))
-    fields.finish()
-    return kernel
+def _bytes(spot: Spot) -> dict[int, int]:
+    for size, entry in spot.entries().items():
+        if size not in SIZES:
+            message = f"'{size}' is no size of an element in bytes; sizes are {', '.join(SIZES)}"
+            entry.problem(message, entry.value.key_location)
+    return {SIZES.get(size, 0): entry.decode(int) for size, entry in spot.entries().items()}
 
 
 @dataclass(frozen=True)
 class Constant:
     """A number that kernels and their launchers share, or one for each size of an element in bytes."""
 
-    name: str
+    name: Annotated[Name, Entry("constant '{}'")]
     doc: str
-    value: int | Mapping[int, int]
+    value: int | Annotated[Mapping[int, int], Using(_bytes)]
 
 
-def build_constants(document: Document, problems: list[Problem]) -> tuple[Constant, ...]:
-    """The numbers that kernels and their launchers share."""
-    fields = Fields(document.root, "constants.yaml", problems)
-    constants = tuple(_constant(name, value, problems) for name, value in fields.mapping("constants").items())
-    fields.finish()
-    return constants
+@dataclass(frozen=True)
+class Constants:
+    """The file spec/kernels/constants.yaml."""
+
+    constants: tuple[Constant, ...]
 
 
-def _constant(name: str, value: Value, problems: list[Problem]) -> Constant:
-    fields = Fields(value, f"constant '{name}'", problems)
-    number = fields.required("value")
-    by_bytes: dict[int, int] | None = None
-    if number is not None and isinstance(number.content, dict):
-        by_bytes = {}
-        for size, inner in number.content.items():
-            if size not in SIZES:
-                hint = f"; sizes are {', '.join(SIZES)}"
-                fields.problem(inner.key_location, f"'{size}' is no size of an element in bytes{hint}")
-                continue
-            by_bytes[SIZES[size]] = fields.scalar(inner, int, size) or 0
-    single = fields.scalar(number, int, "value") if by_bytes is None else None
-    constant = Constant(name, fields.text("doc"), (single or 0) if by_bytes is None else by_bytes)
-    fields.finish()
-    return constant
+@dataclass(frozen=True)
+class Widths:
+    """The file spec/kernels/widths.yaml: the C++ types of elements that are only moved, by width."""
 
-
-def build_widths(document: Document, problems: list[Problem]) -> dict[str, tuple[str, Location]]:
-    """The C++ types of elements that are only moved, by width, and where they stand."""
-    fields = Fields(document.root, "widths.yaml", problems)
-    widths = {name: (str(value.content), value.location) for name, value in fields.mapping("widths").items()}
-    fields.finish()
-    return widths
+    widths: Mapping[Name, tuple[str, Location]]

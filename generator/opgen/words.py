@@ -73,9 +73,9 @@ def _check_names(
     modules = [*dict.fromkeys((*array.modules, LIBRARY, *_AT_HAND))]  # that the library is missing is noted
     helpers = spec.own_modules.get(family.package, ())
     spelled: list[tuple[str, Spelling, Iterable[str]]] = [
-        ("'count' of the devices", array.count, ()),
-        ("'handle' of the devices", array.handle, ("ordinal",)),
-        ("'name' of the devices", array.name, ("handle",)),
+        ("'count' of the devices", array.devices.count, ()),
+        ("'handle' of the devices", array.devices.handle, ("ordinal",)),
+        ("'name' of the devices", array.devices.name, ("handle",)),
         *((f"dtype '{name}'", spelling, ()) for name, spelling in (array.dtypes or {}).items()),
     ]
     for name, word in family.vocabulary.items():

@@ -3,7 +3,7 @@
 import ast
 from typing import NamedTuple
 
-from opgen.arrays import ArrayLibrary, Spelling, Word
+from opgen.arrays import Devices, Spelling, Word
 from opgen.model import Backend, BackendFamily, Spec, sentence
 from opgen.views.backend import backend_of
 
@@ -40,7 +40,7 @@ class LibraryView(NamedTuple):
     lacking: tuple[DTypeView, ...]
     integers: tuple[str, ...]  # the library's
     words: tuple[WordView, ...]
-    array: ArrayLibrary
+    array: Devices
 
 
 def spelled(family: BackendFamily, backend: Backend) -> dict[str, Spelling]:
@@ -100,7 +100,7 @@ def library(spec: Spec, member: str | None) -> LibraryView:
         ),
         integers=tuple(own[name] for name in spec.groups["integer"] if name in own),
         words=tuple(_word(word, spellings.get(name)) for name, word in family.vocabulary.items()),
-        array=array,
+        array=array.devices,
     )
 
 

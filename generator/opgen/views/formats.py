@@ -53,7 +53,6 @@ def formats(spec: Spec, _: str | None) -> FormatsView:
 
 
 def _row(item: Format) -> FormatRow:
-    written = (("quant", item.quant, "i"), ("scale", item.scale, "g"), ("offset", item.offset, "g"))
     return FormatRow(
         name=item.name.upper(),
         struct=struct_name(item.name.upper()),
@@ -70,7 +69,7 @@ def _row(item: Format) -> FormatRow:
         numpy=", ".join(map(_numpy, item.fields)),
         shown=", ".join(f"{field.name}: {field.type}{_count(field)}" for field in item.fields),
         quads=item.quads,
-        parts=tuple(_part(name, place, decoding) for name, decoding, place in written if decoding is not None),
+        parts=tuple(_part(name, decoding) for name, decoding in item.decodings.items()),
     )
 
 
@@ -79,8 +78,8 @@ def struct_name(name: str) -> str:
     return f"Block{name}"
 
 
-def _part(name: str, place: str, decoding: Decoding) -> PartRow:
-    has_place = decoding.has_place
+def _part(name: str, decoding: Decoding) -> PartRow:
+    has_place, place = decoding.has_place, "i" if name == "quant" else "g"
     return PartRow(
         name=name,
         text=decoding.text.replace("|", "\\|"),

@@ -20,10 +20,10 @@ def library_functions(spec: Spec, member: str | None) -> FunctionsView:
     library = next(library for library in spec.c_libraries if library.name == member)
     rows = []
     used: set[str] = set()
-    for function in library.functions:
+    for name, function in library.functions.items():
         types = [RESULT_TYPES[function.result], *(C_TYPES[argument] for argument in function.arguments)]
         used.update(type for type in types if type in C_TYPES.values())
-        rows.append(f"{quoted(function.name)}: ({', '.join(types)},),")
+        rows.append(f"{quoted(name)}: ({', '.join(types)},),")
     what = f"The functions of the library {library.name} that are called"
     doc = f"{what}: the type of the result, then those of the arguments.\n\n{library.doc}"
     return FunctionsView(doc, ", ".join(sorted(used)), tuple(rows))

@@ -1,0 +1,520 @@
+"""Stage 2, in general: values become frozen dataclasses, the records of the spec, as the types of their fields say.
+
+A field is the key of its name. It must be written unless it is a bool, may be None or is `OPTIONAL`. Its type says what
+it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
+`Mapping[str, X]`, `Mapping[str, Location]` for the texts of a list with their places, `tuple[X, Location]` for a value
+with its place; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
+`Spot`. A `Location` is where the key of the record stands, a `Path` its file. In `Annotated` stand the rules for the
+value, marks, and as text what it is.
+
+Every mistake is noted, and something empty stands in the place of what cannot be read. A record says in `mistakes` what
+is wrong between its keys, where each has a value.
+"""
+
+import dataclasses
+import keyword
+import math
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from opgen.loader import Document, Value
+from opgen.problem import Location, Problem, did_you_mean, nearest
+
+Found = TypeVar("Found")
+# Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and positions
+# leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
+Mistakes: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
+Notes: TypeAlias = tuple[object, ...]
+
+# Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+# A placeholder, and a brace that belongs to none. Where braces stand for themselves too, a placeholder holds a word.
+_PLACEHOLDER = re.compile(r"{([^{}]*)}|[{}]")
+_PLACEHOLDER_AMONG_BRACES = re.compile(r"{(\w*)}")
+# YAML wants a point before an exponent, and a sign in it.
+_EXPONENT = re.compile(r"(?P<number>[+-]?\d+\.?\d*)[eE](?P<exponent>[+-]?\d+)")
+_SCALARS = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
+
+
+class Mark(Enum):
+    """What is said of a key, or of a field that is no key."""
+
+    OPTIONAL = auto()  # it need not be written
+    NULL = auto()  # it may be null, but must be written
+    PARAGRAPHS = auto()  # its text keeps its lines
+    MAY_BE_EMPTY = auto()  # its text or its mapping may be
+    ONE_OR_MORE = auto()  # one value stands for a list of it
+    INLINE = auto()  # the keys of its record stand beside it; of several records, it is the one whose first key does
+    VARIANT = auto()  # no key: the variant of the record
+    KEYS = auto()  # no key: where each key of the record stands
+    LATER = auto()  # no key: filled by another stage
+
+
+@dataclass(frozen=True)
+class Key:
+    """The key has another name than the field."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Called:
+    """What messages call a record."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Entry(Called):
+    """No key, but the one that leads to the record, for which {} stands in what messages call it."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """No key: where the value of a key stands; of a mapping, each value that it holds; of a bool, whether it stands."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Default:
+    """What a key holds that is not written."""
+
+    value: object
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the value must be, where its type alone says too little."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Using:
+    """A function reads the value."""
+
+    read: Callable[["Spot"], Any]
+
+
+class Of:
+    """Only records of these variants have the key."""
+
+    def __init__(self, *variants: str) -> None:
+        self.variants = variants
+
+
+class Choice:
+    """One of a few texts or numbers."""
+
+    def __init__(self, *values: str | int) -> None:
+        self.values = values
+
+    def __call__(self, spot: "Spot", value: str | int) -> Iterator[str]:
+        """Note another one."""
+        *front, last = map(str, self.values)
+        if isinstance(value, str) and value not in self.values:
+            yield f"unknown {spot.key} '{value}' of {spot.owner}{did_you_mean(value, (*front, last))}"
+        elif value not in self.values:
+            yield f"{spot.what} must be {', '.join(front)} or {last}, not {value}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """A number from `least` on, up to `most` where there is such a number, for a reason."""
+
+    least: int
+    most: int | None = None
+    reason: str = ""
+
+    def __call__(self, spot: "Spot", number: int) -> Iterator[str]:
+        """Note a number outside."""
+        if number < self.least or (self.most is not None and number > self.most):
+            wanted = f"{self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
+            yield f"{spot.what} must be {wanted}{self.reason and f', {self.reason}'}, not {number}"
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Text of one form."""
+
+    pattern: re.Pattern[str]
+    example: str
+
+    def __call__(self, spot: "Spot", text: str) -> Iterator[str]:
+        """Note a text of another form."""
+        if text and not self.pattern.fullmatch(text):
+            yield f"'{text}' cannot be the {spot.key} of {spot.owner}; write it like '{self.example}'"
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """Text with placeholders of these names alone; among braces, those that hold no word stay as they are."""
+
+    names: tuple[str, ...]
+    among_braces: bool = False
+
+    def __call__(self, spot: "Spot", text: str) -> Iterator[str]:
+        """Note what is wrong."""
+        return self.flaws(spot.what, text)
+
+    def flaws(self, what: str, text: str) -> Iterator[str]:
+        """Other placeholders, and single braces."""
+        for match in (_PLACEHOLDER_AMONG_BRACES if self.among_braces else _PLACEHOLDER).finditer(text):
+            if match[1] is None:
+                yield f"{what} has a '{match[0]}' that stands alone; write '{{name}}'"
+            elif match[1] not in self.names:
+                yield f"{what} has an unknown placeholder '{match[1]}'{did_you_mean(match[1], self.names)}"
+
+
+def name(_: "Spot", text: str) -> Iterator[str]:
+    """Note what cannot be a file's and a module's name."""
+    if not _NAME.fullmatch(text):
+        yield f"'{text}' cannot be a name; use small letters, digits and underscores"
+    elif keyword.iskeyword(text):
+        yield f"'{text}' cannot be a name, it is a word of Python; use another one"
+
+
+def class_name(_: "Spot", text: str) -> Iterator[str]:
+    """Note what cannot name a class."""
+    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", text):
+        yield f"'{text}' cannot name a class; write it like 'Name'"
+
+
+def finite(spot: "Spot", number: float) -> Iterator[str]:
+    """Note infinities and NaN."""
+    if not math.isfinite(number):
+        yield f"{spot.what} must be a finite number, not {number}"
+
+
+Name: TypeAlias = Annotated[str, name]
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can be a file's and a module's name."""
+    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+
+
+def number_mend(value: Value) -> str:
+    """The end of the message about a text that a person takes for a number, and YAML does not."""
+    match = _EXPONENT.fullmatch(str(value.content)) if isinstance(value.content, str) else None
+    if match is None:
+        return ""
+    number, exponent = match["number"], match["exponent"]
+    spelled = f"{number if '.' in number else f'{number}.0'}e{exponent if exponent[0] in '+-' else f'+{exponent}'}"
+    return f"; YAML reads {value.content} as text, write {spelled}"
+
+
+def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "", what: str = "") -> Found:
+    """The record that a file holds. Messages call it `what`, or after its file, where it has no Entry."""
+    called = Called(what or document.path.name)
+    record: Found = _record(kind, Spot(document.root, document.stem, "", problems, variant), (called,))
+    return record
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A value that is read, the key that leads to it, and what holds both, as messages call it."""
+
+    value: Value
+    key: str
+    owner: str
+    problems: list[Problem]
+    variant: str = ""
+    unreadable: list[Location] = field(default_factory=list)  # where something empty stands in the place of a value
+
+    @property
+    def what(self) -> str:
+        """What messages call the value."""
+        return f"'{self.key}' of {self.owner}"
+
+    def problem(self, message: str, location: Location | None = None) -> None:
+        """Note a mistake, in the value unless another place is given."""
+        self.problems.append(Problem(location or self.value.location, message))
+
+    def no_value(self, message: str) -> None:
+        """Note a mistake of which no value comes, so that nothing else can be said of what holds it."""
+        self.unreadable.append(self.value.location)
+        self.problem(message)
+
+    def inside(self, value: Value, key: str | None = None, owner: str | None = None) -> "Spot":
+        """A value that this one holds."""
+        return dataclasses.replace(self, value=value, key=key or self.key, owner=owner or self.owner)
+
+    def decode(self, hint: Any, *notes: object) -> Any:
+        """What the value is, as its type says."""
+        hint, notes = _split(hint, notes)
+        before = len(self.problems)
+        found = _decode(self, hint, notes)
+        return found if len(self.problems) > before else self.keep_rules(found, hint, notes)
+
+    def keep_rules(self, found: Any, hint: Any, notes: Notes, place: Location | None = None) -> Any:
+        """What was found, or something empty where it is none of the few that it may be; broken rules are noted."""
+        for rule in notes if found is not None else ():
+            for message in rule(self, found) if callable(rule) else ():
+                self.problem(message, place)
+                if isinstance(rule, Choice):
+                    self.unreadable.append(self.value.location)
+                    found = _blank(hint, self.value.location)
+        return found
+
+    def elements(self, *notes: object) -> list["Spot"]:
+        """The elements of a list."""
+        content = self.value.content
+        if isinstance(content, list):
+            return [self.inside(element) for element in content]
+        if Mark.ONE_OR_MORE in notes and not isinstance(content, dict):
+            return [self]
+        self.mismatch("a list", notes)
+        return []
+
+    def entries(self, hint: Any = str, *notes: object) -> dict[str, "Spot"]:
+        """The entries of a mapping, whose keys keep the rules of their type."""
+        if not isinstance(self.value.content, dict):
+            self.mismatch("a mapping", notes)
+            return {}
+        entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
+        for key, entry in entries.items():
+            entry.keep_rules(key, *_split(hint), entry.value.key_location)
+        return entries
+
+    def scalar(self, kind: type, *notes: object) -> Any:
+        """A text, a number or a bool; None where it is none."""
+        content = self.value.content
+        if not isinstance(content, (int, float) if kind is float else kind) or isinstance(content, bool) != (
+            kind is bool
+        ):
+            is_number = kind is str and isinstance(content, int | float)
+            mend = "; put it in quotes" if is_number else number_mend(self.value) if kind is float else ""
+            self.mismatch(_SCALARS[kind] + (" or null" if Mark.NULL in notes else ""), notes, mend)
+            return None
+        # Texts become docstrings and comments, in which such a character could not stand.
+        hidden = next((c for c in str(content) if not c.isprintable() and not c.isspace()), None)
+        if hidden is not None:
+            self.problem(f"{self.what} holds U+{ord(hidden):04X}, which cannot be printed; remove it")
+        return content
+
+    def mismatch(self, wanted: str, notes: Notes, mend: str = "") -> None:
+        """Note that the value is of another type."""
+        form = _first(notes, Form)
+        self.no_value(f"{self.what} must be {form.text if form else f'{wanted}, not {self.value.type_name}{mend}'}")
+
+
+def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
+    """What the value is, before any rule for it."""
+    if spot.value.content is None and Mark.NULL in notes:
+        return None
+    hint, notes = _split(_options(hint)[-1 if isinstance(spot.value.content, dict) else 0], notes)
+    if (using := _first(notes, Using)) is not None:
+        return using.read(spot)
+    origin, inner = get_origin(hint), get_args(hint)
+    if hasattr(hint, "decode"):
+        return hint.decode(spot)
+    if hasattr(hint, "parse"):
+        return _parsed(spot, hint)
+    if dataclasses.is_dataclass(hint):
+        return _record(hint, spot, notes)
+    if origin is tuple and inner[1] is Location:
+        return spot.decode(inner[0], *notes), spot.value.location
+    if origin in (tuple, Mapping):
+        return _tuple(spot, inner, notes) if origin is tuple else _mapping(spot, inner, notes)
+    content = spot.scalar(hint, *notes)
+    if content is None or hint is not str:
+        return hint() if content is None else content
+    if not content.strip() and Mark.MAY_BE_EMPTY not in notes:
+        spot.problem(f"{spot.what} is empty; write its text")
+    return content.strip() if Mark.PARAGRAPHS in notes else " ".join(content.split())
+
+
+def _parsed(spot: Spot, kind: Any) -> Any:
+    text = spot.scalar(str)
+    try:
+        if text is not None:
+            return kind.parse(text)
+    except ValueError as error:
+        spot.no_value(str(error))
+    return _blank(kind, spot.value.location)
+
+
+def _tuple(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> tuple[Any, ...]:
+    if inner[1] is not ...:
+        content = spot.value.content
+        found = tuple(element.content for element in content) if isinstance(content, list) else ()
+        if tuple(map(type, found)) == inner:
+            return found
+        spot.mismatch(f"a list of {len(inner)}", notes)
+        return tuple(kind() for kind in inner)
+    record, _ = _split(inner[0])
+    keys = [hint for hint in _hints(record).values() if _first(_split(hint)[1], Entry)]
+    if keys:
+        return tuple(entry.decode(inner[0]) for entry in spot.entries(keys[0], *notes).values())
+    return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
+
+
+def _mapping(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> dict[str, Any]:
+    if inner[1] is not Location:
+        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
+    places: dict[str, Location] = {}
+    for element in spot.elements(*notes):
+        text = element.decode(inner[0])
+        if text in places:
+            element.problem(f"{spot.what} has '{text}' twice; keep one")
+        places[text] = element.value.location
+    return places
+
+
+class _Keys:
+    """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
+
+    def __init__(self, spot: Spot, what: str) -> None:
+        self.spot, self.what = spot, what
+        content = spot.value.content
+        self.written: Mapping[str, Value] = content if isinstance(content, dict) else {}
+        self.asked: dict[str, bool] = {}  # whether a key must be written
+        if not isinstance(content, dict):
+            spot.no_value(f"{what} must be a mapping, not {spot.value.type_name}")
+
+    def record(self, kind: Any) -> Any:
+        """A record of some of the keys."""
+        before = len(self.spot.unreadable) - (self.written is not self.spot.value.content)
+        record = kind(**{name: self.field(name, *_split(hint)) for name, hint in _hints(kind).items()})
+        is_whole = len(self.spot.unreadable) == before and not self.missing()
+        for at, message in record.mistakes(self.what) if is_whole and hasattr(kind, "mistakes") else ():
+            self.spot.problem(message, self.place(at))
+        return record
+
+    def missing(self) -> list[str]:
+        """The keys that must be written and are not."""
+        return [key for key, is_required in self.asked.items() if is_required and key not in self.written]
+
+    def field(self, name: str, hint: Any, notes: Notes) -> Any:
+        """What a field of a record holds."""
+        location = self.spot.value.location
+        for note in notes:
+            match note:
+                case Entry():
+                    return self.spot.key
+                case Mark.VARIANT:
+                    return self.spot.variant
+                case Mark.KEYS:
+                    return {key: value.key_location for key, value in self.written.items()}
+                case Place(key) if hint is Location:
+                    return self.place(key)
+                case Place(key) if hint is bool:
+                    return key in self.written
+                case Place(key):
+                    content = self.written[key].content if key in self.written else None
+                    return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
+                case Of(variants=variants) if self.spot.variant not in variants:
+                    return _blank(hint, location)
+                case Mark.LATER:
+                    return _blank(hint, location)
+                case Mark.INLINE:
+                    return self.inline(_options(hint))
+        if hint in (Location, Path):
+            return self.spot.value.key_location if hint is Location else location.path
+        renamed, default = _first(notes, Key), _first(notes, Default)
+        key = renamed.name if renamed else name
+        is_free = hint is bool or (NoneType in get_args(hint) and Mark.NULL not in notes)
+        self.asked[key] = not (is_free or default or Mark.OPTIONAL in notes)
+        if key not in self.written:
+            return default.value if default else _blank(hint, location)
+        spot = self.spot.inside(self.written[key], key, self.what)
+        is_empty = get_origin(hint) in (tuple, Mapping) and spot.value.content in ([], {})
+        if is_empty and self.asked[key] and Mark.MAY_BE_EMPTY not in notes:
+            spot.problem(f"{spot.what} is empty; write what it holds")
+        return spot.decode(hint, *notes)
+
+    def inline(self, kinds: tuple[Any, ...]) -> Any:
+        """The record of some of the keys that its first key tells."""
+        for kind in kinds[:-1]:
+            name, hint = next(iter(_hints(kind).items()))
+            key = (_first(_split(hint)[1], Key) or Key(name)).name
+            if key in self.written:
+                return self.record(kind)
+            self.asked[key] = False
+        return self.record(kinds[-1])
+
+    def place(self, at: str | tuple[str | int | None, ...] | Location) -> Location:
+        """Where a mistake is."""
+        if isinstance(at, str):
+            return self.written.get(at, self.spot.value).location
+        if isinstance(at, Location):
+            return at
+        value: Any = self.spot.value
+        for step in at:
+            value = value if step is None else value.content[step]
+        place: Location = value.key_location if at[-1] is None else value.location
+        return place
+
+    def finish(self) -> None:
+        """Note every key that nobody asked for, and every one that is missing."""
+        meant = set()
+        for key, value in self.written.items():
+            if key not in self.asked:
+                meant.add(nearest(key, self.asked))
+                hint = did_you_mean(key, self.asked)
+                self.spot.problem(f"unknown key '{key}' in {self.what}{hint}", value.key_location)
+        # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
+        for key in self.missing() if self.written is self.spot.value.content else ():
+            if key not in meant:
+                self.spot.problem(f"{self.what} lacks the key '{key}'; add it", self.spot.value.key_location)
+
+
+def _record(kind: Any, spot: Spot, notes: Notes) -> Any:
+    """The record that a mapping is."""
+    entries = [entry for hint in _hints(kind).values() if (entry := _first(_split(hint)[1], Entry))]
+    called = _first((*entries, *notes), Called)
+    keys = _Keys(spot, called.what.format(spot.key) if called else spot.what)
+    record = keys.record(kind)
+    keys.finish()
+    return record
+
+
+@cache
+def _hints(kind: Hashable) -> Mapping[str, Any]:
+    """The fields of a record, and their types; none of any other type."""
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _split(hint: Any, notes: Notes = ()) -> tuple[Any, Notes]:
+    """A type without what is said of it, and that with `notes`."""
+    if get_origin(hint) is not Annotated:
+        return hint, notes
+    hint, *more = get_args(hint)
+    return hint, (*more, *notes)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The types of a value that is not None."""
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return tuple(option for option in options if option is not NoneType)
+
+
+def _first(notes: Iterable[object], kind: type[Found]) -> Found | None:
+    return next((note for note in notes if isinstance(note, kind)), None)
+
+
+def _blank(hint: Any, location: Location) -> Any:
+    """Something empty of a type."""
+    hint, _ = _split(hint)
+    if NoneType in get_args(hint):
+        return None
+    hint = _options(hint)[0]
+    origin, inner = get_origin(hint) or hint, get_args(hint)
+    if origin in (Location, Path):
+        return location if hint is Location else location.path
+    if dataclasses.is_dataclass(origin):
+        return hint(**{field: _blank(each, location) for field, each in _hints(hint).items()})
+    if origin is tuple and inner[1] is not ...:
+        return tuple(_blank(each, location) for each in inner)
+    return {} if origin is Mapping else origin()
