@@ -4,39 +4,24 @@ The dispatch has checked devices, dtypes, shapes, argument ranges and that every
 it calls a function of a backend; indexes alone are left to it.
 """
 
-import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from ...dtype import Array, DType
 from ...ggml_dtype import GgmlDType
 from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
+from .plan import MOST_PLANS, Call, Key, Plan, Planned, kind_of
 
 if TYPE_CHECKING:
     from ..doctor.finding import Finding
     from ..graph.traced import Program
 
 Result = TypeVar("Result")
-Planners: TypeAlias = Mapping[Callable[..., Any], Callable[..., Callable[..., Any] | None]]
 
-MOST_PLANS: Final = 1 << 14
-MOST_PLANNED: Final = 16
-"""Calls of a list of more operands have no plan: a list that grows would leave one of each length."""
 _MOST_NUMBERS: Final = 256
-
-_kinds: BoundedCache[tuple[DType | GgmlDType, int, int], int] = BoundedCache(1 << 16)
-_next_kind: Final = itertools.count()
-
-
-def kind_of(dtype: DType | GgmlDType, length: int, form: int = 0) -> int:
-    """The number of a kind of storages: those of a dtype, a length, and what a backend tells apart besides."""
-    key = dtype, length, form
-    kind = _kinds.get(key)
-    # Numbers are never given again: a kind that is met after the others are forgotten has another one, and new plans.
-    return _kinds.keep(key, next(_next_kind)) if kind is None else kind
 
 
 class Part(NamedTuple):
@@ -57,7 +42,7 @@ class Part(NamedTuple):
 
 # No class here is an ABC: the metaclass would make each pattern of a dispatch that fails several times slower. A type
 # checker finds the methods that a backend's own class lacks, because it is final.
-class BackendStorage:
+class BackendStorage(Planned):
     """Elements on a device of one backend: `length` of them, flat."""
 
     __slots__ = ()
@@ -65,8 +50,6 @@ class BackendStorage:
     device: "BackendDevice"
     dtype: DType
     length: int
-    kind: int
-    """The `kind_of` the storage: what is done with one is done with another one of its kind."""
 
     @abstractmethod
     def to_numpy(self) -> Array:
@@ -81,14 +64,12 @@ class BackendStorage:
         """A DLPack capsule that shares the elements which `layout` reaches; options are those of `__dlpack__`."""
 
 
-class BackendBlocks:
+class BackendBlocks(Planned):
     """Weights in blocks of GGML's formats, on a device of one backend: `length` of them."""
 
     device: "BackendDevice"
     dtype: GgmlDType
     length: int
-    kind: int
-    """As that of a `BackendStorage`."""
 
     @property
     def block_size(self) -> int:
@@ -124,53 +105,6 @@ class HostBlocks(BackendBlocks):
 _opened: dict[tuple[type["BackendDevice"], int], Any] = {}
 
 
-class Repetition:
-    """A call that is made again with other storages and numbers: the plan of a backend that needs no better one."""
-
-    def __init__(
-        self, numbers: int, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]
-    ) -> None:
-        self._function = function
-        self._options = options
-        # Nothing is kept of the storages.
-        self.parts: list[Any] = [_Place.of(part) or part for part in arguments[: len(arguments) - numbers]]
-
-    def __call__(self, *given: Any) -> Any:
-        """Make the call of storages and then numbers."""
-        return self.made_of(self.parts, given)
-
-    def made_of(self, parts: Iterable[Any], given: Iterable[Any]) -> Any:
-        """What the function makes of parts, with storages in their places, and of the numbers that come after them."""
-        rest = iter(given)
-        arguments = [part.filled(next(rest)) if isinstance(part, _Place) else part for part in parts]
-        return self._function(*arguments, *rest, **self._options)
-
-
-class _Place(NamedTuple):
-    """The place of a storage among arguments, or of an operand, which is a tuple that begins with a storage."""
-
-    kind: type[Any] | None
-    rest: tuple[Any, ...]
-
-    @classmethod
-    def of(cls, part: object) -> Self | None:
-        """The place of an argument; None for what is the same in all calls."""
-        if isinstance(part, BackendStorage | BackendBlocks):
-            return cls(None, ())
-        if isinstance(part, tuple) and part and isinstance(part[0], BackendStorage):
-            return cls(type(part), part[1:])
-        return None
-
-    def filled(self, storage: object) -> Any:
-        """The argument with a storage in its place."""
-        return storage if self.kind is None else self.kind(storage, *self.rest)
-
-
-def storages_of(arguments: Iterable[Any]) -> list[Any]:
-    """The storages among arguments, and those that operands begin with: what a plan is given, in their order."""
-    return [part[0] if isinstance(part, tuple) else part for part in arguments if _Place.of(part)]
-
-
 class BackendGraph:
     """What `tallow.Graph` stands on: see there."""
 
@@ -196,14 +130,12 @@ class BackendDevice:
     """A device of one backend. Devices of one backend are equal if they have the same ordinal."""
 
     ordinal: int
-    plans: BoundedCache[object, Callable[..., Any]]
-    """What storage methods have done on the device, by all on which it depends how: see `planned`."""
+    plans: BoundedCache[object, Plan]
+    """How calls are done on the device, by all that decides it: see `planned`."""
     numbers: BoundedCache[object, Any]
     """Storages of numbers that tensors met."""
     composes: ClassVar[bool] = False
     """Whether programs are computed by kernels that are composed of their ops; else the ops are called one by one."""
-    planners: ClassVar[Planners] = {}
-    """What makes the plan of a function from its arguments, where a plan can be quicker than the function."""
 
     @classmethod
     def open(cls, ordinal: int) -> Self:
@@ -236,7 +168,7 @@ class BackendDevice:
 
     def planned(
         self,
-        key: object,
+        key: Key,
         numbers: int,
         function: Callable[..., Result],
         arguments: tuple[Any, ...],
@@ -244,19 +176,21 @@ class BackendDevice:
     ) -> Result:
         """What `function` makes of its arguments, the last of which are so many numbers.
 
-        How that was done is kept as the plan of the key: the dispatch gives it other storages and numbers. Nothing is
-        kept where that is None.
+        How that is done is kept as the plan of the key, if there is one. The dispatch gives a plan other storages and
+        numbers.
         """
-        if key is None:
-            return function(*arguments, **options)
-        planner = self.planners.get(function)
-        plan = planner(arguments, **options) if planner is not None else None
-        if plan is not None:
+        if isinstance(key, Exception):
+            raise key
+        call = Call(numbers, function, arguments, options)
+        plan = self.plan_of(key, call)
+        if key is not None:
             self.plans.keep(key, plan)
-            result: Result = plan(*storages_of(arguments), *arguments[len(arguments) - numbers :])
-            return result
-        self.plans.keep(key, Repetition(numbers, function, arguments, options))
-        return function(*arguments, **options)
+        result: Result = plan(*call.operands(arguments))
+        return result
+
+    def plan_of(self, _key: Key, call: Call) -> Plan:
+        """The plan of a call that is made for the first time."""
+        return call.quicker or call
 
     def fused(
         self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]

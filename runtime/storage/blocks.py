@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 import numpy as np
 
 from ...dtype import Array
 from ...ggml_dtype import GgmlDType
 from ..backends.backend import BackendBlocks, BackendStorage
+from ..backends.plan import Key
 from ..base.error import TallowError
 from ..core import argument
-from .planned import Key, Plans
+from .calls import Calls
 
 if TYPE_CHECKING:
     from ...backends import AnyQStorage
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-class QStorageBase(Plans):
+class QStorageBase(Calls):
     """Weights in blocks on a device: `inner` is what the device's backend has for them."""
 
     __slots__ = ("inner",)
@@ -70,26 +71,19 @@ class QStorageBase(Plans):
         device: Device = self.device_class(self.inner.device)
         return device
 
-    def _new(self, inner: Any) -> Storage:
+    def _new(self, inner: BackendStorage) -> Storage:
         storage: Storage = self.device_class._new(inner)
         return storage
 
-    def _planned(
+    def _new_planned(
         self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
     ) -> Storage:
-        """What a function of a backend makes: see `BackendDevice.planned`."""
-        return self._new(self._plan(key, function, arguments, options))
-
-    def _attempt_planned(
-        self, key: Key, function: Callable[P, BackendStorage | None], *arguments: P.args, **options: P.kwargs
-    ) -> Storage | None:
-        inner = self._plan(key, function, arguments, options)
-        return None if inner is None else self._new(inner)
+        return self._new(self._planned(key, function, *arguments, **options))
 
 
 def _on(op: str, device: object, make: Callable[[], QStorage]) -> QStorage:
     """What is made on a device; errors name `op`."""
-    if not isinstance(device, Plans.device_class):
+    if not isinstance(device, Calls.device_class):
         raise argument.wrong_type(op, "device", device, "Device")
     try:
         return make()

@@ -19,7 +19,7 @@ from ..core import argument
 from ..core.argument import DTypeLike
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..storage.planned import new
+from ..storage.calls import new
 from .number import as_number
 
 # By NumPy's names of parameters, those of tensors.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Never, TypeVar
 
-from ..backends.backend import MOST_PLANNED
+from ..backends.plan import MOST_PLANNED
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer

@@ -9,7 +9,7 @@ from ..base.bounded_cache import BoundedCache
 from ..base.error import ShapeMismatch
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..storage.planned import new
+from ..storage.calls import new
 from .base import TensorBase, parts, require_tensors
 from .views import ViewMethods
 

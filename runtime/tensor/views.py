@@ -10,7 +10,7 @@ from ..base.error import InvalidArgument, ShapeMismatch
 from ..core.argument import integers
 from ..core.layout import Layout
 from ..core.shape import Shape
-from ..storage.planned import new
+from ..storage.calls import new
 from .base import TensorBase, refuse_keywords
 
 # By the method, the number of the layout that is viewed, and the integers that were given.

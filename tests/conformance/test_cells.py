@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tallow
 from tallow import backends
+from tallow.runtime.backends.plan import Call, Plan
 from tallow.runtime.base.error import BackendUnavailable, UnsupportedDevice, UnsupportedDType
 from tallow.runtime.doctor.support import SupportCell
 
@@ -44,33 +45,28 @@ def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """With --replay each call is recorded as it does its work on copies, and the plan then does it on the operands."""
     if not request.config.getoption("--replay"):
         return
-    from tallow.runtime.backends.backend import Repetition
     from tallow.runtime.backends.gpu_backend import slow_path
     from tallow.runtime.backends.gpu_backend.device import GpuDevice
-    from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
-    from tallow.runtime.backends.gpu_backend.storage import GpuStorage, QGpuStorage
+    from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
+    from tallow.runtime.backends.gpu_backend.storage import GpuStorage
 
-    made_at_once = GpuDevice.planned
-
-    def planned(
-        device: GpuDevice, key: object, numbers: int, function: Any, arguments: tuple[Any, ...], options: Any
-    ) -> Any:
+    def plan_of(device: GpuDevice, key: Any, call: Call) -> Plan:
         # A capture takes no copies, and what has no key is never repeated.
         if slow_path.required or key is None:
-            return made_at_once(device, key, numbers, function, arguments, options)
-        operands = [part[0] if isinstance(part, tuple) and part else part for part in arguments]
-        given = [operand for operand in operands if isinstance(operand, GpuStorage | QGpuStorage)]
-        given += arguments[len(arguments) - numbers :]
-        copies = {
-            id(operand): device.copy_of(operand)
-            for operand in given
-            if isinstance(operand, GpuStorage) and operand.number is None
-        }
-        first = FirstPlan(device, key, Repetition(numbers, function, arguments, options))
-        first(*[copies.get(id(operand), operand) for operand in given])
-        return device.plans[key](*given)
+            return call
 
-    monkeypatch.setattr(GpuDevice, "planned", planned)
+        def record(*operands: Any) -> Any:
+            copies = {
+                id(operand): device.copy_of(operand)
+                for operand in operands
+                if isinstance(operand, GpuStorage) and operand.number is None
+            }
+            PlanToRecord(device, key, call).record(*[copies.get(id(operand), operand) for operand in operands])
+            return device.plans[key](*operands)
+
+        return record
+
+    monkeypatch.setattr(GpuDevice, "plan_of", plan_of)
 
 
 def is_installed(backend: str) -> bool:

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pytest
 import tallow as tl
-from tallow.runtime.backends.gpu_backend.recorder import FirstPlan
+from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
 from tallow.runtime.kernels.argument_struct import Address, ArgumentStruct, Number
 
 
@@ -23,7 +23,7 @@ def test_a_call_is_recorded_when_it_comes_again(gpu, plans):
     x = on(gpu, np.arange(6, dtype="f4"))
     x.exp()
     (first,) = plans.values()
-    assert isinstance(first, FirstPlan)
+    assert isinstance(first, PlanToRecord)
     x.exp()
     (plan,) = plans.values()
     assert plan.__name__ == "run"

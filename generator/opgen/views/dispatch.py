@@ -39,6 +39,7 @@ class Branch(NamedTuple):
     pattern: str
     guards: tuple[Guard, ...]
     attempts: tuple[Attempt, ...]
+    result: str  # what a library made: that of each backend has a class of its own
     call: str | None  # what is done in the end; None where nothing is supported
 
 
@@ -513,6 +514,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
         guards=tuple(guards),
         attempts=tuple(attempts),
+        result=f"{backend.name}_result",
         call=final,
     )
 

@@ -12,10 +12,9 @@ from ...base.error import BackendUnavailable, InvalidArgument, InvalidIndex, Lib
 from ...core.layout import Layout
 from ...core.random import RandomState
 from ...doctor.finding import Finding, modules, reason
-from ..backend import BackendDevice, Part, Planners
+from ..backend import BackendDevice, Part
 from . import strided, transfer
 from .errors import tells_errors
-from .ops import elementwise, matmul, reduce
 
 if TYPE_CHECKING:
     from ....array_library import Library
@@ -47,11 +46,6 @@ class ArrayDevice(BackendDevice):
     """What is raised where the library refuses something."""
     storage_class: ClassVar[type[ArrayStorage]]
     blocks_class: ClassVar[type[QArrayStorage]]
-    planners: ClassVar[Planners] = {
-        elementwise.elementwise: elementwise.plan,
-        matmul.matmul: matmul.plan,
-        reduce.reduce: reduce.plan,
-    }
 
     @classmethod
     @tells_errors

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
 from ...core.layout import Layout
-from ..backend import BackendStorage, kind_of
+from ..backend import BackendStorage
+from ..plan import kind_of
 from . import strided, transfer
 from .errors import tells_errors
 

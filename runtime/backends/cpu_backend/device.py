@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -16,15 +14,13 @@ from ...core.layout import Layout
 from ...doctor.finding import Finding
 from ..array_backend.device import ArrayDevice
 from ..array_backend.imported import Imported
-from ..backend import Part, Planners, Result
+from ..backend import Part
+from ..plan import Call, Key, Plan
 from . import host_libraries
 from .kernels import HostKernels
 from .onednn import Onednn
-from .ops import elementwise, memory, native, native_reduce
+from .ops import memory
 from .storage import CpuStorage, QCpuStorage
-
-# NumPy warns of what is part of the meaning here, such as 1 / 0.
-_quiet = cache(np.errstate(all="ignore"))
 
 
 @final
@@ -36,9 +32,6 @@ class CpuDevice(ArrayDevice):
     library: ClassVar = Imported("cpu", "....cpu_backend.library", __package__)
     storage_class: ClassVar = CpuStorage
     blocks_class: ClassVar = QCpuStorage
-    planners: ClassVar[Planners] = ChainMap(
-        {elementwise.elementwise: elementwise.plan, native_reduce.reduce: native_reduce.plan}, native.planners
-    )
 
     @classmethod
     def examine(cls) -> Iterator[Finding]:
@@ -56,18 +49,13 @@ class CpuDevice(ArrayDevice):
         """oneDNN, where its library is installed."""
         return Onednn.open()
 
-    def planned(
-        self,
-        key: object,
-        numbers: int,
-        function: Callable[..., Result],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Result:
-        # Kernels raise no flags, and what has a planner takes care itself.
-        if function not in self.planners and not isinstance(arguments[0], HostKernels):
-            function = _quiet(function)
-        return super().planned(key, numbers, function, arguments, options)
+    def plan_of(self, key: Key, call: Call) -> Plan:
+        plan = super().plan_of(key, call)
+        if isinstance(call.parts[0], HostKernels | Onednn):
+            return plan
+        # NumPy warns of what is part of the meaning here, such as 1 / 0.
+        quiet: Plan = np.errstate(all="ignore")(plan)
+        return quiet
 
     def note(self, op: str, indexes: Array, is_wrong: Array, size: int) -> None:
         """Raise InvalidIndex for the first of the indexes that is wrong, if any is."""

@@ -16,7 +16,7 @@ from ...base.error import OutOfMemory
 from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
 from ...host import cast
-from ..backend import kind_of
+from ..plan import kind_of
 from . import buffer_pool, host_libraries
 from .storage import CpuStorage
 

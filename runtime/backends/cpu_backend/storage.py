@@ -15,7 +15,7 @@ from ...host import array
 from ..array_backend.blocks import QArrayStorage
 from ..array_backend.imported import Imported
 from ..array_backend.storage import ArrayStorage
-from ..backend import kind_of
+from ..plan import kind_of
 
 if TYPE_CHECKING:
     from .device import CpuDevice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -13,7 +13,8 @@ from ....dtype import Array, DType
 from ....ggml_dtype import GgmlDType
 from ...base.error import BackendUnavailable
 from ...core.layout import Layout
-from ..backend import BackendDevice, BackendStorage, Part, Repetition, Result
+from ..backend import BackendDevice, BackendStorage, Part
+from ..plan import Call, Key, Plan
 from . import capture, fork, slow_path
 from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
@@ -133,19 +134,12 @@ class GpuDevice(BackendDevice):
         length = storage.length // dtype.type_size * dtype.block_size
         return self.blocks_class(self, dtype, length, storage.memory)
 
-    def planned(
-        self,
-        key: object,
-        numbers: int,
-        function: Callable[..., Result],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Result:
-        if key is not None:
-            from .recorder import FirstPlan
+    def plan_of(self, key: Key, call: Call) -> Plan:
+        if key is None:
+            return call
+        from .recorder import PlanToRecord
 
-            self.plans.keep(key, FirstPlan(self, key, Repetition(numbers, function, arguments, options)))
-        return function(*arguments, **options)
+        return PlanToRecord(self, key, call)
 
     def fused(self, program: Program, storages: Sequence[Any], numbers: Sequence[float]) -> Sequence[GpuStorage]:
         plan = self.plans.get(program)

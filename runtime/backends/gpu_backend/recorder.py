@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from ....dtype import Array, DType
 from ...kernels.argument_struct import Address, Number, PackedArguments, Parameter, Variable
-from ..backend import Repetition, kind_of
+from ..plan import Call, Key, Plan, kind_of
 from .error import LibraryError
 from .libraries import Library
 from .storage import GpuStorage, QGpuStorage, Slice
@@ -33,18 +33,27 @@ Result: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | None
 _VARIABLE_BYTES: Final = 8
 
 
-class FirstPlan:
-    """A call that is recorded when it is made the second time: most that come twice come again."""
+class PlanToRecord:
+    """The plan of a call until it is recorded, when it is made the second time: most that come twice come again."""
 
-    def __init__(self, device: GpuDevice, key: object, call: Repetition) -> None:
+    def __init__(self, device: GpuDevice, key: Key, call: Call) -> None:
         self._device = device
         self._key = key
         self._call = call
+        self._is_repeated = False
 
-    def __call__(self, *given: Any) -> Result:
+    def __call__(self, *operands: Any) -> Result:
+        if not self._is_repeated:
+            self._is_repeated = True
+            first: Result = self._call(*operands)
+            return first
+        return self.record(*operands)
+
+    def record(self, *operands: Any) -> Result:
+        """Make the call, and keep the plan that does it again without the function."""
         recorder = Recorder(self._device)
         parts = [_Recorded(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
-        result = self._call.made_of(parts, map(recorder.stand_in, given))
+        result = self._call.made_of(parts, map(recorder.stand_in, operands))
         plan = recorder.plan(result, self._call)
         # What is not the same each time is worked out each time.
         self._device.plans.keep(self._key, self._call if plan is None else plan)
@@ -221,7 +230,7 @@ class Recorder:
             memory = memory.real
         return self._device.storage_class(self._device, result.dtype, result.length, memory)
 
-    def plan(self, result: Result, call: Repetition) -> Callable[..., Result] | None:
+    def plan(self, result: Result, call: Call) -> Plan | None:
         """A function that does all this again; None where it would not be the same. It may leave it to the `call`."""
         if isinstance(result, tuple):
             self.note(f"return {', '.join(map(self._made, result))},")
@@ -254,7 +263,7 @@ class Recorder:
         self.note(f"{name}.memory = {memory}_memory")
         return name
 
-    def _leave_shared_memory_to(self, call: Repetition) -> None:
+    def _leave_shared_memory_to(self, call: Call) -> None:
         """Have a run ask whether operands share memory, where that is not known of memory of other libraries."""
         for (one, memory), (other, other_memory) in combinations(self._operands, 2):
             if memory.address < other_memory.address + other_memory.nbytes and (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ....kernels.constants import COUNTERS
 from ...base.bounded_cache import BoundedCache
 from ...core.random import RandomState
-from ..backend import MOST_PLANS
+from ..plan import MOST_PLANS, Plan
 from . import capture, fork
 from .allocator import CachingAllocator
 from .gpu_driver import GpuDriver
@@ -37,7 +37,7 @@ class Runtime:
         self.counters = driver.allocate(4 * COUNTERS)
         driver.zero(self.counters, 4 * COUNTERS)
         self.random = RandomState()
-        self.plans: BoundedCache[object, Callable[..., Any]] = BoundedCache(MOST_PLANS)
+        self.plans: BoundedCache[object, Plan] = BoundedCache(MOST_PLANS)
         self._lock = threading.Lock()
         self._libraries: dict[object, Any] = {}
         self._loader: Loader[Any, Any] | None = None

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ...plan import by_plan
 from .. import strided
 from ..errors import tells_errors
 from ..transfer import native
 from . import cast
 from .operand import Operand
 
+if TYPE_CHECKING:
+    from ..storage import ArrayStorage
+
 Op = UnaryOp | BinaryOp | CmpOp | MethodOp
 
 
+@by_plan
 @tells_errors
-def elementwise(op: Op, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
+def elementwise(
+    op: Op, x: Operand, *others: Operand | float, result: DType | None = None
+) -> Callable[..., ArrayStorage]:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`
     where that is given.
     """
     operands = [x, *(other for other in others if isinstance(other, Operand))]
-    numbers = [other for other in others if not isinstance(other, Operand)]
-    return _prepared(op, operands, result)(*(operand.storage for operand in operands), *numbers)
-
-
-def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., Any]:
-    """What does as `elementwise` with other storages and numbers, and finds out nothing anew."""
-    op, *operands = arguments
-    return tells_errors(_prepared(op, [operand for operand in operands if isinstance(operand, Operand)], result))
-
-
-def _prepared(op: Op, operands: Sequence[Operand], result: DType | None) -> Callable[..., Any]:
-    """The function of storages, and then of numbers, that computes `op` of what the operands' layouts reach."""
-    library, device = operands[0].library, operands[0].device
+    parameters = [other for other in others if not isinstance(other, Operand)]
+    library, handle = operands[0].library, operands[0].device.handle
     source = operands[-1].dtype
     target = result or op.result or source
     views = _views(library, operands)
@@ -47,28 +43,28 @@ def _prepared(op: Op, operands: Sequence[Operand], result: DType | None) -> Call
     is_wide, is_rounded = source.compute is not source, source.is_float and target.is_float
     own = native(library, target, op.value)
 
-    def run(*given: Any) -> Any:
+    def run(*given: Any) -> ArrayStorage:
+        storages, numbers = given[:count], given[count:] or parameters
         arrays = [
-            storage.data if view is None else view(storage.data)
-            for storage, view in zip(given[:count], views, strict=True)
+            storage.data if view is None else view(storage.data) for storage, view in zip(storages, views, strict=True)
         ]
         if compute is None:
-            return given[0].result(cast.convert(library, arrays[0], source, target), target)
-        if op.moves:
-            return given[0].result(compute(*arrays), target)
-        if is_wide:
-            arrays = [cast.widen(library, array, source) for array in arrays]
-        found = compute(
-            *arrays, *(cast.scalar(library, number, source.compute, device.handle) for number in given[count:])
-        )
-        if is_rounded:
-            return given[0].result(cast.narrow(library, found, target), target)
-        if found.dtype != own:
-            # Truth values are no numbers yet.
-            found = library.astype(found, own)
-        return given[0].result(cast.wrap(library, found, target), target)
+            found = cast.convert(library, arrays[0], source, target)
+        elif op.moves:
+            found = compute(*arrays)
+        else:
+            if is_wide:
+                arrays = [cast.widen(library, array, source) for array in arrays]
+            found = compute(*arrays, *(cast.scalar(library, number, source.compute, handle) for number in numbers))
+            if is_rounded:
+                found = cast.narrow(library, found, target)
+            else:
+                # Truth values are no numbers yet.
+                found = cast.wrap(library, found if found.dtype == own else library.astype(found, own), target)
+        made: ArrayStorage = storages[0].result(found, target)
+        return made
 
-    return run
+    return tells_errors(run)
 
 
 def _views(library: Any, operands: Sequence[Operand]) -> list[Callable[[Any], Any] | None]:

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .....dtype import DType
+from ...plan import by_plan
 from .. import strided
 from ..errors import tells_errors
 from . import cast
 from .operand import Operand
 
+if TYPE_CHECKING:
+    from ..storage import ArrayStorage
 
+
+@by_plan
 @tells_errors
-def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Any:
+def matmul(lhs: Operand, rhs: Operand, _bmnk: tuple[int, int, int, int]) -> Callable[..., ArrayStorage]:
     """The products of matrices (.., m, k) and (.., k, n): (.., m, n), accumulated in the compute dtype."""
-    return _prepared(lhs, rhs)(lhs.storage, rhs.storage)
-
-
-def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """What does as `matmul` with other storages, and finds out nothing anew."""
-    return tells_errors(_prepared(*arguments[:2]))
-
-
-def _prepared(lhs: Operand, rhs: Operand) -> Callable[..., Any]:
-    """The function that multiplies what the operands' layouts reach in two storages."""
     library, dtype = lhs.library, lhs.dtype
     lhs_layout, rhs_layout = lhs.layout, rhs.layout
 
-    def run(lhs: Any, rhs: Any) -> Any:
+    def run(lhs: ArrayStorage, rhs: ArrayStorage) -> ArrayStorage:
         x, y = cast.widen(library, lhs.view(lhs_layout), dtype), cast.widen(library, rhs.view(rhs_layout), dtype)
         return lhs.result(rounded(library, multiply(library, x, y), dtype), dtype)
 
-    return run
+    return tells_errors(run)
 
 
 @tells_errors

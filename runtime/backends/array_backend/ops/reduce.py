@@ -5,33 +5,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .....array_functors import functors
 from .....dtype import DType
 from .....op import MethodOp, ReduceOp
 from ....numerics.rows import Monoid, Position
+from ...plan import by_plan
 from ..errors import tells_errors
 from . import cast
 from .operand import Operand
+
+if TYPE_CHECKING:
+    from ..storage import ArrayStorage
 
 # Sums of so many f32 in a row are added up by a library as it likes.
 _BLOCK: Final = 1 << 6
 
 
+@by_plan
 @tells_errors
-def reduce(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float) -> Any:
+def reduce(
+    op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
+) -> Callable[..., ArrayStorage]:
     """`op` over `dims`, in row-major order of them, in the dtype of the op's result; the numbers are its parameters."""
-    return _prepared(op, operand, dims)(operand.storage, *parameters)
-
-
-def plan(arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """What does as `reduce` with another storage and other numbers, and finds out nothing anew."""
-    return tells_errors(_prepared(*arguments[:3]))
-
-
-def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) -> Callable[..., Any]:
-    """The function that reduces what the operand's layout reaches in a storage."""
     library, dtype, device, layout = operand.library, operand.dtype, operand.device.handle, operand.layout
     shape = tuple(layout.shape) or (1,)
     kept = [dim for dim in range(len(shape)) if dim not in dims]
@@ -51,18 +48,19 @@ def _prepared(op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...]) 
     else:
         joined = _joined(library, reduction, columns, dtype.is_float, device)
 
-    def run(storage: Any, *parameters: float) -> Any:
+    def run(storage: ArrayStorage, *given: float) -> ArrayStorage:
         if count == 0:
             return storage.result(library.full((0,), 0, library.DTYPES[target], device), target)
         x = storage.data if is_whole else storage.view(layout)
         x = cast.widen(library, library.permute_dims(x, order) if is_moved else x, dtype)
         if rows:
             x = library.reshape(x, rows)
-        found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in parameters])
+        numbers = given or parameters
+        found = joined(x, *[cast.scalar(library, number, dtype.compute, device) for number in numbers])
         found = cast.narrow(library, found, target) if target.is_float else cast.wrap(library, found, target)
         return storage.result(found, target)
 
-    return run
+    return tells_errors(run)
 
 
 def _found(library: Any, find: Callable[[Any, int], Any], target: DType) -> Callable[..., Any]:

@@ -16,12 +16,52 @@ from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
 from ....host.array import LEAST_PART, bits, contiguous, copy, distinct, in_parts
 from ...array_backend.ops.operand import Operand
-from ...backend import kind_of
+from ...plan import kind_of, planned_by
 
 if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 
+def _plan(
+    op: UnaryOp | BinaryOp | CmpOp | MethodOp, *arguments: Operand | float, result: DType | None = None
+) -> Callable[..., CpuStorage] | None:
+    """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
+
+    That is contiguous elements from the first of each storage on, or one element for all of them.
+    """
+    operands = [argument for argument in arguments if isinstance(argument, Operand)]
+    if len(operands) < len(arguments):
+        return None
+    function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
+    compute, target, count = function.compute, result or op.result or source, operands[0].layout.elem_count
+    is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
+    is_short = function.is_one_step or count <= LEAST_PART
+    is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
+    is_one = [layout.repeated is layout for _, layout in operands]
+    if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
+        return None
+    first = operands[0].storage
+    storage_class, device, kind = type(first), first.device, kind_of(target, count)
+    parts = [slice(None) if whole else slice(1) for whole in is_whole]
+
+    @tells_lack_of_memory
+    def run(*storages: CpuStorage) -> CpuStorage:
+        arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
+        found = compute(*arrays)
+        made: CpuStorage = object.__new__(storage_class)
+        made.device = device
+        made.dtype = target
+        made.length = count
+        made.kind = kind
+        # Not by the constructor: it checks what comes from outside.
+        made._memory = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
+        made._address = None
+        return made
+
+    return run
+
+
+@planned_by(_plan)
 @tells_lack_of_memory
 def elementwise(
     op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
@@ -54,51 +94,12 @@ def elementwise(
             found = cast.convert(found, source.compute, target)
         return found.copy() if found is parts[0] else found  # the floor of an integer, for one
 
-    with np.errstate(all="ignore"):
-        if function.is_one_step and source.compute is source:
-            found = rounded(*values).view(target.numpy)
-        else:
-            # What is left behind on a long way stays in the cache.
-            found = in_parts(rounded, target.numpy, *values)
+    if function.is_one_step and source.compute is source:
+        found = rounded(*values).view(target.numpy)
+    else:
+        # What is left behind on a long way stays in the cache.
+        found = in_parts(rounded, target.numpy, *values)
     return x.result(_repeated(found, arrays[0]), target)
-
-
-def plan(arguments: tuple[Any, ...], result: DType | None = None) -> Callable[..., CpuStorage] | None:
-    """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
-
-    That is contiguous elements from the first of each storage on, or one element for all of them.
-    """
-    op, *operands = arguments
-    if not all(isinstance(operand, Operand) for operand in operands):
-        return None
-    function, source = functors(operands[0].library).elementwise[op], operands[-1].dtype
-    compute, target, count = function.compute, result or op.result or source, operands[0].layout.elem_count
-    is_kept = source.compute is source and (target is source or isinstance(op, CmpOp))
-    is_short = function.is_one_step or count <= LEAST_PART
-    is_whole = [layout.dense is layout and storage.length == count for storage, layout in operands]
-    is_one = [layout.repeated is layout for _, layout in operands]
-    if op.moves or not (is_kept and is_short and any(is_whole) and all(map(or_, is_whole, is_one))):
-        return None
-    first = operands[0].storage
-    storage_class, device, kind = type(first), first.device, kind_of(target, count)
-    parts = [slice(None) if whole else slice(1) for whole in is_whole]
-
-    @tells_lack_of_memory
-    def run(*storages: CpuStorage) -> Any:
-        arrays = [storage.data[part] for storage, part in zip(storages, parts, strict=True)]
-        with np.errstate(all="ignore"):
-            found = compute(*arrays)
-        made: CpuStorage = object.__new__(storage_class)
-        made.device = device
-        made.dtype = target
-        made.length = count
-        made.kind = kind
-        # Not by the constructor: it checks what comes from outside.
-        made._memory = (found.copy() if found.base is not None or found is arrays[0] else found).view(target.numpy)
-        made._address = None
-        return made
-
-    return run
 
 
 @tells_lack_of_memory

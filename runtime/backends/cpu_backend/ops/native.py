@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .....dtype import DType
@@ -13,8 +12,8 @@ from .....limits import MAX_RANK
 from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
+from ... import plan
 from ...array_backend.ops.operand import Operand
-from ...backend import storages_of
 from ..kernels import Result, Source, Unaliased, bits_of
 
 if TYPE_CHECKING:
@@ -30,22 +29,10 @@ MOVE: Final = 0
 P = ParamSpec("P")
 Made = TypeVar("Made")
 
-planners: Final[dict[Callable[..., Any], Callable[..., Callable[..., Any] | None]]] = {}
-"""What makes the plans of ops by kernels: see `BackendDevice.planners`."""
-
 
 def by_plan(make: Callable[P, Callable[..., Made] | None]) -> Callable[P, Made | None]:
-    """The op whose plan `make` gives: what that makes of the storages among the arguments; None where there is none."""
-
-    @wraps(make)
-    @tells_lack_of_memory
-    def op(*arguments: P.args, **options: P.kwargs) -> Made | None:
-        run = make(*arguments, **options)
-        return None if run is None else run(*storages_of(arguments))
-
-    plan = tells_lack_of_memory(make)
-    planners[op] = lambda arguments, **options: plan(*arguments, **options)
-    return op
+    """As `plan.by_plan`, of what kernels do."""
+    return plan.by_plan(tells_lack_of_memory(make))
 
 
 @by_plan

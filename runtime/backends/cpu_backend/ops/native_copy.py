@@ -17,7 +17,7 @@ from ....core.layout import Layout
 from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
 from ...array_backend.ops.operand import Operand
-from ...backend import MOST_PLANNED
+from ...plan import MOST_PLANNED
 from ..kernels import Result, Source, Unaliased
 from .native import MOVE, by_plan, filled, plan_map
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
 from .....kernels import host_arguments
@@ -14,6 +14,7 @@ from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host.array import contiguous
 from ...array_backend.ops.operand import Operand
+from ...plan import planned_by
 from ..kernels import Result, bits_of
 from .native import filled, sources_of
 
@@ -29,29 +30,10 @@ _PARTS: Final = 128
 _LEAST_ELEMENTS: Final = 1 << 16
 
 
-@tells_lack_of_memory
-def reduce(
+def _plan(
     kernels: HostKernels, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
-) -> CpuStorage | None:
-    """As `reduce.reduce`; None where NumPy does it."""
-    run = plan((kernels, op, operand, dims, *parameters))
-    if run is not None:
-        return run(operand.storage)
-    is_there = kernels.address("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
-    if operand.layout.elem_count == 0 or not dims or not is_there:
-        return None
-    # The reduced dims come last, and their elements side by side.
-    shape = operand.layout.shape
-    order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
-    held = contiguous(operand.array.reshape(shape).transpose(order))
-    rank = len(shape) - len(dims)
-    transposed = Operand(operand.result(held), Layout.contiguous(held.shape))
-    return reduce(kernels, op, transposed, tuple(range(rank, len(shape))), *parameters)
-
-
-def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
+) -> Callable[..., CpuStorage] | None:
     """What does as `reduce` with other storages and numbers; None where elements do not lie as kernels take them."""
-    kernels, op, operand, dims = arguments[:4]
     layout, dtype = operand.layout, operand.dtype
     shape = layout.shape
     if layout.elem_count == 0 or not dims or not layout.is_contiguous or max(dims) - min(dims) + 1 != len(dims):
@@ -63,7 +45,7 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
     kernel = kernels.address("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
-    bits = filled([bits_of(number, dtype.compute) for number in arguments[4:]], host_arguments.PARAMETERS["reduce"])
+    bits = filled([bits_of(number, dtype.compute) for number in parameters], host_arguments.PARAMETERS["reduce"])
     if inner == 1:
         parts, sizes, packer = -(-length // FOLD_LENGTH), [outputs, length], host_arguments.FOLD_ROWS
     else:
@@ -79,7 +61,28 @@ def plan(arguments: tuple[Any, ...]) -> Callable[..., CpuStorage] | None:
         Result(places["result"], outputs, op.result or dtype),
         sources_of(packer, {"source": operand}),
         scratch=Result(places["states"], outputs * parts * state, DType.U8) if parts > 1 else None,
-        numbers=[places["parameters"] + 8 * place for place in range(len(arguments) - 4)],
+        numbers=[places["parameters"] + 8 * place for place in range(len(parameters))],
         compute=dtype.compute,
     )
     return run
+
+
+@planned_by(_plan)
+@tells_lack_of_memory
+def reduce(
+    kernels: HostKernels, op: ReduceOp | MethodOp, operand: Operand, dims: tuple[int, ...], *parameters: float
+) -> CpuStorage | None:
+    """As `reduce.reduce`; None where NumPy does it."""
+    run = _plan(kernels, op, operand, dims, *parameters)
+    if run is not None:
+        return run(operand.storage)
+    is_there = kernels.address("fold", f"{op.value}_{operand.dtype.value}_rows") is not None
+    if operand.layout.elem_count == 0 or not dims or not is_there:
+        return None
+    # The reduced dims come last, and their elements side by side.
+    shape = operand.layout.shape
+    order = [*(dim for dim in range(len(shape)) if dim not in dims), *sorted(dims)]
+    held = contiguous(operand.array.reshape(shape).transpose(order))
+    rank = len(shape) - len(dims)
+    transposed = Operand(operand.result(held), Layout.contiguous(held.shape))
+    return reduce(kernels, op, transposed, tuple(range(rank, len(shape))), *parameters)

@@ -9,7 +9,8 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
-from ...backend import BackendStorage, kind_of
+from ...backend import BackendStorage
+from ...plan import kind_of
 from .. import capture, slow_path
 from .slice import Slice
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from .....dtype import Array
 from .....ggml_dtype import GgmlDType
-from ...backend import BackendBlocks, kind_of
+from ...backend import BackendBlocks
+from ...plan import kind_of
 
 if TYPE_CHECKING:
     from ..device import GpuDevice

@@ -1,0 +1,82 @@
+"""How storages have their backends do something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
+
+from ..backends.backend import BackendDevice, BackendStorage
+from ..backends.plan import MOST_PLANNED, Key
+from ..core.layout import Layout
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+new: Final = object.__new__
+"""Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
+
+
+def operands_of(
+    device: BackendDevice, storages: Sequence[Any], layouts: Sequence[Layout]
+) -> tuple[list[Any], tuple[int, ...] | None]:
+    """The storages of the backend, and what plans depend on of them: the numbers of their layouts and their kinds.
+
+    That is None where one is on another device, where there are more storages than layouts or fewer, and where there
+    are too many for a plan.
+    """
+    inners: list[Any] = []
+    numbers: list[int] = []
+    if len(storages) != len(layouts) or len(storages) >= MOST_PLANNED:
+        return inners, None
+    # Of a few operands, this loop takes less time than comprehensions, or zip with a keyword.
+    for storage, layout in zip(storages, layouts):  # noqa: B905
+        inner = storage.inner
+        if inner.device is not device:
+            return inners, None
+        inners.append(inner)
+        numbers.append(layout.number)
+        numbers.append(inner.kind)
+    return inners, tuple(numbers)
+
+
+class Calls:
+    """What a storage, of elements or of blocks, has its backend do."""
+
+    __slots__ = ()
+
+    # The class Device, which makes storages and so is made after their classes; it writes itself here.
+    device_class: ClassVar[Any]
+
+    numbers: ClassVar[Mapping[str, int]] = {}
+    """The methods whose last arguments are numbers, which are no part of a key, and how many these are."""
+
+    inner: Any
+
+    def _planned(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
+        """What a function of a backend makes: see `BackendDevice.planned`."""
+        device: BackendDevice = self.inner.device
+        numbers = self.numbers.get(key[0], 0) if isinstance(key, tuple) else 0
+        return device.planned(key, numbers, function, arguments, options)
+
+
+class ElementCalls(Calls):
+    """What a storage of elements has its backend do: make others like it."""
+
+    __slots__ = ()
+
+    def _new(self, inner: BackendStorage) -> Self:
+        storage = new(type(self))
+        storage.inner = inner
+        return storage
+
+    def _new_each(self, inners: Iterable[BackendStorage]) -> tuple[Self, ...]:
+        return tuple([self._new(inner) for inner in inners])
+
+    def _new_planned(
+        self, key: Key, function: Callable[P, BackendStorage], *arguments: P.args, **options: P.kwargs
+    ) -> Self:
+        return self._new(self._planned(key, function, *arguments, **options))
+
+    def _new_each_planned(
+        self, key: Key, function: Callable[P, Iterable[BackendStorage]], *arguments: P.args, **options: P.kwargs
+    ) -> tuple[Self, ...]:
+        return self._new_each(self._planned(key, function, *arguments, **options))
