@@ -56,7 +56,7 @@ class Spelling:
         return tuple(dict.fromkeys(name for name in names if name not in own))
 
 
-def _is_word(_: Spot, text: str) -> Iterator[str]:
+def _is_call(_: Spot, text: str) -> Iterator[str]:
     if not _WORD.fullmatch(text):
         yield f"'{text}' is no word; write its name and parameters, as 'take(x, positions, axis)'"
 
@@ -65,7 +65,7 @@ def _is_word(_: Spot, text: str) -> Iterator[str]:
 class Word:
     """A function that array libraries have: the ops of a family are written in such words."""
 
-    call: Annotated[str, Entry("word '{}'"), _is_word]
+    call: Annotated[str, Entry("word '{}'"), _is_call]
     doc: str
     spelling: Annotated[Spelling | None, "where a library does not say otherwise"]
     is_optional: Annotated[bool, Key("optional"), "a library may do without"]
@@ -74,6 +74,11 @@ class Word:
 
     def __str__(self) -> str:
         return self.call
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it has a name and parameters, as it must."""
+        return _WORD.fullmatch(self.call) is not None
 
     @property
     def name(self) -> str:

@@ -3,30 +3,24 @@
 import re
 from collections.abc import Mapping
 
+from opgen.decoder import Spot
 from opgen.fields import Fields, build_names
 from opgen.loader import Value
-from opgen.model import ANY_ORDER, LOWERING_KINDS, Cells, FunctionCall, Lowering
+from opgen.model import ANY_ORDER, LOWERING_KINDS, PARTS, Cells, FunctionCall, Lowering
 from opgen.problem import Problem
 
 _CALL = re.compile(r"([a-z]\w*)\.([a-z]\w*)")
 _FORM = f"write a call such as 'module.function', or one of {', '.join(LOWERING_KINDS)}"
-_PARTS = ("functors", "storage", "device")
 
 
-def build_cells(fields: Fields, what: str) -> Cells:
-    """The cells below the keys functors, storage and device of a file, each of which may be left out."""
-    tables: dict[str, dict[str, tuple[Lowering, ...]]] = {}
+def build_cells(parts: Mapping[str, Spot]) -> Cells:
+    """The cells below the keys functors, storage and device of a file."""
+    tables: dict[str, dict[str, tuple[Lowering, ...]]] = {part: {} for part in PARTS}
     locations = {}
-    for part in _PARTS:
-        value = fields.optional(part)
-        content = value.content if value is not None else {}
-        if value is not None and not isinstance(content, dict):
-            fields.problem(value.location, f"'{part}' of {what} must be a mapping, not {value.type_name}")
-        cells: Mapping[str, Value] = content if isinstance(content, dict) else {}
-        tables[part] = {
-            name: _lowerings(inner, f"'{name}' of {what}", fields.problems) for name, inner in cells.items()
-        }
-        locations.update({f"{part}.{name}": inner.key_location for name, inner in cells.items()})
+    for part, spot in parts.items():
+        for name, cell in spot.entries().items():
+            tables[part][name] = _lowerings(cell.value, cell.what, cell.problems)
+            locations[f"{part}.{name}"] = cell.value.key_location
     return Cells(tables["functors"], tables["storage"], tables["device"], locations)
 
 

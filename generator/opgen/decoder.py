@@ -27,8 +27,8 @@ from opgen.loader import Document, Value
 from opgen.problem import Location, Problem, did_you_mean, nearest
 
 Found = TypeVar("Found")
-# Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and positions
-# leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
+# Where a mistake of a record is, and what it is: in the value of a key, or in that to which a path of keys and
+# positions leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
 Mistakes: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
 Notes: TypeAlias = tuple[object, ...]
 
@@ -100,7 +100,14 @@ class Form:
 class Using:
     """A function reads the value."""
 
-    read: Callable[["Spot"], Any]
+    read: Callable[[Any], Any]
+
+
+class Together:
+    """Several keys, each of which may be left out: the function that `decode` is given reads those that are written."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
 
 
 class Of:
@@ -173,7 +180,7 @@ class Placeholders:
                 yield f"{what} has an unknown placeholder '{match[1]}'{did_you_mean(match[1], self.names)}"
 
 
-def name(_: "Spot", text: str) -> Iterator[str]:
+def module_name(_: "Spot | None", text: str) -> Iterator[str]:
     """Note what cannot be a file's and a module's name."""
     if not _NAME.fullmatch(text):
         yield f"'{text}' cannot be a name; use small letters, digits and underscores"
@@ -193,12 +200,12 @@ def finite(spot: "Spot", number: float) -> Iterator[str]:
         yield f"{spot.what} must be a finite number, not {number}"
 
 
-Name: TypeAlias = Annotated[str, name]
+Name: TypeAlias = Annotated[str, module_name]
 
 
 def is_name(text: str) -> bool:
     """Whether `text` can be a file's and a module's name."""
-    return _NAME.fullmatch(text) is not None and not keyword.iskeyword(text)
+    return not any(module_name(None, text))
 
 
 def number_mend(value: Value) -> str:
@@ -211,10 +218,10 @@ def number_mend(value: Value) -> str:
     return f"; YAML reads {value.content} as text, write {spelled}"
 
 
-def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "", what: str = "") -> Found:
-    """The record that a file holds. Messages call it `what`, or after its file, where it has no Entry."""
-    called = Called(what or document.path.name)
-    record: Found = _record(kind, Spot(document.root, document.stem, "", problems, variant), (called,))
+def decode(kind: type[Found], document: Document, problems: list[Problem], *notes: object, variant: str = "") -> Found:
+    """The record that a file holds. Without an Entry it is called after its file, or as `notes` say."""
+    spot = Spot(document.root, document.stem, "", problems, variant)
+    record: Found = _record(kind, spot, (*notes, Called(document.path.name)))
     return record
 
 
@@ -250,6 +257,9 @@ class Spot:
     def decode(self, hint: Any, *notes: object) -> Any:
         """What the value is, as its type says."""
         hint, notes = _split(hint, notes)
+        if self.value.content is None and Mark.NULL in notes:
+            return None
+        hint, notes = _split(_options(hint)[-1 if isinstance(self.value.content, dict) else 0], notes)
         before = len(self.problems)
         found = _decode(self, hint, notes)
         return found if len(self.problems) > before else self.keep_rules(found, hint, notes)
@@ -261,7 +271,7 @@ class Spot:
                 self.problem(message, place)
                 if isinstance(rule, Choice):
                     self.unreadable.append(self.value.location)
-                    found = _blank(hint, self.value.location)
+                    found = blank(hint, self.value.location)
         return found
 
     def elements(self, *notes: object) -> list["Spot"]:
@@ -308,9 +318,6 @@ class Spot:
 
 def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     """What the value is, before any rule for it."""
-    if spot.value.content is None and Mark.NULL in notes:
-        return None
-    hint, notes = _split(_options(hint)[-1 if isinstance(spot.value.content, dict) else 0], notes)
     if (using := _first(notes, Using)) is not None:
         return using.read(spot)
     origin, inner = get_origin(hint), get_args(hint)
@@ -339,7 +346,7 @@ def _parsed(spot: Spot, kind: Any) -> Any:
             return kind.parse(text)
     except ValueError as error:
         spot.no_value(str(error))
-    return _blank(kind, spot.value.location)
+    return blank(kind, spot.value.location)
 
 
 def _tuple(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> tuple[Any, ...]:
@@ -372,8 +379,8 @@ def _mapping(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> dict[str, Any]
 class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
-    def __init__(self, spot: Spot, what: str) -> None:
-        self.spot, self.what = spot, what
+    def __init__(self, spot: Spot, what: str, notes: Notes) -> None:
+        self.spot, self.what, self.notes = spot, what, notes
         content = spot.value.content
         self.written: Mapping[str, Value] = content if isinstance(content, dict) else {}
         self.asked: dict[str, bool] = {}  # whether a key must be written
@@ -411,10 +418,14 @@ class _Keys:
                 case Place(key):
                     content = self.written[key].content if key in self.written else None
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
+                case Together(keys=keys):
+                    self.asked.update(dict.fromkeys(keys, False))
+                    using = _first(self.notes, Using)
+                    return using and using.read({key: self.at(key) for key in keys if key in self.written})
                 case Of(variants=variants) if self.spot.variant not in variants:
-                    return _blank(hint, location)
+                    return blank(hint, location)
                 case Mark.LATER:
-                    return _blank(hint, location)
+                    return blank(hint, location)
                 case Mark.INLINE:
                     return self.inline(_options(hint))
         if hint in (Location, Path):
@@ -424,12 +435,16 @@ class _Keys:
         is_free = hint is bool or (NoneType in get_args(hint) and Mark.NULL not in notes)
         self.asked[key] = not (is_free or default or Mark.OPTIONAL in notes)
         if key not in self.written:
-            return default.value if default else _blank(hint, location)
-        spot = self.spot.inside(self.written[key], key, self.what)
+            return default.value if default else blank(hint, location)
+        spot = self.at(key)
         is_empty = get_origin(hint) in (tuple, Mapping) and spot.value.content in ([], {})
         if is_empty and self.asked[key] and Mark.MAY_BE_EMPTY not in notes:
             spot.problem(f"{spot.what} is empty; write what it holds")
         return spot.decode(hint, *notes)
+
+    def at(self, key: str) -> Spot:
+        """The value of a key."""
+        return self.spot.inside(self.written[key], key, self.what)
 
     def inline(self, kinds: tuple[Any, ...]) -> Any:
         """The record of some of the keys that its first key tells."""
@@ -471,7 +486,7 @@ def _record(kind: Any, spot: Spot, notes: Notes) -> Any:
     """The record that a mapping is."""
     entries = [entry for hint in _hints(kind).values() if (entry := _first(_split(hint)[1], Entry))]
     called = _first((*entries, *notes), Called)
-    keys = _Keys(spot, called.what.format(spot.key) if called else spot.what)
+    keys = _Keys(spot, called.what.format(spot.key) if called else spot.what, notes)
     record = keys.record(kind)
     keys.finish()
     return record
@@ -504,7 +519,7 @@ def _first(notes: Iterable[object], kind: type[Found]) -> Found | None:
     return next((note for note in notes if isinstance(note, kind)), None)
 
 
-def _blank(hint: Any, location: Location) -> Any:
+def blank(hint: Any, location: Location) -> Any:
     """Something empty of a type."""
     hint, _ = _split(hint)
     if NoneType in get_args(hint):
@@ -514,7 +529,7 @@ def _blank(hint: Any, location: Location) -> Any:
     if origin in (Location, Path):
         return location if hint is Location else location.path
     if dataclasses.is_dataclass(origin):
-        return hint(**{field: _blank(each, location) for field, each in _hints(hint).items()})
+        return hint(**{field: blank(each, location) for field, each in _hints(hint).items()})
     if origin is tuple and inner[1] is not ...:
-        return tuple(_blank(each, location) for each in inner)
+        return tuple(blank(each, location) for each in inner)
     return {} if origin is Mapping else origin()

@@ -1,20 +1,38 @@
 """Stage 2: the spec as frozen classes. What one file says by itself is checked here, what holds between files later."""
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
+from opgen.decoder import (
+    Choice,
+    Entry,
+    Form,
+    Key,
+    Mark,
+    Mistakes,
+    Name,
+    Of,
+    Pattern,
+    Place,
+    Placeholders,
+    Range,
+    Spot,
+    Together,
+    class_name,
+)
 from opgen.edges import Edge
 from opgen.fields import Names
 from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
-from opgen.problem import Location
-from opgen.signature import Call, Signature
+from opgen.problem import Location, did_you_mean
+from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
 
 # What the expressions of each kind of functors call their operands; a reduction's combine has a y too. The functors of
@@ -26,15 +44,22 @@ FUNCTOR_KINDS = (*CHOSEN_KINDS, "ternary")
 ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
+# The parts of a file that has cells.
+PARTS = ("functors", "storage", "device")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 # The dtypes of an operand that holds weights in blocks: the formats.
 BLOCKS = "blocks"
 # In the place of a library: the call is made where the user lets floats be added in any order.
 ANY_ORDER = "any_order"
-
-
 # The size of the largest elements.
 MOST_BYTES = 8
+# The variants of methods.
+STORAGE, DEVICE = "storage", "device"
+# What pip takes, as far as a package's own version and the Python that it needs go.
+_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
+_PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
+_MODULE = re.compile(r"\w+(?:/\w+)*")
+_ORDINAL = Placeholders(("ordinal",))
 
 
 def sentence(text: str) -> str:
@@ -48,15 +73,23 @@ def sentence(text: str) -> str:
 class Package:
     """What spec/package.yaml says of the emitted package."""
 
-    name: str
-    version: str
+    name: Name
+    version: Annotated[str, Pattern(_VERSION, "1.0.2")]
     summary: str
-    python: str
-    requires: tuple[str, ...]
-    extras: dict[str, tuple[str, ...]]  # what parts need that not everybody uses
-    max_rank: int
-    public: Mapping[str, tuple[str, Location]]  # modules that users import, and those of the runtime behind them
-    location: Location  # of its name
+    python: Annotated[str, Pattern(_PYTHON, ">=3.11")]
+    requires: Annotated[tuple[str, ...], Mark.OPTIONAL]
+    extras: Annotated[Mapping[Name, tuple[str, ...]], Mark.OPTIONAL, "what parts need that not everybody uses"]
+    max_rank: Annotated[int, Range(1, 64, "the most dims of a NumPy array")]
+    public: Annotated[Mapping[str, tuple[str, Location]], Mark.OPTIONAL,
+                      "modules that users import, and those of the runtime behind them"]  # fmt: skip
+    location: Annotated[Location, Place("name")]
+
+    def mistakes(self, _: str) -> Mistakes:
+        """Note what is no module."""
+        for name, (home, place) in self.public.items():
+            for text in (name, home):
+                if text and not _MODULE.fullmatch(text):
+                    yield place, f"'{text}' is no module; write its path, like 'files/gguf'"
 
 
 @dataclass(frozen=True)
@@ -72,17 +105,18 @@ class PublicModule:
 class DType:
     """An element type."""
 
-    name: str
+    name: Annotated[Name, Entry("dtype '{}'")]
     doc: str
-    kind: str  # unsigned, signed or float; empty where it is a mistake
-    bytes: int
-    numpy: str  # module.name of its NumPy type
-    cpp: str
-    compute: str  # the dtype in which arithmetic on it is done
-    safetensors: str
-    dlpack: tuple[int, int] | None
-    may_index: bool
-    index_mark: int | None  # the index that names no row
+    kind: Annotated[str, Choice("unsigned", "signed", "float")]
+    bytes: Annotated[int, Choice(1, 2, 4, 8), "of one element"]
+    numpy: Annotated[str, "module.name of its NumPy type"]
+    cpp: Annotated[str, "its C++ type in kernels"]
+    compute: Annotated[str, "the dtype in which arithmetic on it is done, before one rounding back"]
+    safetensors: Annotated[str, "its name in that format"]
+    dlpack: Annotated[tuple[int, int] | None, Mark.NULL, Form("[type code, bits] or null"),
+                      "null where consumers have no such type"]  # fmt: skip
+    may_index: Annotated[bool, Place("index_mark")]
+    index_mark: Annotated[int | None, Mark.NULL, Mark.OPTIONAL, "of a dtype that may index: what names no row"]
     location: Location
 
     @property
@@ -95,6 +129,24 @@ class DType:
         """Whether a number is one of an integer dtype."""
         least, most = self.bounds
         return math.isfinite(number) and number == int(number) and least <= number <= most
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note an index that is no integer, and a mark that is none of its values."""
+        least, most = self.bounds
+        if self.may_index and self.kind == "float":
+            yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
+        elif self.may_index and self.index_mark is None and self.bytes == MOST_BYTES:
+            # Kernels see indexes in so many bytes, and a mark that is no index where there is none.
+            yield "index_mark", f"'index_mark' of {what} must be a number, as it has {MOST_BYTES} bytes"
+        elif self.index_mark is not None and not least <= self.index_mark <= most:
+            yield "index_mark", f"'index_mark' of {what} must be from {least} to {most}, not {self.index_mark}"
+
+
+@dataclass(frozen=True)
+class DTypes:
+    """The file spec/dtypes.yaml."""
+
+    dtypes: tuple[DType, ...]
 
 
 @dataclass(frozen=True)
@@ -228,9 +280,9 @@ class FunctorKind:
 class Operand:
     """A storage that a method works on."""
 
-    name: str  # `self` or a parameter
-    layout: str | None  # the parameter that is its layout
-    dtypes: Names  # or `same` (as the first operand's), or `op` (the functor's)
+    name: Annotated[Name, Entry("operand '{}'"), "`self` or a parameter"]
+    layout: Annotated[str | None, "the parameter that is its layout"]
+    dtypes: Annotated[Names, "or `same` (as the first operand's), or `op` (the functor's)"]
     location: Location
 
 
@@ -241,24 +293,56 @@ class Check:
     call: Call
     location: Location
 
+    @classmethod
+    def decode(cls, spot: Spot) -> "Check":
+        """The check that a text calls."""
+        return cls(spot.decode(Call), spot.value.location)
+
 
 @dataclass(frozen=True)
 class Method:
     """A storage method or a device method. The first operand is the one whose dtype the matrix lists."""
 
-    name: str
+    name: Annotated[Name, Entry("method '{}'")]
     signature: Signature
-    doc: str
-    kind: str | None  # the functor kind that its op is of
-    functor: str | None  # the functor of that kind that it is; None where its argument `op` chooses one
-    operands: tuple[Operand, ...]
-    dtypes: Names | None  # device methods only: the dtypes of the storage that they make
-    unsupported: str | None  # why it has not the dtypes that it lacks
-    checks: tuple[Check, ...]
-    errors: Mapping[str, Location]  # what the backends raise, besides what follows from all else
-    tensor: Signature | None  # the tensor method that is this method alone
-    is_broken: bool  # its signature or its operands could not be read, which is noted; the rest cannot be checked
+    doc: Annotated[str, Mark.PARAGRAPHS]
+    kind: Annotated[str | None, Key("ops"), Of(STORAGE), "the functor kind that its op is of"]
+    functor: Annotated[str | None, Mark.LATER]  # of that kind that it is; None where its argument `op` chooses one
+    operands: Annotated[tuple[Operand, ...], Of(STORAGE)]
+    dtypes: Annotated[Names | None, Of(DEVICE), "of the storage that it makes"]
+    unsupported: Annotated[str | None, "why it has not the dtypes that it lacks"]
+    checks: Annotated[tuple[Check, ...], Mark.OPTIONAL]
+    errors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "what backends raise besides what follows from all else"]
+    tensor: Annotated[Signature | None, Of(STORAGE), "the tensor method that is this method alone"]
+    owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its signature or its operands could not be read, which is noted; the rest cannot be checked."""
+        lacks_operands = self.owner == STORAGE and not self.operands
+        return not self.signature.name or lacks_operands or next(self._operand_mistakes(), None) is not None
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note a signature of another name, and operands that are no parameters."""
+        if self.signature.name != self.name:
+            yield (None,), f"{what} has the signature of '{self.signature.name}'; give both one name"
+        if self.operands and all(operand.name != "self" for operand in self.operands):
+            yield (None,), f"{what} has no operand 'self'; add it to 'operands'"
+        yield from self._operand_mistakes()
+
+    def _operand_mistakes(self) -> Mistakes:
+        parameters = self.signature.arguments
+        for operand in self.operands:
+            pairs = (("operand", operand.name, ("self", *parameters)), ("layout", operand.layout, parameters))
+            for what, name, known in pairs:
+                if name is not None and name not in known:
+                    message = f"{what} '{name}' is no parameter of '{self.signature.name}'{did_you_mean(name, known)}"
+                    yield operand.location, message
+            types = [self.signature.type_of(name) for name in (operand.name, operand.layout) if name is not None]
+            if len(set(map(is_optional, types))) > 1:
+                message = f"only one of '{operand.name}' and its layout '{operand.layout}' may be None; let both or"
+                yield operand.location, f"{message} neither"
 
     @property
     def holds_blocks(self) -> bool:
@@ -270,7 +354,7 @@ class Method:
 class Family:
     """A file of spec/storage: methods that belong together, and become one module."""
 
-    name: str
+    name: Annotated[str, Entry("{}.yaml")]
     doc: str
     methods: tuple[Method, ...]
     path: Path
@@ -279,6 +363,14 @@ class Family:
     def holds_blocks(self) -> bool:
         """Whether its methods are those of weights in blocks."""
         return any(method.holds_blocks for method in self.methods)
+
+
+@dataclass(frozen=True)
+class Device:
+    """The file spec/device.yaml."""
+
+    doc: str
+    methods: tuple[Method, ...]
 
 
 @dataclass(frozen=True)
@@ -339,52 +431,117 @@ class Cells:
 class BackendFamily:
     """A file of spec/families: how the backends that extend it lower every op, where they do not say otherwise."""
 
-    name: str
-    package: str  # the subpackage whose ops it calls
-    vocabulary: Mapping[str, Word]  # what its ops are written in, where each of its backends is an array library
-    cells: Cells
-    locations: Mapping[str, Location]  # of each key of the file
+    name: Annotated[str, Entry("family '{}'")]
+    package: Annotated[Name, "the subpackage whose ops it calls"]
+    words: Annotated[tuple[Word, ...], Key("vocabulary"), Mark.OPTIONAL,
+                     "what its ops are written in, where each of its backends is an array library"]  # fmt: skip
+    cells: Annotated[Cells, Together(*PARTS)]
+    locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
+
+    @cached_property
+    def vocabulary(self) -> Mapping[str, Word]:
+        """The words, by their names."""
+        words: dict[str, Word] = {}
+        for word in self.words:
+            if word.is_call:
+                words.setdefault(word.name, word)
+        return words
+
+    def mistakes(self, _: str) -> Mistakes:
+        """Note a word that stands twice."""
+        for word in self.words:
+            first = self.vocabulary.get(word.name, word)
+            if word.is_call and word is not first:
+                yield word.location, f"word '{word.name}' stands twice, first at line {first.location.line}; keep one"
 
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
         return _first_written(self, keys)
 
 
+def _is_free(_: Spot, name: str) -> Iterator[str]:
+    if name == ANY_ORDER:
+        yield f"'{name}' says when a call is made; give the library another name"
+
+
 @dataclass(frozen=True)
 class Library:
     """A vendor's library: the class of the backend's package that opens it, and the dtypes that it has."""
 
-    name: str
-    module: str
-    class_name: str
-    dtypes: Names | None  # all where it is not written
-    location: Location
+    name: Annotated[Name, Entry("library '{}'"), _is_free]
+    opener: Annotated[str, Key("class"), Pattern(re.compile(r"[a-z]\w*\.[A-Z]\w*"), "module.Class")]
+    dtypes: Annotated[Names | None, "all where it is not written"]
+    location: Annotated[Location, Place("class")]
+
+    @property
+    def module(self) -> str:
+        """The module of the class that opens it."""
+        return self.opener.partition(".")[0]
+
+    @property
+    def class_name(self) -> str:
+        """The class that opens it."""
+        return self.opener.partition(".")[2]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What runs a backend."""
+
+    package: Annotated[Name | None, "the subpackage"]
+    missing: Annotated[str | None, "why there is none"]
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note that it is there and missing, or neither."""
+        if (self.package is None) == (self.missing is None):
+            yield (None,), f"{what} must have one key: its 'package', or why it is 'missing'"
 
 
 @dataclass(frozen=True)
 class Backend:
     """Everything about one backend."""
 
-    name: str
+    name: Annotated[str, Entry("backend '{}'")]
     doc: str
-    class_prefix: str
-    extends: str | None  # a family or another backend
-    package: str | None  # the subpackage that runs it; None while there is none
-    missing: str | None  # why there is no runtime
-    extra: str | None  # the optional dependencies that it needs
-    requires: tuple[str, ...]
-    modules: tuple[str, ...]  # importable when these dependencies are installed
-    libraries: tuple[Library, ...]
-    array: ArrayLibrary | None  # what it computes with, where its family has a vocabulary
-    code_objects: CodeObjects | None  # what its kernels are compiled for ahead of time
-    label: str
-    display: str
-    preference: int  # the highest available is Device.default()
-    dlpack: int  # the DLDeviceType of its devices
-    cells: Cells
-    locations: Mapping[str, Location]  # of each key of the file
+    class_prefix: Annotated[str, class_name]
+    extends: Annotated[str | None, "a family or another backend"]
+    runtime: Runtime
+    extra: Annotated[Name | None, "the optional dependencies that it needs"]
+    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "what pip installs for this extra"]
+    listed: Annotated[tuple[str, ...], Key("modules"), Mark.OPTIONAL, "importable when these are installed"]
+    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL, Form("a mapping of names to '{class: module.Class}'")]
+    array: Annotated[ArrayLibrary | None, "what it computes with, where its family has a vocabulary"]
+    code_objects: Annotated[CodeObjects | None, "what its kernels are compiled for ahead of time"]
+    label: Annotated[str, _ORDINAL]
+    display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY]
+    preference: Annotated[int, "the highest available is Device.default()"]
+    dlpack: Annotated[int, "the DLDeviceType of its devices"]
+    cells: Annotated[Cells, Together(*PARTS)]
+    locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
+
+    @property
+    def package(self) -> str | None:
+        """The subpackage that runs it; None while there is none."""
+        return self.runtime.package
+
+    @property
+    def missing(self) -> str | None:
+        """Why there is no runtime."""
+        return self.runtime.missing if self.package is None else None
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What can be imported when its dependencies are installed."""
+        return self.listed if self.array is None or self.extra is None else tuple(self.array.modules.values())
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note modules in two places, and dependencies without a name."""
+        if self.array is not None and self.listed:
+            yield "modules", f"{what} names its modules below 'array'; remove 'modules'"
+        if self.extra is None and (self.listed or self.missing is not None):
+            yield (None,), f"{what} lacks the key 'extra', which names what to install for it; add it"
 
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""

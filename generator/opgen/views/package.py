@@ -117,9 +117,8 @@ def _toml(text: str) -> str:
 
 def package(spec: Spec, _: str | None) -> PackageView:
     """The package."""
-    extras = spec.package.extras | {
-        backend.extra: backend.requires for backend in spec.backends if backend.extra is not None
-    }
+    own = {backend.extra: backend.requires for backend in spec.backends if backend.extra is not None}
+    extras = {**spec.package.extras, **own}
     custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
     ops = op_classes(spec)
     classes = ("{}Device", "{}Storage", "Q{}Storage")
