@@ -5,7 +5,6 @@ from functools import cache
 
 from ...dtype import DType
 from ...ggml_dtype import GgmlDType
-from ...support_table import GROUPS, TABLE
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,9 @@ class SupportCell:
 @cache
 def support() -> tuple[SupportCell, ...]:
     """All cells of the matrix."""
+    # Nobody else asks for the table, which is long.
+    from ...support_table import GROUPS, TABLE
+
     cells: list[SupportCell] = []
     for line in TABLE.strip().splitlines():
         if not line.startswith(" "):
@@ -41,7 +43,7 @@ def support() -> tuple[SupportCell, ...]:
             cells += [
                 SupportCell(method, op or None, backend, dtype, status, via, reason)
                 for backend in backends.split()
-                for dtype in _dtypes(dtypes)
+                for dtype in _dtypes(GROUPS.get(dtypes, dtypes))
             ]
     return tuple(cells)
 
@@ -50,4 +52,4 @@ def _dtypes(text: str) -> list[DType | GgmlDType | None]:
     if text == "-":
         return [None]
     # The names of formats have capital letters.
-    return [GgmlDType(name) if name.isupper() else DType(name) for name in GROUPS.get(text, text).split()]
+    return [GgmlDType(name) if name.isupper() else DType(name) for name in text.split()]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ...kernels.functors import METHODS
+from ...kernels.constants import ELEMENTWISE_METHODS
 from ...op import MethodOp
 from ...storage import Storage
 from ..base.error import FusionError, ShapeMismatch, UnsupportedDType
@@ -331,7 +331,7 @@ def _refused(method: str) -> Callable[..., NoReturn]:
 
 for _name, _method in inspect.getmembers(Storage, inspect.isfunction):
     if not _name.startswith("_"):
-        setattr(TracedStorage, _name, (_elementwise if _name in METHODS else _refused)(_name))
+        setattr(TracedStorage, _name, (_elementwise if _name in ELEMENTWISE_METHODS else _refused)(_name))
 
 
 @cache

@@ -14,9 +14,9 @@ REPOSITORY = Path(__file__).parents[2]
 PACKAGE, RUNTIME = REPOSITORY / "generated/tallow", REPOSITORY / "runtime"
 # What the runtime below the dispatch may import of what is generated, when it is imported itself.
 FACTS = {
-    *("array_functors", "array_library", "dtype", "ggml_dtype", "host_blocks", "limits", "op", "support_table"),
-    *("kernels", "kernels.arguments", "kernels.constants", "kernels.functors", "kernels.host_arguments"),
-    *("kernels.toolchains", "libraries.miopen", "libraries.onednn"),
+    *("array_functors", "dtype", "ggml_dtype", "host_blocks", "limits", "op"),
+    *("kernels.arguments", "kernels.constants", "kernels.host_arguments", "kernels.toolchains"),
+    *("libraries.miopen", "libraries.onednn"),
 }
 # What the runtime has of the front, which stands on the dispatch.
 FRONT = tuple(f"runtime.{room}" for room in ("files", "graph", "models", "quantized", "run", "tensor", "tokenizer"))
@@ -72,7 +72,7 @@ def imports() -> dict[str, set[str]]:
 # both sides of a launch, and parts of the front.
 OWN = {
     **dict.fromkeys(("array_functors", "array_library"), "functors"),
-    **{name: "both sides of a launch" for name in FACTS if name.startswith("kernels")},
+    **{name: "both sides of a launch" for name in (*FACTS, "kernels") if name.startswith("kernels")},
     "tensor_ops": "tensor",
     "tensor_moves": "tensor",
     "quantized_matmul": "quantized",
@@ -84,7 +84,7 @@ OWN = {
 
 def room(name: str) -> str:
     """Where a module is in the drawing: in a room of the runtime, or among those that are generated."""
-    if name in OWN or name in FACTS:
+    if name in OWN or name in FACTS or name == "support_table":
         return OWN.get(name, "facts")
     if name.startswith("runtime."):
         return name.split(".")[1]

@@ -281,27 +281,6 @@ def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
     )
 
 
-class FunctorsView(NamedTuple):
-    """kernels/functors.py."""
-
-    structs: Mapping[str, str]  # by op
-    methods: tuple[str, ...]  # the storage methods that compute functors
-
-
-def functor_names(spec: Spec, _: str | None) -> FunctorsView:
-    """What kernels call the elementwise functors, and the storage methods that compute them."""
-    kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
-    names = {kind.name for kind in kinds}
-    return FunctorsView(
-        {functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
-        tuple(
-            method.name
-            for method in spec.storage_methods()
-            if method.kind in names and method.signature.returns != "None"
-        ),
-    )
-
-
 class ConstantRow(NamedTuple):
     """A number, or one for each size of an element in bytes."""
 
@@ -319,17 +298,31 @@ class ConstantsView(NamedTuple):
     max_rank: int
     most_operands: int
     constants: tuple[ConstantRow, ...]
+    structs: Mapping[str, str]  # by elementwise op
+    methods: tuple[str, ...]  # the storage methods that compute elementwise ops
 
 
 def constants(spec: Spec, _: str | None) -> ConstantsView:
-    """The numbers that kernels and their launchers share."""
+    """The numbers and names that kernels and their launchers share."""
     rows = []
     for constant in spec.constants:
         name, doc, value = constant.name, constant.doc, constant.value
         by_bytes = () if isinstance(value, int) else tuple(value.items())
         rows.append(ConstantRow(name, name.upper(), doc, comment(doc, mark="//"), value, by_bytes))
     most = max((kind.most_operands for kind in spec.functors.values()), default=1)
-    return ConstantsView(spec.package.max_rank, most + 1, tuple(rows))
+    kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
+    names = {kind.name for kind in kinds}
+    return ConstantsView(
+        spec.package.max_rank,
+        most + 1,
+        tuple(rows),
+        {functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
+        tuple(
+            method.name
+            for method in spec.storage_methods()
+            if method.kind in names and method.signature.returns != "None"
+        ),
+    )
 
 
 class TraitsRow(NamedTuple):

@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from .....kernels import arguments
-from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES
-from .....kernels.functors import STRUCTS
+from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS
 from .....limits import MAX_RANK
 from .....op import MethodOp
 from ..kernels import compose
