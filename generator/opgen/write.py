@@ -5,7 +5,7 @@ One link mounts the runtime in the package. Where no links can be made, a copy t
 
 import contextlib
 import difflib
-import filecmp
+import hashlib
 import os
 import shutil
 import stat
@@ -23,6 +23,8 @@ if sys.platform != "win32":
 _TEMPORARY = ".opgen-"
 # What Python and `opgen compile` make beside the sources.
 _SKIPPED = ("__pycache__", "build", "code")
+# In a copy of the runtime, the files that it had when it was made: an edit is what is neither there nor in the runtime.
+_RECORD = ".opgen-copy"
 _EDITED_COPY = "a copy that was edited by hand\n"
 
 
@@ -183,26 +185,51 @@ def _mounted(output: Path, mount: Mount) -> str | None:
         return f"{link.readlink().as_posix()}\n"
     if not link.is_dir():
         return _read(link)
-    copies = {file.relative_to(link) for file in _files(link)}
-    originals = {file.relative_to(mount.source) for file in _files(mount.source)}
-    shared = copies & originals
-    differing = [name for name in shared if not filecmp.cmp(link / name, mount.source / name, shallow=False)]
-    if any((link / name).stat().st_mtime_ns > (mount.source / name).stat().st_mtime_ns for name in differing):
+    made, copies, originals = _recorded(link), _contents(link), _contents(mount.source)
+    if any(originals.get(name) != content and made.get(name) != content for name, content in copies.items()):
         return _EDITED_COPY
-    return f"{_target(output, mount)}\n" if copies == originals and not differing else "a copy that is out of date\n"
+    return f"{_target(output, mount)}\n" if copies == originals else "a copy that is out of date\n"
 
 
 def _make_mount(output: Path, mount: Mount) -> None:
     link = output / mount.path
     link.parent.mkdir(parents=True, exist_ok=True)
-    if link.is_dir() and not link.is_symlink():
-        shutil.rmtree(link)
-    link.unlink(missing_ok=True)
+    new, old = temporary_of(link), temporary_of(link.with_name(f"{link.name}.old"))
+    for left in (new, old):  # by a run that was killed
+        _remove(left)
     try:
-        link.symlink_to(_target(output, mount), target_is_directory=True)
+        new.symlink_to(_target(output, mount), target_is_directory=True)
     except (OSError, NotImplementedError):
-        # A copy keeps the times of its files, so that one that is edited is newer than its original.
-        shutil.copytree(mount.source, link, ignore=shutil.ignore_patterns(*_SKIPPED))
+        shutil.copytree(mount.source, new, ignore=shutil.ignore_patterns(*_SKIPPED))
+        lines = [f"{content} {name}\n" for name, content in _contents(new).items()]
+        (new / _RECORD).write_text("".join(lines), encoding="utf-8")
+    # No call puts a folder in the place of another. A run that is killed here leaves none, and the next makes it.
+    if link.is_symlink() or link.exists():
+        link.rename(old)
+    new.rename(link)
+    _remove(old)
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    """A checksum of each file below a folder."""
+    return {
+        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in _files(folder)
+        if file.name != _RECORD
+    }
+
+
+def _recorded(copy: Path) -> dict[str, str]:
+    """The checksums of the files of a copy when it was made."""
+    lines = (_read(copy / _RECORD) or "").splitlines()
+    return {name: content for content, _, name in (line.partition(" ") for line in lines)}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _read(file: Path) -> str | None:

@@ -405,3 +405,49 @@ def test_a_copy_of_the_runtime_that_was_edited_is_not_lost(copied: Project) -> N
     assert "move the edit to templates/, runtime/ or spec/" in result.stderr
     assert copied.run("generate", "--force").exit_code == 0
     assert copy.read_bytes() == (copied.root / "runtime" / BLAS).read_bytes()
+
+
+def test_a_file_that_is_only_in_the_copy_is_not_lost(copied: Project) -> None:
+    added = copied.output / MOUNT / "backends/mine.py"
+    added.write_text("# Mine.\n", encoding="utf-8")
+    assert copied.run("check").stdout == f"edited generated/{MOUNT}\n"
+    result = copied.run("generate")
+    assert (result.exit_code, added.read_text(encoding="utf-8")) == (1, "# Mine.\n")
+    assert "move the edit to templates/, runtime/ or spec/" in result.stderr
+    # Once it is in the runtime, it is nobody's edit.
+    shutil.copy(added, copied.root / "runtime/backends/mine.py")
+    assert copied.run("generate").exit_code == 0
+    assert added.read_text(encoding="utf-8") == "# Mine.\n"
+
+
+def test_what_leaves_the_runtime_leaves_the_copy(copied: Project) -> None:
+    copy, original = (folder / "backends/old.py" for folder in (copied.output / MOUNT, copied.root / "runtime"))
+    original.write_text("# Old.\n", encoding="utf-8")
+    copied.run("generate")
+    assert copy.is_file()
+    original.unlink()
+    assert copied.run("check").stdout == f"differs generated/{MOUNT}\n"
+    assert copied.run("generate").exit_code == 0
+    assert not copy.exists()
+
+
+def test_a_copy_that_fails_leaves_the_last_one_whole(copied: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy, original = copied.output / MOUNT, copied.root / "runtime"
+    before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
+    new = original / "backends/new.py"
+    new.write_text("# New.\n", encoding="utf-8")
+
+    def fill_the_disk(_: Path, target: Path, **__: object) -> None:
+        target.mkdir()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copytree", fill_the_disk)
+        result = copied.run("generate")
+    assert result.exit_code == 1
+    assert "No space left on device; every file is still whole" in result.stderr
+    assert {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()} == before
+    # What it left is no orphan, and goes with the next run.
+    assert copied.run("generate").exit_code == 0
+    assert (copy / "backends/new.py").is_file()
+    assert not [path for path in copied.output.rglob(".opgen-*") if path.name != ".opgen-copy"]
