@@ -1,4 +1,4 @@
-"""Builds the cells of a file: for each op what the branch of a backend calls, or why the backend lacks it."""
+"""Reads the cells of a file: for each op what the branch of a backend calls, or why the backend lacks it."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from opgen.decoder import Spot
 from opgen.fields import Fields, build_names
 from opgen.loader import Value
-from opgen.model import ANY_ORDER, LOWERING_KINDS, PARTS, Cells, FunctionCall, Lowering
-from opgen.problem import Problem
+from opgen.model import ANY_ORDER, CELL_KEYS, LOWERING_KINDS, Cell, Cells, FunctionCall, Lowering
+from opgen.problem import Problem, nearest
 
 _CALL = re.compile(r"([a-z]\w*)\.([a-z]\w*)")
 _FORM = f"write a call such as 'module.function', or one of {', '.join(LOWERING_KINDS)}"
@@ -15,17 +15,15 @@ _FORM = f"write a call such as 'module.function', or one of {', '.join(LOWERING_
 
 def build_cells(parts: Mapping[str, Spot]) -> Cells:
     """The cells below the keys functors, storage and device of a file."""
-    tables: dict[str, dict[str, tuple[Lowering, ...]]] = {part: {} for part in PARTS}
-    locations = {}
-    for part, spot in parts.items():
-        for name, cell in spot.entries().items():
-            tables[part][name] = _lowerings(cell.value, cell.what, cell.problems)
-            locations[f"{part}.{name}"] = cell.value.key_location
-    return Cells(tables["functors"], tables["storage"], tables["device"], locations)
+    return {
+        (part, name): Cell(_lowerings(cell.value, cell.what, cell.problems), cell.value.key_location)
+        for part, spot in parts.items()
+        for name, cell in spot.entries().items()
+    }
 
 
 def _lowerings(value: Value, what: str, problems: list[Problem]) -> tuple[Lowering, ...]:
-    """The lowerings of a cell; none where one of them is wrong, so that nothing else is looked for in it."""
+    """What a cell says in order of preference; nothing where a part is wrong, so that nothing else is looked for."""
     before = len(problems)
     elements = value.content if isinstance(value.content, list) else [value]
     lowerings = tuple(_lowering(element, what, problems) for element in elements)
@@ -35,59 +33,46 @@ def _lowerings(value: Value, what: str, problems: list[Problem]) -> tuple[Loweri
 
 
 def _lowering(value: Value, what: str, problems: list[Problem]) -> Lowering:
+    # The key's place: an alias has the place of its anchor.
+    nothing = Lowering((), None, None, None, None, value.key_location)
+    if isinstance(value.content, str):
+        return nothing.with_calls(_function(value, what, problems, None))
     if not isinstance(value.content, dict):
-        if not isinstance(value.content, str):
-            problems.append(Problem(value.location, f"{what} is {value.type_name}; {_FORM}"))
-            return Lowering((), None, None, None, None, value.key_location)
-        return Lowering((_function(value, what, problems, None),), None, None, None, None, value.key_location)
+        problems.append(Problem(value.location, f"{what} is {value.type_name}; {_FORM}"))
+        return nothing
     fields = Fields(value, what, problems)
     before = len(problems)
-    given = fields.optional("call")
+    # What is no key of the language, and no misspelling of one, is a library.
+    libraries = [key for key in value.content if key not in CELL_KEYS and nearest(key, CELL_KEYS) is None]
+    any_order = fields.flag(ANY_ORDER)
+    called = {key: inner for key in ("call", *libraries[:1]) if (inner := fields.optional(key)) is not None}
     dtypes = fields.optional("dtypes")
     lowering = Lowering(
-        calls=() if given is None else _calls(given, what, problems),
+        calls=tuple(
+            _function(inner, what, problems, None if key == "call" else key, any_order=any_order)
+            for key, inner in called.items()
+        ),
         attribute=fields.name_or_none("attribute"),
         forward=fields.name_or_none("forward"),
         unsupported=fields.text_or_none("unsupported"),
         dtypes=None if dtypes is None else build_names(fields, dtypes, "dtypes"),
-        # The key's place: an alias has the place of its anchor.
         location=value.key_location,
     )
     fields.finish()
-    kinds = [given, lowering.attribute, lowering.forward, lowering.unsupported]
+    kinds = [*called, lowering.attribute, lowering.forward, lowering.unsupported]
     if len(problems) == before and sum(kind is not None for kind in kinds) != 1:
         problems.append(Problem(value.key_location, f"{what} must say one thing; {_FORM}"))
+    elif len(problems) == before and any_order and "call" not in called:
+        problems.append(Problem(value.key_location, f"{what} has '{ANY_ORDER}' without a 'call'; remove it"))
     return lowering
 
 
-def _calls(value: Value, what: str, problems: list[Problem]) -> tuple[FunctionCall, ...]:
-    """The calls of a lowering in order of preference: the last one takes whatever those before it hand on."""
-    elements = value.content if isinstance(value.content, list) else [value]
-    calls = []
-    for element in elements:
-        if isinstance(element.content, dict):
-            for library, inner in element.content.items():
-                calls.append(_function(inner, what, problems, library))
-        else:
-            calls.append(_function(element, what, problems, None))
-    for position, call in enumerate(calls if all(call.function for call in calls) else ()):
-        is_last = position == len(calls) - 1
-        if is_last and call.is_conditional:
-            message = f"{what} ends with '{call}', which may refuse; end the list with a call that takes everything"
-            problems.append(Problem(call.location, message))
-        elif not is_last and not call.is_conditional:
-            message = f"{what} goes on after '{call}', which takes everything; move it to the end of the list"
-            problems.append(Problem(call.location, message))
-    if not calls:
-        problems.append(Problem(value.location, f"{what} calls nothing; {_FORM}"))
-    return tuple(calls)
-
-
-def _function(value: Value, what: str, problems: list[Problem], library: str | None) -> FunctionCall:
+def _function(
+    value: Value, what: str, problems: list[Problem], library: str | None, *, any_order: bool = False
+) -> FunctionCall:
     match = _CALL.fullmatch(value.content) if isinstance(value.content, str) else None
     if match is None:
         given = f"'{value.content}'" if isinstance(value.content, str) else value.type_name
         problems.append(Problem(value.location, f"{what} cannot call {given}; write 'module.function'"))
         return FunctionCall("", "", None, False, value.location)
-    any_order = library == ANY_ORDER
-    return FunctionCall(match[1], match[2], None if any_order else library, any_order, value.location)
+    return FunctionCall(match[1], match[2], library, any_order, value.location)

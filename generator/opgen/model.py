@@ -3,10 +3,10 @@
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
 from opgen.decoder import (
@@ -31,7 +31,7 @@ from opgen.fields import Names
 from opgen.formats import Format
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
-from opgen.problem import Location, did_you_mean
+from opgen.problem import Location, did_you_mean, nearest
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
 
@@ -49,8 +49,12 @@ PARTS = ("functors", "storage", "device")
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 # The dtypes of an operand that holds weights in blocks: the formats.
 BLOCKS = "blocks"
-# In the place of a library: the call is made where the user lets floats be added in any order.
+# The flag of a call that is made where the user lets floats be added in any order.
 ANY_ORDER = "any_order"
+# The keys of a cell; what else is a key there is a library.
+CELL_KEYS = (*LOWERING_KINDS, ANY_ORDER, "dtypes")
+# The enum of the functors that are storage methods of their own.
+METHOD_OP = "MethodOp"
 # The size of the largest elements.
 MOST_BYTES = 8
 # The variants of methods.
@@ -256,6 +260,15 @@ class FunctorKind:
     path: Path
 
     @property
+    def class_name(self) -> str:
+        """The enum of the functors that are chosen by an argument: unary -> UnaryOp."""
+        return f"{self.name.capitalize()}Op"
+
+    def member(self, functor: Functor) -> str:
+        """The member of an enum that one of its functors is."""
+        return f"{METHOD_OP if functor.is_method else self.class_name}.{functor.name.upper()}"
+
+    @property
     def chosen(self) -> tuple[Functor, ...]:
         """The functors that are chosen by an argument."""
         return tuple(functor for functor in self.functors if not functor.is_method)
@@ -349,6 +362,52 @@ class Method:
         """Whether it is a method of weights in blocks."""
         return bool(self.operands) and self.operands[0].dtypes.texts == (BLOCKS,)
 
+    @property
+    def custom_class(self) -> str | None:
+        """The class that users derive its ops from; None for a method that the backends have themselves."""
+        return (self.signature.type_of("op") or None) if self.kind is None else None
+
+    def is_several(self, operand: Operand) -> bool:
+        """Whether an operand is any number of storages."""
+        return self.signature.type_of(operand.name).startswith("tuple")
+
+    def is_optional(self, operand: str) -> bool:
+        """Whether an operand may be None."""
+        return is_optional(self.signature.type_of(operand))
+
+    @property
+    def single_operands(self) -> tuple[Operand, ...]:
+        """The operands that are one storage each, as a call takes them: the storage itself, then as the signature."""
+        order = ["self", *self.signature.arguments]
+        single = (operand for operand in self.operands if not self.is_several(operand))
+        return tuple(sorted(single, key=lambda operand: order.index(operand.name)))
+
+    def call_arguments(self, ops: str = "") -> list[str]:
+        """What a call of a branch is given: the op where there is one, the operands, the others, and each of several.
+
+        `ops` is how the branch calls the module of the class Operand, with a dot.
+        """
+        arguments = []
+        if self.kind is not None:
+            arguments.append("op" if self.functor is None else f"{METHOD_OP}.{self.functor.upper()}")
+        for operand in self.single_operands:
+            inner, made = inner_name(operand.name), ".optional" * self.is_optional(operand.name)
+            arguments.append(inner if operand.layout is None else f"{ops}Operand{made}({inner}, {operand.layout})")
+        if not self.operands:
+            arguments.append("inner")
+        # The dtype that a functor is given is that of its result, whatever its other arguments are.
+        spelled = {"dtype": "result=dtype"} if self.functor is not None else {}
+        taken = {"op", *(name for operand in self.operands for name in (operand.name, operand.layout))}
+        others = (spelled.get(name, name) for name in self.signature.arguments if name not in taken)
+        arguments += sorted(others, key=lambda text: "=" in text)
+        several = filter(self.is_several, self.operands)
+        return arguments + [f"*{ops}Operand.each({operand.name}, {operand.layout})" for operand in several]
+
+
+def inner_name(operand: str) -> str:
+    """What a branch calls the backend's storage of an operand."""
+    return "inner" if operand == "self" else f"{operand}_inner"
+
 
 @dataclass(frozen=True)
 class Family:
@@ -396,14 +455,28 @@ class FunctionCall:
 
 @dataclass(frozen=True)
 class Lowering:
-    """A cell: what the branch of a backend does for an op and some of its dtypes. It is of one of four kinds."""
+    """What the branch of a backend does for an op and some of its dtypes. It is of one of four kinds.
 
-    calls: tuple[FunctionCall, ...]  # in order of preference; all but the last may hand on what they refuse
+    A cell has several in order of preference, each with one call at most. Of those that are for a dtype, the branch has
+    the calls up to the first that takes everything.
+    """
+
+    calls: tuple[FunctionCall, ...]  # all but the last may hand on what they refuse
     attribute: str | None  # of the backend's storage
     forward: str | None  # the method of a user's op
     unsupported: str | None  # the reason
     dtypes: Names | None  # None for all that the op has
     location: Location
+
+    def with_calls(self, *calls: FunctionCall) -> "Lowering":
+        """The same with other calls."""
+        return replace(self, calls=calls)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its calls may all refuse, and no other follows."""
+        others = (self.attribute, self.forward, self.unsupported)
+        return bool(self.calls) and (self.calls[-1].is_conditional or any(other is not None for other in others))
 
     @property
     def via(self) -> str | None:
@@ -413,18 +486,20 @@ class Lowering:
         return f"attribute {self.attribute}" if self.attribute else f"op.{self.forward}" if self.forward else None
 
 
+# By method and op, then by dtype.
 Lowerings: TypeAlias = Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]
-Table: TypeAlias = Mapping[str, tuple[Lowering, ...]]
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The cells that one file writes: of functors by kind or `kind.op`, of storage and of device methods by name."""
+class Cell:
+    """What one file says of an op, or of a kind of ops."""
 
-    functors: Table
-    storage: Table
-    device: Table
-    locations: Mapping[str, Location]  # of each key, as `storage.affine`
+    lowerings: tuple[Lowering, ...]
+    location: Location
+
+
+# By the part of the file, and the kind, the `kind.op` or the method there.
+Cells: TypeAlias = Mapping[tuple[str, str], Cell]
 
 
 @dataclass(frozen=True)
@@ -455,14 +530,21 @@ class BackendFamily:
             if word.is_call and word is not first:
                 yield word.location, f"word '{word.name}' stands twice, first at line {first.location.line}; keep one"
 
+    # As of a backend: a family extends nothing, and its package is there.
+    extends: ClassVar[None] = None
+    missing: ClassVar[None] = None
+
+    def __str__(self) -> str:
+        return f"family '{self.name}'"
+
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
         return _first_written(self, keys)
 
 
 def _is_free(_: Spot, name: str) -> Iterator[str]:
-    if name == ANY_ORDER:
-        yield f"'{name}' says when a call is made; give the library another name"
+    if nearest(name, CELL_KEYS) is not None:
+        yield f"'{name}' is like a key of cells; give the library another name"
 
 
 @dataclass(frozen=True)
@@ -543,6 +625,9 @@ class Backend:
         if self.extra is None and (self.listed or self.missing is not None):
             yield (None,), f"{what} lacks the key 'extra', which names what to install for it; add it"
 
+    def __str__(self) -> str:
+        return f"backend '{self.name}'"
+
     def place(self, *keys: str) -> Location:
         """Where the first of `keys` stands that is written; the top of the file where none is."""
         return _first_written(self, keys)
@@ -558,7 +643,11 @@ class Backend:
         return self.array.lacking if self.array is not None else {}
 
 
-def _first_written(owner: Backend | BackendFamily, keys: Sequence[str]) -> Location:
+# What has cells, which a backend may extend.
+Owner: TypeAlias = Backend | BackendFamily
+
+
+def _first_written(owner: Owner, keys: Sequence[str]) -> Location:
     written = (owner.locations[key] for key in keys if key in owner.locations)
     return next(written, Location(owner.path))
 
@@ -607,9 +696,7 @@ class Spec:
     constants: tuple[Constant, ...]  # the numbers that kernels and launchers share
     # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in
     # which it looks for what it calls.
-    lowerings: Mapping[str, Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]] = field(
-        default_factory=dict
-    )
+    lowerings: Mapping[str, Lowerings] = field(default_factory=dict)
     packages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     # What the runtime defines: the modules of each subpackage, and the functions of its ops, by module.
     own_modules: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -656,6 +743,21 @@ class Spec:
         """The storage methods of all families."""
         for family in self.families:
             yield from family.methods
+
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """All that a backend may extend."""
+        return (*self.backend_families, *self.backends)
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The storage methods, then the device methods."""
+        return (*self.storage_methods(), *self.device_methods)
+
+    @property
+    def every_functor(self) -> tuple[Functor, ...]:
+        """The functors of all kinds."""
+        return tuple(functor for kind in self.functors.values() for functor in kind.functors)
 
     def ops(self, method: Method) -> tuple[str | None, ...]:
         """The ops that a method chooses between; (None,) for a method that has none."""

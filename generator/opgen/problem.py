@@ -65,3 +65,20 @@ def did_you_mean(word: str, choices: Iterable[str], mend: str = "") -> str:
     if mend:
         return f"; {mend}"
     return f"; known are {', '.join(known)}" if known else "; remove it"
+
+
+class Problems(list[Problem]):
+    """The mistakes that were found so far."""
+
+    def note(self, location: Location, message: str) -> None:
+        """Note a mistake."""
+        self.append(Problem(location, message))
+
+    def unknown(self, location: Location, message: str, name: str, known: Iterable[str], mend: str = "") -> None:
+        """Note a name that nothing answers to; the end of the message is the nearest known one, or else `mend`."""
+        self.note(location, message + did_you_mean(name, known, mend))
+
+    @property
+    def torn(self) -> frozenset[Path]:
+        """The files with a mistake, which may not say what they mean to: what they lack is noted later."""
+        return frozenset(problem.location.path for problem in self)

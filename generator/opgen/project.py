@@ -1,6 +1,6 @@
 """The stages in their order, up to what has to change in the tree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -13,12 +13,10 @@ from opgen.loader import Document, load
 from opgen.lower import lower
 from opgen.model import Spec
 from opgen.plan import Output, plan
-from opgen.problem import Problem, SpecError
-from opgen.references import check_references
+from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
-from opgen.resolve import resolve
-from opgen.sources import RUNTIME, Sources, check_names
-from opgen.words import check_words
+from opgen.sources import RUNTIME, Sources
+from opgen.symbols import check_symbols, read_symbols
 from opgen.write import Change, Mount, changes
 
 
@@ -51,20 +49,18 @@ def read_project(root: Path) -> Project:
     return compose(root, documents, Sources(root), problems)
 
 
-def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: list[Problem]) -> Project:
+def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
+    problems = Problems(problems)
     # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
     is_whole = not problems and all(path in documents for path in SINGLE_FILES)
     spec = build(documents, problems)
     outputs: Sequence[Output] = ()
     if is_whole:
         check(spec, problems)
-        spec = lower(spec, problems)
-        check_names(spec, sources, problems)
-        spec = resolve(spec, sources, problems)
+        spec = lower(read_symbols(spec, sources, problems), problems)
+        check_symbols(spec, sources, problems)
         check_errors(spec, problems)
-        check_references(spec, sources, problems)
-        check_words(spec, sources, problems)
         outputs = plan(spec, sources, problems)
     problems += sources.problems
     if problems:

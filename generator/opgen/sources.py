@@ -2,26 +2,20 @@
 
 import ast
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
 
 from opgen.cpp import defined_in
 from opgen.loader import read_text, unreadable
-from opgen.model import Callable, Method, PublicModule, Spec
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.model import Callable, PublicModule
+from opgen.problem import Location, Problem
 
 TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
 # The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
 BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
 # What expressions over arrays may call.
 NUMERICS = RUNTIME / "numerics"
-_FUNCTION = re.compile(r"^def ([a-z]\w*)\(", re.MULTILINE)
-_CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)
-# A method of a class, and the names that instances have room for. Templates are read as text: not all are Python yet.
-_METHOD = re.compile(r"^    (?:async )?def ([a-z]\w*)\(", re.MULTILINE)
-_SLOTS = re.compile(r"^    __slots__ = \((.*)\)$", re.MULTILINE)
 
 
 class Sources:
@@ -67,6 +61,10 @@ class Sources:
         if path not in self._defined:
             self._defined[path] = defined_in(self.text(path) or "")
         return self._defined[path]
+
+    def python(self, folder: PurePosixPath) -> dict[str, PurePosixPath]:
+        """The modules in a folder by their names."""
+        return {path.stem: path for path in self.below(folder) if path.parent == folder and path.suffix == ".py"}
 
     def methods(self, path: PurePosixPath) -> AbstractSet[str]:
         """The methods that the classes of a module define for others."""
@@ -126,60 +124,3 @@ def _callable(node: ast.FunctionDef) -> Callable:
 def place(path: PurePosixPath, line: int = 1) -> Location:
     """A line of a template, or of a file of the runtime."""
     return Location(Path(path), line)
-
-
-def check_names(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
-    """Note the names of the spec that clash with those of the package's own code, or that it lacks."""
-    functors = [functor for kind in spec.functors.values() for functor in kind.chosen if functor.has_front]
-    fronts = [method for method in spec.storage_methods() if method.tensor is not None]
-    tensor = [(functor.name, functor.location) for functor in functors]
-    tensor += [(method.tensor.name, method.location) for method in fronts if method.tensor is not None]
-    tensor += [(backend.name, Location(backend.path)) for backend in spec.backends]
-    storage = [(method.name, method.location) for method in spec.storage_methods()]
-    device = [(backend.name, Location(backend.path)) for backend in spec.backends]
-    device += [(method.name, method.location) for method in spec.device_methods]
-    package = TEMPLATES / spec.package.name
-    front = [path for path in sources.below(RUNTIME / "tensor") if path.suffix == ".py"]
-    _check_clear("a tensor", tensor, sources, front, problems)
-    _check_clear("a storage", storage, sources, [package / "storage/base.py.j2"], problems)
-    _check_clear("a device", device, sources, [package / "device.py.j2"], problems)
-    _check_known(spec, sources, problems)
-
-
-def _check_clear(
-    owner: str,
-    names: Iterable[tuple[str, Location]],
-    sources: Sources,
-    paths: Iterable[PurePosixPath],
-    problems: list[Problem],
-) -> None:
-    taken: dict[str, object] = {}
-    for path in paths:
-        taken.update(dict.fromkeys(_members(sources.text(path) or ""), path))
-    for name, location in names:
-        if name in taken:
-            message = f"{owner} has '{name}' already, from {taken[name]}; choose another name"
-            problems.append(Problem(location, message))
-        taken.setdefault(name, location)
-
-
-def _members(text: str) -> Iterator[str]:
-    yield from _METHOD.findall(text)
-    for slots in _SLOTS.findall(text):
-        yield from re.findall(r"\w+", slots)
-
-
-def _check_known(spec: Spec, sources: Sources, problems: list[Problem]) -> None:
-    """Note checks and errors of methods that the package does not have."""
-    checks = _FUNCTION.findall(sources.text(CORE / "check.py") or "")
-    errors = _CLASS.findall(sources.text(BASE / "error.py") or "")
-    methods: tuple[Method, ...] = (*spec.storage_methods(), *spec.device_methods)
-    for method in methods:
-        for item in method.checks:
-            if checks and item.call.name not in checks:
-                message = f"unknown check '{item.call.name}' of method '{method.name}'"
-                problems.append(Problem(item.location, message + did_you_mean(item.call.name, checks)))
-        for name, location in method.errors.items():
-            if errors and name not in errors:
-                message = f"unknown error '{name}' of method '{method.name}'"
-                problems.append(Problem(location, message + did_you_mean(name, errors)))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from opgen.model import Backend, Spec
-from opgen.views.dispatch import backend_classes, custom_class, ops_names
+from opgen.views.dispatch import backend_classes, ops_names
 from opgen.views.python import quoted
 
 
@@ -155,7 +155,7 @@ def custom_op(spec: Spec, _: str | None) -> CustomOpView:
     """The base classes of users' ops, with a method for each backend."""
     classes = []
     for method in spec.storage_methods():
-        name = custom_class(method)
+        name = method.custom_class
         if name is None:
             continue
         forwards = []

@@ -8,7 +8,7 @@ from opgen.arguments import Coercion, accepted, coercion
 from opgen.errors import errors_of
 from opgen.fields import Names
 from opgen.matrix import op_reason
-from opgen.model import BLOCKS, Backend, Family, FunctionCall, Lowering, Method, Operand, Spec
+from opgen.model import BLOCKS, METHOD_OP, Backend, Family, FunctionCall, Lowering, Method, Spec, inner_name
 from opgen.signature import OPTIONAL, Signature, is_optional
 from opgen.views.python import quoted
 
@@ -74,18 +74,9 @@ class MethodView(NamedTuple):
     plan: PlanView | None = None  # None for a method that does without
 
 
-def class_name(kind: str) -> str:
-    """The enum of a functor kind: unary -> UnaryOp."""
-    return f"{kind.capitalize()}Op"
-
-
-# The enum of the functors that are storage methods of their own.
-METHOD_OP = "MethodOp"
-
-
 def op_classes(spec: Spec) -> tuple[str, ...]:
     """The enums of the functors that are chosen by an argument."""
-    return tuple(class_name(kind.name) for kind in spec.functors.values() if kind.chosen)
+    return tuple(kind.class_name for kind in spec.functors.values() if kind.chosen)
 
 
 def dtypes_constant(names: Names) -> str:
@@ -115,11 +106,11 @@ def method_doc(spec: Spec, method: Method) -> str:
 def storage_method(spec: Spec, method: Method) -> MethodView:
     """A storage method as the template of its family sees it."""
     is_property = not method.signature.parameters
-    single = [operand.name for operand in _in_order(method) if not _is_several(method, operand)]
+    single = [operand.name for operand in method.single_operands]
     stored = ["self", *(name for name in single if name != "self")]
     first = method.operands[0].name
     plan = _plan(spec, method, stored) if has_plans(method) else None
-    subject = ", ".join(f"{name}.inner" if plan is None else _inner(name) for name in stored)
+    subject = ", ".join(f"{name}.inner" if plan is None else inner_name(name) for name in stored)
     label = _label(method)
     return _method(
         spec,
@@ -127,7 +118,7 @@ def storage_method(spec: Spec, method: Method) -> MethodView:
         "Storage",
         stored,
         label=label,
-        dtype=f"{_inner(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
+        dtype=f"{inner_name(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
         subject=subject if len(stored) == 1 else f"({subject})",
         checks=() if is_property else (*_refusals(method, label), *_checks(spec, method, label)),
         coercions=() if is_property else tuple(_coercions(method, label)),
@@ -142,7 +133,7 @@ def storage_class(method: Method, backend: Backend, operand: str) -> str:
 
 def has_plans(method: Method) -> bool:
     """Whether what a call of a method did is kept: it depends on the arguments alone, and on no op of a user's."""
-    return bool(method.operands) and bool(method.signature.parameters) and custom_class(method) is None
+    return bool(method.operands) and bool(method.signature.parameters) and method.custom_class is None
 
 
 def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
@@ -174,9 +165,9 @@ def _attribute(signature: Signature, name: str, attribute: str, holder: str | No
 def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
     signature = method.signature
-    several = [operand for operand in method.operands if _is_several(method, operand)]
-    optional = [name for name in stored if _is_optional(method, name)]
-    inners = [_inner(name) for name in stored]
+    several = [operand for operand in method.operands if method.is_several(operand)]
+    optional = [name for name in stored if method.is_optional(name)]
+    inners = [inner_name(name) for name in stored]
     numbers = _numbers(spec, method)
     known = {*numbers, *stored, *(name for operand in several for name in (operand.name, operand.layout))}
     values = [
@@ -192,26 +183,26 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
     any_order = any(call.any_order for call in _calls(spec, method))
     given = [inner for name, inner in zip(stored, inners, strict=True) if name not in optional]
     if optional:
-        given.append(f"*filter(None, {_tuple(map(_inner, optional))})")
+        given.append(f"*filter(None, {_tuple(map(inner_name, optional))})")
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in stored)}"]
     for operand in several:
         name = operand.name
-        storages.append(f"{_inner(name)}, {name}_key = operands_of(inner.device, {name}, {operand.layout})")
+        storages.append(f"{inner_name(name)}, {name}_key = operands_of(inner.device, {name}, {operand.layout})")
     key = ", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order])
     without = " or ".join(f"{operand.name}_key is None" for operand in several)
     return PlanView(
         storages=tuple(storages),
         key=f"None if {without} else ({key})" if several else key,
         condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in stored[1:])]),
-        call=f"plan({', '.join([*given, *(f'*{_inner(operand.name)}' for operand in several), *numbers])})",
+        call=f"plan({', '.join([*given, *(f'*{inner_name(operand.name)}' for operand in several), *numbers])})",
         makes_storage=signature.returns == "Storage" and not method.holds_blocks,
     )
 
 
 def _is_near(signature: Signature, name: str) -> str:
     """The condition that an operand is on the device of the first one."""
-    near = f"{_inner(name)}.device is inner.device"
-    return f"({_inner(name)} is None or {near})" if is_optional(signature.type_of(name)) else near
+    near = f"{inner_name(name)}.device is inner.device"
+    return f"({inner_name(name)} is None or {near})" if is_optional(signature.type_of(name)) else near
 
 
 def device_method(spec: Spec, method: Method) -> MethodView:
@@ -254,7 +245,7 @@ def _method(
         "QStorage": "blocks",
         "Device": "device",
     }
-    if custom_class(method) is not None:
+    if method.custom_class is not None:
         results = {"None": "changed", "tuple[Storage, Shape]": "applied"}
     return MethodView(
         name=method.name,
@@ -280,37 +271,11 @@ def _own(type_text: str) -> str:
     return re.sub(r"\bStorage\b", "Self", type_text)
 
 
-def _in_order(method: Method) -> list[Operand]:
-    """The operands in the order in which a call takes them: the storage itself, then as the signature has them."""
-    order = ["self", *method.signature.arguments]
-    return sorted(method.operands, key=lambda operand: order.index(operand.name))
-
-
-def custom_class(method: Method) -> str | None:
-    """The class that users derive the ops of a method from; None for a method that the backends have themselves."""
-    types = {parameter.name: parameter.type for parameter in method.signature.parameters}
-    return types.get("op") if method.kind is None else None
-
-
 def _label(method: Method) -> str:
     """The expression that names the op in errors."""
     if method.kind is not None and method.functor is None:
         return "op.value"
     return "op.name" if "op" in method.signature.arguments else quoted(method.name)
-
-
-def _is_several(method: Method, operand: Operand) -> bool:
-    """Whether an operand is any number of storages."""
-    return method.signature.type_of(operand.name).startswith("tuple")
-
-
-def _is_optional(method: Method, name: str) -> bool:
-    """Whether an operand may be None."""
-    return is_optional(method.signature.type_of(name))
-
-
-def _inner(name: str) -> str:
-    return "inner" if name == "self" else f"{name}_inner"
 
 
 # What is of these classes needs no conversion, and a call takes longer than the question.
@@ -326,7 +291,7 @@ def _coercions(method: Method, label: str) -> Iterable[str]:
         yield f"if not isinstance(op, {kind}): raise {error}"
     for parameter in method.signature.parameters:
         name, made = parameter.name, coercion(parameter.type)
-        if name == "op" and custom_class(method) is not None:
+        if name == "op" and method.custom_class is not None:
             yield f"require_op(op, {parameter.type}, backend_name(self))"
         elif made is not None and made.converter is not None:
             if made.converter == "objects" and has_plans(method):
@@ -350,7 +315,7 @@ def _refusals(method: Method, label: str) -> Iterable[str]:
     # The op goes first: errors of the others name it.
     for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
         made = coercion(method.signature.type_of(name))
-        is_known = name == "op" and (custom_class(method) is not None or _errors_need_op(method))
+        is_known = name == "op" and (method.custom_class is not None or _errors_need_op(method))
         if made is not None and made.converter is None and made.kind not in (None, "Shape") and not is_known:
             yield _instance(method, label, name)
         elif made is not None and made.converter == "integer" and not made.is_optional and has_plans(method):
@@ -359,7 +324,7 @@ def _refusals(method: Method, label: str) -> Iterable[str]:
         elif made is not None and made.converter == "objects" and has_plans(method):
             yield _objects(method, label, name)
     for operand in method.operands:
-        if operand.layout is not None and _is_optional(method, operand.name):
+        if operand.layout is not None and method.is_optional(operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))
             yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
 
@@ -392,13 +357,13 @@ def _instance(method: Method, label: str, name: str) -> str:
 
 
 def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
-    spread = {operand.name: "*" if _is_several(method, operand) else "" for operand in method.operands}
+    spread = {operand.name: "*" if method.is_several(operand) else "" for operand in method.operands}
     others = [f"{spread[operand.name]}{operand.name}" for operand in method.operands if operand.name != "self"]
     if others:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
     for operand in method.operands:
         texts = operand.dtypes.texts
-        given = f"if {operand.name} is not None: " if _is_optional(method, operand.name) else ""
+        given = f"if {operand.name} is not None: " if method.is_optional(operand.name) else ""
         if texts == ("op",):
             if any(len(spec.op_dtypes(method, op) or ()) < len(spec.dtypes) for op in spec.ops(method)):
                 yield f"{given}require_dtype({label}, {operand.name}, op.dtypes, op.unsupported)"
@@ -414,36 +379,13 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
             yield f"check.several_layouts({label}, {operand.name}, {operand.layout})"
         elif operand.layout is not None:
             name, layout = operand.name, operand.layout
-            given = f"if {name} is not None and {layout} is not None: " if _is_optional(method, name) else ""
+            given = f"if {name} is not None and {layout} is not None: " if method.is_optional(name) else ""
             yield f"{given}{layout}.check({label}, {name}.inner.length)"
-
-
-def call_arguments(method: Method, backend: str = "{}") -> list[str]:
-    """What a call of a branch is given: the op where there is one, the operands, the others, and each of several."""
-    layouts = {operand.layout for operand in method.operands}
-    stored = {operand.name for operand in method.operands}
-    arguments = [f"{METHOD_OP}.{method.functor.upper()}"] if method.functor is not None else []
-    if method.kind is not None and method.functor is None:
-        arguments.append("op")
-    for operand in _in_order(method):
-        if _is_several(method, operand):
-            continue
-        inner = _inner(operand.name)
-        made = ".optional" if _is_optional(method, operand.name) else ""
-        arguments.append(inner if operand.layout is None else f"{backend}.Operand{made}({inner}, {operand.layout})")
-    if not method.operands:
-        arguments.append("inner")
-    # The dtype that a functor is given is that of its result, whatever its other arguments are.
-    spelled = {"dtype": "result=dtype"} if method.functor is not None else {}
-    others = [name for name in method.signature.arguments if name not in {*layouts, *stored, "op"}]
-    arguments += sorted((spelled.get(name, name) for name in others), key=lambda text: "=" in text)
-    several = [operand for operand in method.operands if _is_several(method, operand)]
-    return arguments + [f"*{backend}.Operand.each({operand.name}, {operand.layout})" for operand in several]
 
 
 def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
     library = [] if call.library is None else [call.library]
-    arguments = [*library, *call_arguments(method, backend.name)]
+    arguments = [*library, *method.call_arguments(f"{backend.name}.")]
     function = f"{backend.name}.{call.module}.{call.function}"
     if not has_plans(method):
         return f"{function}({', '.join(arguments)})"
@@ -457,7 +399,7 @@ def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
         return f"inner.{lowering.attribute}"
     if lowering.forward is not None:
         stored = {operand.name for operand in method.operands}
-        names = [_inner(name) if name in stored else name for name in method.signature.arguments if name != "op"]
+        names = [inner_name(name) if name in stored else name for name in method.signature.arguments if name != "op"]
         return ", ".join(["op", f"op.{backend.name}_{lowering.forward}", "inner", *names])
     return _expression(method, backend, lowering.calls[-1])
 
@@ -507,8 +449,8 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
     ]
     uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
     names = {n: f"{backend.class_prefix}Device" if is_device else storage_class(method, backend, n) for n in stored}
-    classes = {n: f"({name}() | None)" if _is_optional(method, n) else f"{name}()" for n, name in names.items()}
-    patterns = [f"{made} as {_inner(operand)}" if uses_inner else made for operand, made in classes.items()]
+    classes = {n: f"({name}() | None)" if method.is_optional(n) else f"{name}()" for n, name in names.items()}
+    patterns = [f"{made} as {inner_name(operand)}" if uses_inner else made for operand, made in classes.items()]
     return Branch(
         backend=backend.name,
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
@@ -543,7 +485,7 @@ class _Conditions(NamedTuple):
     def _condition(self, ops: list[str | None], dtypes: tuple[str, ...]) -> str | None:
         parts = []
         if ops != list(self.spec.ops(self.method)):
-            members = _tuple(f"{class_name(self.method.kind or '')}.{str(op).upper()}" for op in ops)
+            members = _tuple(f"{self.spec.functors[self.method.kind or ''].class_name}.{str(op).upper()}" for op in ops)
             parts.append(f"op in {members}")
         if dtypes:
             enum = "GgmlDType" if self.method.holds_blocks else "DType"

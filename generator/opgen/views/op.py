@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from opgen.model import ANY_RESULT, BOUNDS, Functor, FunctorKind, Monoid, Position, Spec, sentence
-from opgen.views.dispatch import METHOD_OP, class_name, dtypes_constant, op_classes
+from opgen.model import ANY_RESULT, BOUNDS, METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec, sentence
+from opgen.views.dispatch import dtypes_constant, op_classes
 
 
 class OpRow(NamedTuple):
@@ -62,7 +62,7 @@ def op_module(spec: Spec, _: str | None) -> OpView:
     for kind in (kind for kind in spec.functors.values() if kind.chosen):
         method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
         rows = tuple(map(_row, kind.chosen))
-        classes.append(OpClass(class_name(kind.name), f"The ops of `{method}`.", rows))
+        classes.append(OpClass(kind.class_name, f"The ops of `{method}`.", rows))
     own = tuple(_row(functor) for kind in spec.functors.values() for functor in kind.methods)
     if own:
         classes.append(OpClass(METHOD_OP, "The ops that are storage methods of their own.", own))
@@ -117,21 +117,17 @@ def _elementwise(spec: Spec) -> Iterator[tuple[Functor, str]]:
     for kind in spec.functors.values():
         for functor in kind.functors:
             if functor.reduction is None:
-                yield functor, _member(kind, functor)
+                yield functor, kind.member(functor)
 
 
 def _reductions(spec: Spec, function: Callable[[Monoid | Position], str]) -> tuple[tuple[str, str], ...]:
     """The members of the enums, and how their rows are reduced: `function` says what joins or finds elements."""
     return tuple(
-        (_member(kind, functor), _rows(kind, functor, function))
+        (kind.member(functor), _rows(kind, functor, function))
         for kind in spec.functors.values()
         for functor in kind.functors
         if functor.reduction is not None
     )
-
-
-def _member(kind: FunctorKind, functor: Functor) -> str:
-    return f"{METHOD_OP if functor.is_method else class_name(kind.name)}.{functor.name.upper()}"
 
 
 def _rows(kind: FunctorKind, functor: Functor, function: Callable[[Monoid | Position], str]) -> str:
@@ -208,7 +204,7 @@ def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
     methods, members = [], {}
     for kind in spec.functors.values():
         for functor in kind.chosen:
-            members[functor.name.upper()] = _member(kind, functor)
+            members[functor.name.upper()] = kind.member(functor)
             if not functor.has_front:
                 continue
             body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from opgen.matrix import cells
 from opgen.model import Package, Spec
 from opgen.sources import RUNTIME
-from opgen.views.dispatch import custom_class, op_classes
+from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
 
@@ -119,7 +119,7 @@ def package(spec: Spec, _: str | None) -> PackageView:
     """The package."""
     own = {backend.extra: backend.requires for backend in spec.backends if backend.extra is not None}
     extras = {**spec.package.extras, **own}
-    custom = [name for method in spec.storage_methods() if (name := custom_class(method)) is not None]
+    custom = [name for method in spec.storage_methods() if (name := method.custom_class) is not None]
     ops = op_classes(spec)
     classes = ("{}Device", "{}Storage", "Q{}Storage")
     backends = [name.format(backend.class_prefix) for backend in spec.backends for name in classes]
