@@ -10,14 +10,14 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self, TypeAlias, TypeVar
+from typing import BinaryIO, Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from ...dtype import Array
 from ..base.error import FileError, InvalidArgument, MissingFile, MissingTensor, shown
 from ..helpers.atomic import replacing
+from ..helpers.closing import Closing
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview
 """A file: its path, or its bytes."""
@@ -62,7 +62,7 @@ class Content:
         return InvalidArgument(self.operation, f"{self.name}: {reason}")
 
 
-class TensorFile(Mapping[str, T]):
+class TensorFile(Closing, Mapping[str, T]):
     """What one or several files hold, by name. Closed by `close` or at the end of a `with` block."""
 
     def __init__(self, operation: str) -> None:
@@ -91,14 +91,6 @@ class TensorFile(Mapping[str, T]):
         """Close the files. What was read stays."""
         for content in self._contents:
             content.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Memory(Content):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from ..helpers.closing import Closing
 
 if TYPE_CHECKING:
     from ...device import Device
     from ..backends.backend import BackendGraph
 
 
-class Graph:
+class Graph(Closing):
     """What calls on a device enqueue, captured once and replayed as often as one likes, at the cost of one call.
 
     A replay does what the calls would do again, on the same memory: change the tensors that they read in place, with
@@ -68,12 +70,6 @@ class Graph:
     def closed(self) -> bool:
         """Whether the graph was given back."""
         return self.inner.closed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self.inner)

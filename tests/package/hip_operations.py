@@ -17,6 +17,7 @@ from tallow.kernels.arguments import FILL_CONTIGUOUS
 from tallow.rocm_backend import RocmDevice, hip
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
+from tallow.runtime.backends.gpu_backend.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.loader import Upload
 from tallow.runtime.backends.gpu_backend.stream import Direction, _under_way
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
@@ -51,7 +52,7 @@ def image(rocm: RocmDevice) -> bytes:
 
 def forget_kernels(rocm: RocmDevice) -> None:
     """Users' kernels stay for as long as their device, and what was compiled for as long as its folder."""
-    rocm._runtime._user_kernels = UserKernels(rocm.driver)
+    rocm._runtime._user_kernels = UserKernels(rocm.driver, open_cache())
 
 
 class Kit:

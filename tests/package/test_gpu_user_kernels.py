@@ -29,6 +29,7 @@ from tallow import (
     Tensor,
 )
 from tallow.runtime.backends.gpu_backend.error import DriverError
+from tallow.runtime.backends.gpu_backend.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 
 from . import backend
@@ -379,7 +380,7 @@ def test_what_was_compiled_is_kept_on_disk(gpu: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(gpu.driver.compiler, "compile", compile_and_note)
 
     def load(source: str = TWO, *options: str) -> None:
-        UserKernels(gpu.driver).get(gpu, "one", "kept", source, options, "int*")
+        UserKernels(gpu.driver, open_cache()).get(gpu, "one", "kept", source, options, "int*")
 
     for _ in range(2):
         load()
@@ -426,7 +427,7 @@ def test_a_change_of_a_header_that_a_source_includes_gives_new_code(
     """In this process and in others, by way of another header too; the code of before is still in the cache."""
     result = Tensor.zeros(1, dtype="i32", device=Device(gpu))
     (tmp_path / "outer.h").write_text('#include "inner.h"\n')
-    kernels = UserKernels(gpu.driver)
+    kernels = UserKernels(gpu.driver, open_cache())
 
     def number(kernels: UserKernels) -> Any:
         kernel = kernels.get(gpu, "one", "including", INCLUDING, [f"-I{tmp_path}"], "int*")
@@ -437,7 +438,7 @@ def test_a_change_of_a_header_that_a_source_includes_gives_new_code(
     for written, count in ((3, 1), (4, 2), (3, 2)):
         (tmp_path / "inner.h").write_text(f"#define NUMBER {written}\n")
         assert (number(kernels), len(compiled)) == (written, count)
-        assert (number(UserKernels(gpu.driver)), len(compiled)) == (written, count)
+        assert (number(UserKernels(gpu.driver, open_cache())), len(compiled)) == (written, count)
 
 
 def test_a_source_whose_files_nobody_knows_is_compiled_at_each_call(
@@ -461,7 +462,7 @@ def test_code_of_the_cache_that_the_driver_refuses_is_compiled_again(
 
     def load() -> None:
         result.zero_()
-        UserKernels(gpu.driver).get(gpu, "one", "planted", TWO, (), "int*").launch(1, 1, result)
+        UserKernels(gpu.driver, open_cache()).get(gpu, "one", "planted", TWO, (), "int*").launch(1, 1, result)
         assert result.item() == 1
 
     load()

@@ -17,6 +17,7 @@ from tallow.rocm_backend.hip import HipDevice
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
 from tallow.runtime.backends.gpu_backend import loader as loader_module
+from tallow.runtime.backends.gpu_backend.kernels import open_cache
 from tallow.runtime.backends.gpu_backend.user_kernels import UserKernels
 from tallow.runtime.backends.rocm_backend.driver import Driver
 from tallow.runtime.base.error import BackendUnavailable
@@ -239,7 +240,7 @@ def test_a_child_of_a_process_that_opened_no_gpu_opens_its_own():
         "backend.layernorm(tensor, tensor), backend.add_row_bias(matrix, tensor)",
         "backend.mlp_swiglu(matrix, matrix, matrix, matrix)",
         "load_safetensors(file, device='rocm')",
-        "UserKernels(rocm.driver).get(rocm, 'nothing', 'nothing', source, (), None)",
+        "UserKernels(rocm.driver, open_cache()).get(rocm, 'nothing', 'nothing', source, (), None)",
         "Kernel.compile('twice', twice, 'rocm', signature='float*, unsigned long long').launch(1, 4, numbers_there, 4)",
         "Driver(0)",
         "RocBlas.open(rocm.driver, rocm.allocator)",
@@ -259,6 +260,7 @@ def test_many_cycles_leave_nothing(rocm, host, monkeypatch, full, use):
             "Driver": Driver,
             "Kernel": Kernel,
             "UserKernels": UserKernels,
+            "open_cache": open_cache,
             "file": FILE,
             "load_safetensors": load_safetensors,
             "numbers_there": Tensor.from_numpy(numbers, "rocm"),

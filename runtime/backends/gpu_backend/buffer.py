@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike
 
 from ....dtype import Array
 from ...base.error import DeviceMismatch, InvalidArgument, OutOfMemory
+from ...helpers.closing import Closing
 from . import fork
 from .error import Closed
 from .resource import Resource
@@ -48,7 +49,7 @@ class Allocation(Resource):
         self._own(release, *arguments)
 
 
-class _Memory(ABC, Generic[Device]):
+class _Memory(Closing, ABC, Generic[Device]):
     """What buffers on the device and on the host share."""
 
     __slots__ = ("__weakref__", "_allocation", "device", "nbytes")
@@ -100,12 +101,9 @@ class _Memory(ABC, Generic[Device]):
     def _name(self, method: str) -> str:
         return f"{type(self).__name__}.{method}"
 
-    def __enter__(self) -> Self:
+    def require_open(self) -> None:
+        """Raise `Closed` where the memory was given back."""
         self._open()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class HostBuffer(_Memory[Device]):

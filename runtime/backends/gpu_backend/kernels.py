@@ -29,7 +29,7 @@ class Kernels:
 
     def __init__(self, driver: GpuDriver[Any]) -> None:
         self._driver = driver
-        self._cache = open_cache()
+        self.cache = open_cache()
         self._functions: dict[str, Function] = {}
         self._prebuilt: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Kernels:
         return self._prebuilt[family]
 
     def _compiled(self, family: str, name: str, load: Callable[[bytes], Loaded]) -> Loaded:
-        return compiled(self._cache, self._driver, one_kernel(family, name), name, load)
+        return compiled(self.cache, self._driver, one_kernel(family, name), name, load)
 
 
 def compiled(

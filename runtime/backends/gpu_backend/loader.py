@@ -12,13 +12,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...base.error import DeviceMismatch, InvalidArgument
 from ...core import argument
+from ...helpers.closing import Closing
 from . import fork
 from .buffer import Device, DeviceBuffer, HostBuffer, Queue, host_memory
 from .error import Closed
@@ -79,7 +79,7 @@ class _Slot(Resource):
         super().close()
 
 
-class Loader(ABC, Generic[Device, Queue]):
+class Loader(Closing, ABC, Generic[Device, Queue]):
     """Copies host memory to a device through pinned memory, in four streams of its own.
 
     A call returns when all bytes were read: the memory that was handed over may then change or go away, while copies
@@ -155,10 +155,10 @@ class Loader(ABC, Generic[Device, Queue]):
 
         The copies wait for what is in the stream already. `tell` is called in this thread, with the bytes read so far.
         """
-        self._require_open()
+        self.require_open()
         chunks = list(_chunks(uploads))
         with self._turn:
-            self._require_open()
+            self.require_open()
             streams = self._streams[: len(chunks)]
             if streams:
                 begin = queue.record()
@@ -172,7 +172,7 @@ class Loader(ABC, Generic[Device, Queue]):
 
     def synchronize(self) -> None:
         """Wait until all copies are done; their errors come up here."""
-        self._require_open()
+        self.require_open()
         for stream in self._streams:
             stream.synchronize()
 
@@ -195,7 +195,7 @@ class Loader(ABC, Generic[Device, Queue]):
     def _upload_to(
         self, method: str, buffer: DeviceBuffer[Device, Queue], offset: int, data: Any, stream_index: int | None
     ) -> int:
-        self._require_open()
+        self.require_open()
         operation = self._name(method)
         if stream_index is not None:
             stream_index = self._index(method, stream_index)
@@ -208,7 +208,7 @@ class Loader(ABC, Generic[Device, Queue]):
         buffer.region(operation, offset, host.nbytes)
         chunks = list(_chunks([Upload(buffer.address + offset, host.nbytes, _reader(host))]))
         with self._turn:
-            self._require_open()
+            self.require_open()
             if stream_index is None:
                 outstanding = self._outstanding()
                 stream_index = outstanding.index(min(outstanding))
@@ -216,7 +216,7 @@ class Loader(ABC, Generic[Device, Queue]):
         return stream_index
 
     def _index(self, method: str, index: int) -> int:
-        self._require_open()
+        self.require_open()
         operation = self._name(method)
         index = argument.integer(operation, "a stream's index", index)
         if not 0 <= index < STREAMS:
@@ -305,22 +305,13 @@ class Loader(ABC, Generic[Device, Queue]):
                 self._made -= 1
             raise
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         if self.closed or fork.lost:
             fork.require_own()
             raise self.closed_error(repr(self))
 
     def _name(self, method: str) -> str:
         return f"{type(self).__name__}.{method}"
-
-    def __enter__(self) -> Self:
-        self._require_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.device.label}>"

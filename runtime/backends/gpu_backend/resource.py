@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from ...helpers.closing import Closing
 from . import fork
 from .error import Closed
 from .release import release_with
 
 
-class Resource:
+class Resource(Closing):
     """An owner of something that a vendor's driver or library handed out.
 
     `close()` gives it back and may be called again; so do leaving a `with` block and garbage collection. What is still
@@ -46,15 +46,6 @@ class Resource:
         if self.closed:
             fork.require_own()
             raise self.closed_error(repr(self))
-
-    def __enter__(self) -> Self:
-        self.require_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _release(held: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> None:

@@ -62,7 +62,7 @@ class Runtime:
             from .user_kernels import UserKernels
 
             with self._lock:
-                self._user_kernels = self._user_kernels or UserKernels(self.driver)
+                self._user_kernels = self._user_kernels or UserKernels(self.driver, self.kernels.cache)
         return self._user_kernels
 
     @property

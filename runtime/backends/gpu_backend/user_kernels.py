@@ -24,10 +24,11 @@ from ..backend import BackendStorage
 from . import fork, slow_path
 from .error import InvalidKernel
 from .includes import Files, files_of
-from .kernels import compiled, headers, open_cache
+from .kernels import compiled, headers
 from .launch import Dim3, Launcher
 
 if TYPE_CHECKING:
+    from ...kernels.code_cache import CodeCache
     from .device import GpuDevice
     from .gpu_driver import GpuDriver
 
@@ -66,9 +67,9 @@ _CONVERT: Final = """
 class UserKernels:
     """The kernels of one device that users wrote. They stay loaded for as long as the device is in use."""
 
-    def __init__(self, driver: GpuDriver[Any]) -> None:
+    def __init__(self, driver: GpuDriver[Any], cache: CodeCache) -> None:
         self._driver = driver
-        self._cache = open_cache()
+        self._cache = cache
         self._modules: dict[object, Any] = {}
         # By their keys, and by the files that their sources include, where they do.
         self._kernels: dict[object, GpuKernel] = {}

@@ -157,7 +157,7 @@ def _whole(operand: Operand) -> Operand:
     *outer, size = operand.shape
     padded = ceil_divide(size, length) * length
     if padded == size:
-        return dense(copy.fresh(operand), operand.shape)
+        return copy.copied(operand)
     storage = operand.device.empty(operand.dtype, math.prod(outer) * padded)
     operand.device.driver.zero(storage.memory.address, storage.memory.nbytes)
     strides: Dims = copy.row_major((*outer, padded))

@@ -125,7 +125,7 @@ def _by_columns(library: Blas, op: str, x: Operand, kernel: Operand, window: _Wi
     if 0 in (b, steps, places) or c_out < _LEAST_CHANNELS or steps * places >= LIMIT:
         return None
     result = x.device.empty(x.dtype, b * c_out * places)
-    weights = _matrix(kernel, (c_out, steps))
+    weights = copy.reshaped(kernel, (c_out, steps))
     pixels = _pixels(x, window)
     if pixels is not None:
         multiply(library, _repeated(weights, b), pixels, (b, c_out, places, steps), result.memory.address)
@@ -138,11 +138,6 @@ def _by_columns(library: Blas, op: str, x: Operand, kernel: Operand, window: _Wi
         to = result.memory.address + start * c_out * places * itemsize
         multiply(library, _repeated(weights, count), columns, (count, c_out, places, steps), to)
     return result
-
-
-def _matrix(kernel: Operand, shape: Pair) -> Operand:
-    layout = kernel.layout.reshape(shape)
-    return dense(copy.fresh(kernel), shape) if layout is None else Operand(kernel.storage, layout)
 
 
 def _repeated(matrix: Operand, count: int) -> Operand:
@@ -201,7 +196,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
         return None
     result = device.empty(x.dtype, b * c_out * height * width)
     rows = c_out * kernel_places
-    weights = _matrix(_in_compute(kernel), (c_in, rows))
+    weights = copy.reshaped(_in_compute(kernel), (c_in, rows))
     transposed = weights.relaid((rows, c_in), weights.strides[::-1])
     together = min(max(_MOST_COLUMNS // (rows * places * compute.itemsize), 1), b)
     # The row, the column, and the plane of the first column.
@@ -210,8 +205,7 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
     for start in range(0, b, together):
         count = min(together, b - start)
         images = _in_compute(Operand(x.storage, x.layout.narrow(0, start, count)))
-        layout = images.layout.reshape((count, c_in, places))
-        pixels = dense(copy.fresh(images), (count, c_in, places)) if layout is None else Operand(images.storage, layout)
+        pixels = copy.reshaped(images, (count, c_in, places))
         columns = device.allocate(count * rows * places * compute.itemsize)
         multiply(library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.memory.address + start * c_out * height * width * x.itemsize

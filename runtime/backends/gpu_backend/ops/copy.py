@@ -53,14 +53,25 @@ def fresh(source: Operand) -> GpuStorage:
     return result
 
 
+def copied(source: Operand) -> Operand:
+    """The elements in row-major order in a new storage."""
+    return dense(fresh(source), source.shape)
+
+
+def reshaped(source: Operand, shape: tuple[int, ...]) -> Operand:
+    """The elements in another shape: where they are if strides can reach them so, else in a new storage."""
+    layout = source.layout.reshape(shape)
+    return dense(fresh(source), shape) if layout is None else Operand(source.storage, layout)
+
+
 def contiguous(source: Operand) -> Operand:
     """The elements in row-major order: where they are if they are so, else in a new storage."""
-    return source if source.layout.is_contiguous else dense(fresh(source), source.shape)
+    return source if source.layout.is_contiguous else copied(source)
 
 
 def apart(target: Operand, operand: Operand) -> Operand:
     """An operand that a kernel which writes to `target` may read: copied where they share elements."""
-    return dense(fresh(operand), operand.shape) if shares_memory(target, operand) else operand
+    return copied(operand) if shares_memory(target, operand) else operand
 
 
 def straightened(source: Operand) -> Operand:
@@ -68,7 +79,7 @@ def straightened(source: Operand) -> Operand:
     if are_few(source.device, source.layout.elem_count):
         return source
     if is_transposed(source.shape, source.strides, source.itemsize):
-        return dense(fresh(source), source.shape)
+        return copied(source)
     return source
 
 
@@ -85,7 +96,7 @@ def copy(source: Operand, target: Operand) -> None:
     if count == 0:
         return
     if shares_memory(source, target):
-        source = dense(fresh(source), source.shape)
+        source = copied(source)
     device, itemsize = source.device, source.itemsize
     to, from_ = target.address, source.address
     if source.layout.is_contiguous and target.layout.is_contiguous:

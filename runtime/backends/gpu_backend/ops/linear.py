@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .....kernels.constants import ACCESS_BYTES
 from . import copy, matmul
-from .operand import Operand, dense
+from .operand import Operand
 
 if TYPE_CHECKING:
     from ..libraries import BiasedBlas, Blas
@@ -52,7 +52,7 @@ def _aligned(operand: Operand) -> Operand:
     """The operand where a library may read it a whole access at a time: where it is, else in a copy."""
     if operand.address % ACCESS_BYTES == 0:
         return operand
-    return dense(copy.fresh(operand), operand.shape)
+    return copy.copied(operand)
 
 
 def _sizes(x: Operand, weight: Operand) -> matmul.Sizes:

@@ -1,44 +1,29 @@
-"""What an op works on: a layout in a storage."""
+"""The operands of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from .....dtype import DType
 from ....core.layout import Layout
 from ....core.shape import Shape
+from ...operand import OperandBase
 
 if TYPE_CHECKING:
     from ..device import GpuDevice
     from ..storage import GpuStorage
 
 
-class Operand(NamedTuple):
-    """The elements that `layout` reaches in `storage`."""
+class Operand(OperandBase):
+    """The elements that `layout` reaches in `storage`, in the memory of a GPU."""
+
+    __slots__ = ()
 
     storage: GpuStorage
-    layout: Layout
-
-    @classmethod
-    def optional(cls, storage: GpuStorage | None, layout: Layout | None) -> Operand | None:
-        """That of a storage and its layout; None where there is none."""
-        return None if storage is None or layout is None else cls(storage, layout)
-
-    @classmethod
-    def each(cls, storages: Sequence[Any], layouts: Sequence[Layout]) -> list[Operand]:
-        """Those of the dispatch's storages, all of which are this backend's."""
-        return [cls(storage.inner, layout) for storage, layout in zip(storages, layouts, strict=True)]
 
     @property
     def device(self) -> GpuDevice:
         """The device of the storage."""
         return self.storage.device
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of the elements."""
-        return self.storage.dtype
 
     @property
     def itemsize(self) -> int:

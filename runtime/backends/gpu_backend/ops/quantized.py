@@ -201,7 +201,7 @@ def _aligned(x: Operand) -> Operand:
     if x.dtype is not DType.F32:
         return dense(_converted(x, DType.F32), x.shape)
     is_aligned = x.address % ACCESS_BYTES == 0 and x.strides[0] * x.itemsize % ACCESS_BYTES == 0
-    return x if is_aligned and x.strides[1] == 1 else dense(copy.fresh(x), x.shape)
+    return x if is_aligned and x.strides[1] == 1 else copy.copied(x)
 
 
 def _converted(x: Operand, dtype: DType) -> GpuStorage:

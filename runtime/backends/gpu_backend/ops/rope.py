@@ -11,7 +11,7 @@ from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
 from ..utils import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
-from .operand import Operand, dense
+from .operand import Operand
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -26,7 +26,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
         if positions.storage.number is None:
             index.check(given)
         return result
-    x = x if x.strides[-1] == 1 else dense(copy.fresh(x), x.shape)
+    x = x if x.strides[-1] == 1 else copy.copied(x)
     cos, sin = copy.contiguous(cos), copy.contiguous(sin)
     number = positions.storage.number
     # Where they are is of no use for a number, which has no memory.

@@ -11,7 +11,7 @@ from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
-from .operand import Operand, dense
+from .operand import Operand
 
 # Below this many blocks for each multiprocessor, long rows are cut into parts of several blocks.
 _BUSY_BLOCKS: Final = 4
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
 def in_rows(x: Operand) -> Operand:
     """The elements in rows that are cut into accesses where those of dense ones are: where they are, else copied."""
     is_there = x.address % ACCESS_BYTES == 0 and _is_cut_alike(x.shape, x.strides, ACCESS_BYTES // x.itemsize)
-    return x if is_there else dense(copy.fresh(x), x.shape)
+    return x if is_there else copy.copied(x)
 
 
 @lru_cache(maxsize=4096)

@@ -180,7 +180,7 @@ def index_add(x: Operand, indexes: Operand, source: Operand, dim: int) -> GpuSto
         index.check(rows)
         return copy.fresh(x)
     if max(count, x.shape[dim]) >= LIMIT:
-        result = dense(copy.fresh(x), x.shape)
+        result = copy.copied(x)
         _add_by_lines(_Algorithm.THREADS, "index_add", result, index.broadcast(indexes, source.shape, dim), source, dim)
         return result.storage
     if count <= index.FEW and count * x.layout.elem_count <= _FEW_LOOKS:

@@ -13,7 +13,7 @@ from ....base.error import InvalidArgument
 from ..utils import ceil_divide
 from . import copy
 from .geometry import LIMIT, Dims, Part, divisor, merged, plane_parts, strided_block
-from .operand import Operand, dense
+from .operand import Operand
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -93,7 +93,7 @@ def _resample(
     itemsize, (b, c, *old_size) = x.itemsize, x.shape
     # Kernels number the elements of a row in 32 bits.
     if (old_size[1] - 1) * x.strides[3] >= 2 * LIMIT:
-        x = dense(copy.fresh(x), x.shape)
+        x = copy.copied(x)
     stride_b, stride_c, *strides = x.strides
     rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), (*old_size, *size))
     for blocks, _, (to, offset), fields in launches:

@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ....base.error import InvalidArgument, OutOfMemory, ShapeMismatch, shown
 from ....core.argument import integer, integers, real
+from ....helpers.closing import Closing
 from ...gpu_backend.launch import Dim3, LaunchLimits
 from .device import HipDevice, HipMemory
 from .error import HipClosed, HipError
@@ -50,7 +50,7 @@ class HipStatus(NamedTuple):
     """Whether work of the stream is still to be done."""
 
 
-class HipBackend:
+class HipBackend(Closing):
     """A device as tensors use it: its stream, its memory, its kernels, and modules of one's own.
 
     All backends of one ordinal share the stream with the tensors of that device, so what they enqueue is in order.
@@ -81,7 +81,7 @@ class HipBackend:
             name, image = path.name, path.read_bytes()
         name = str(name)
         with self._lock:
-            self._require_open()
+            self.require_open()
             if name not in self._modules:
                 self._modules[name] = image, HipModule(self.device, image, name)
             loaded, module = self._modules[name]
@@ -96,7 +96,7 @@ class HipBackend:
         Raises `InvalidArgument` where no module has that name, and what `HipModule.kernel` raises.
         """
         with self._lock:
-            self._require_open()
+            self.require_open()
             found = self._modules.get(module)
         if found is None:
             raise InvalidArgument("HipBackend.get_kernel", f"no module is called {module!r}; load it with load_module")
@@ -286,18 +286,9 @@ class HipBackend:
             if not self.stream.closed:
                 self.stream.synchronize()
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         if self.closed:
             raise HipClosed(repr(self))
-
-    def __enter__(self) -> Self:
-        self._require_open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<HipBackend on {self.device.label}>"
