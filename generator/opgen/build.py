@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from opgen.cells import build_cells
 from opgen.cpp import flaw
-from opgen.decoder import Called, Using, blank, decode, module_name
+from opgen.decoder import Using, blank, decode, module_name
 from opgen.edges import build_edges
 from opgen.fields import Fields, Names, build_names, number_mend
 from opgen.formats import Format, Formats
@@ -80,7 +80,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     for path in SINGLE_FILES:
         if path not in documents and not any(problem.location.path == path for problem in problems):
             problems.append(Problem(Location(path), "the file is missing; write it"))
-    package = file(Package, _PACKAGE, Called("the package"))
+    package = file(Package, _PACKAGE)
     device = file(Device, _DEVICE, variant=DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}

@@ -1,5 +1,7 @@
 """Stage 2, in general: values become frozen dataclasses, the records of the spec, as the types of their fields say.
 
+Messages call a record as its Entry says, or as `CALLED`, or after the key that holds it.
+
 A field is the key of its name. It must be written unless it is a bool, may be None or is `OPTIONAL`. Its type says what
 it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
 `Mapping[str, X]`, `Mapping[str, Location]` for the texts of a list with their places, `tuple[X, Location]` for a value
@@ -64,15 +66,10 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Called:
-    """What messages call a record."""
+class Entry:
+    """No key, but the one that leads to the record, for which {} stands in what messages call it."""
 
     what: str
-
-
-@dataclass(frozen=True)
-class Entry(Called):
-    """No key, but the one that leads to the record, for which {} stands in what messages call it."""
 
 
 @dataclass(frozen=True)
@@ -83,53 +80,33 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Default:
-    """What a key holds that is not written."""
-
-    value: object
-
-
-@dataclass(frozen=True)
-class Form:
-    """What the value must be, where its type alone says too little."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Using:
     """A function reads the value."""
 
     read: Callable[[Any], Any]
 
 
-class Together:
+class Together(tuple[str, ...]):
     """Several keys, each of which may be left out: the function that `decode` is given reads those that are written."""
 
-    def __init__(self, *keys: str) -> None:
-        self.keys = keys
 
-
-class Of:
+class Of(tuple[str, ...]):
     """Only records of these variants have the key."""
 
-    def __init__(self, *variants: str) -> None:
-        self.variants = variants
 
-
+@dataclass(frozen=True)
 class Choice:
     """One of a few texts or numbers."""
 
-    def __init__(self, *values: str | int) -> None:
-        self.values = values
+    values: tuple[str | int, ...]
 
     def __call__(self, spot: "Spot", value: str | int) -> Iterator[str]:
         """Note another one."""
-        *front, last = map(str, self.values)
-        if isinstance(value, str) and value not in self.values:
-            yield f"unknown {spot.key} '{value}' of {spot.owner}{did_you_mean(value, (*front, last))}"
+        known = [str(value) for value in self.values]
+        if value not in self.values and isinstance(value, str):
+            yield f"unknown {spot.key} '{value}' of {spot.owner}{did_you_mean(value, known)}"
         elif value not in self.values:
-            yield f"{spot.what} must be {', '.join(front)} or {last}, not {value}"
+            yield f"{spot.what} must be {', '.join(known[:-1])} or {known[-1]}, not {value}"
 
 
 @dataclass(frozen=True)
@@ -151,12 +128,12 @@ class Range:
 class Pattern:
     """Text of one form."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     example: str
 
     def __call__(self, spot: "Spot", text: str) -> Iterator[str]:
         """Note a text of another form."""
-        if text and not self.pattern.fullmatch(text):
+        if text and not re.fullmatch(self.pattern, text):
             yield f"'{text}' cannot be the {spot.key} of {spot.owner}; write it like '{self.example}'"
 
 
@@ -188,18 +165,6 @@ def module_name(_: "Spot | None", text: str) -> Iterator[str]:
         yield f"'{text}' cannot be a name, it is a word of Python; use another one"
 
 
-def class_name(_: "Spot", text: str) -> Iterator[str]:
-    """Note what cannot name a class."""
-    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", text):
-        yield f"'{text}' cannot name a class; write it like 'Name'"
-
-
-def finite(spot: "Spot", number: float) -> Iterator[str]:
-    """Note infinities and NaN."""
-    if not math.isfinite(number):
-        yield f"{spot.what} must be a finite number, not {number}"
-
-
 Name: TypeAlias = Annotated[str, module_name]
 
 
@@ -219,9 +184,9 @@ def number_mend(value: Value) -> str:
 
 
 def decode(kind: type[Found], document: Document, problems: list[Problem], *notes: object, variant: str = "") -> Found:
-    """The record that a file holds. Without an Entry it is called after its file, or as `notes` say."""
-    spot = Spot(document.root, document.stem, "", problems, variant)
-    record: Found = _record(kind, spot, (*notes, Called(document.path.name)))
+    """The record that a file holds. It is called after the file where it has no Entry."""
+    spot = Spot(document.root, document.stem, document.path.name, problems, variant)
+    record: Found = _Keys(spot, document.path.name, kind, notes).whole()
     return record
 
 
@@ -266,7 +231,7 @@ class Spot:
 
     def keep_rules(self, found: Any, hint: Any, notes: Notes, place: Location | None = None) -> Any:
         """What was found, or something empty where it is none of the few that it may be; broken rules are noted."""
-        for rule in notes if found is not None else ():
+        for rule in notes:
             for message in rule(self, found) if callable(rule) else ():
                 self.problem(message, place)
                 if isinstance(rule, Choice):
@@ -281,13 +246,13 @@ class Spot:
             return [self.inside(element) for element in content]
         if Mark.ONE_OR_MORE in notes and not isinstance(content, dict):
             return [self]
-        self.mismatch("a list", notes)
+        self.no_value(f"{self.what} must be a list, not {self.value.type_name}")
         return []
 
-    def entries(self, hint: Any = str, *notes: object) -> dict[str, "Spot"]:
+    def entries(self, hint: Any = str) -> dict[str, "Spot"]:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
-            self.mismatch("a mapping", notes)
+            self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}")
             return {}
         entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
         for key, entry in entries.items():
@@ -297,23 +262,20 @@ class Spot:
     def scalar(self, kind: type, *notes: object) -> Any:
         """A text, a number or a bool; None where it is none."""
         content = self.value.content
-        if not isinstance(content, (int, float) if kind is float else kind) or isinstance(content, bool) != (
-            kind is bool
-        ):
+        is_one = isinstance(content, int | float if kind is float else kind)
+        if not is_one or isinstance(content, bool) != (kind is bool):
+            wanted = f"{_SCALARS[kind]} or null" if Mark.NULL in notes else _SCALARS[kind]
             is_number = kind is str and isinstance(content, int | float)
             mend = "; put it in quotes" if is_number else number_mend(self.value) if kind is float else ""
-            self.mismatch(_SCALARS[kind] + (" or null" if Mark.NULL in notes else ""), notes, mend)
+            self.no_value(f"{self.what} must be {wanted}, not {self.value.type_name}{mend}")
             return None
         # Texts become docstrings and comments, in which such a character could not stand.
         hidden = next((c for c in str(content) if not c.isprintable() and not c.isspace()), None)
         if hidden is not None:
             self.problem(f"{self.what} holds U+{ord(hidden):04X}, which cannot be printed; remove it")
+        if isinstance(content, float) and not math.isfinite(content):
+            self.problem(f"{self.what} must be a finite number, not {content}")
         return content
-
-    def mismatch(self, wanted: str, notes: Notes, mend: str = "") -> None:
-        """Note that the value is of another type."""
-        form = _first(notes, Form)
-        self.no_value(f"{self.what} must be {form.text if form else f'{wanted}, not {self.value.type_name}{mend}'}")
 
 
 def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
@@ -323,73 +285,76 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if hasattr(hint, "decode"):
         return hint.decode(spot)
-    if hasattr(hint, "parse"):
-        return _parsed(spot, hint)
-    if dataclasses.is_dataclass(hint):
-        return _record(hint, spot, notes)
+    if dataclasses.is_dataclass(hint) and not hasattr(hint, "parse"):
+        return _Keys(spot, spot.what, hint).whole()
     if origin is tuple and inner[1] is Location:
         return spot.decode(inner[0], *notes), spot.value.location
-    if origin in (tuple, Mapping):
-        return _tuple(spot, inner, notes) if origin is tuple else _mapping(spot, inner, notes)
-    content = spot.scalar(hint, *notes)
-    if content is None or hint is not str:
-        return hint() if content is None else content
-    if not content.strip() and Mark.MAY_BE_EMPTY not in notes:
-        spot.problem(f"{spot.what} is empty; write its text")
-    return content.strip() if Mark.PARAGRAPHS in notes else " ".join(content.split())
+    if origin is tuple:
+        entry = _entry(_split(inner[0])[0])
+        elements = spot.elements(*notes) if entry is None else spot.entries(entry).values()
+        return tuple(element.decode(inner[0]) for element in elements)
+    if origin is Mapping and inner[1] is not Location:
+        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0]).items()}
+    if origin is Mapping:
+        return _places(spot, inner[0])
+    return _scalar(spot, hint, notes)
 
 
-def _parsed(spot: Spot, kind: Any) -> Any:
-    text = spot.scalar(str)
-    try:
-        if text is not None:
-            return kind.parse(text)
-    except ValueError as error:
-        spot.no_value(str(error))
-    return blank(kind, spot.value.location)
-
-
-def _tuple(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> tuple[Any, ...]:
-    if inner[1] is not ...:
-        content = spot.value.content
-        found = tuple(element.content for element in content) if isinstance(content, list) else ()
-        if tuple(map(type, found)) == inner:
-            return found
-        spot.mismatch(f"a list of {len(inner)}", notes)
-        return tuple(kind() for kind in inner)
-    record, _ = _split(inner[0])
-    keys = [hint for hint in _hints(record).values() if _first(_split(hint)[1], Entry)]
-    if keys:
-        return tuple(entry.decode(inner[0]) for entry in spot.entries(keys[0], *notes).values())
-    return tuple(element.decode(inner[0]) for element in spot.elements(*notes))
-
-
-def _mapping(spot: Spot, inner: tuple[Any, ...], notes: Notes) -> dict[str, Any]:
-    if inner[1] is not Location:
-        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
+def _places(spot: Spot, hint: Any) -> dict[str, Location]:
     places: dict[str, Location] = {}
-    for element in spot.elements(*notes):
-        text = element.decode(inner[0])
+    for element in spot.elements():
+        text = element.decode(hint)
         if text in places:
             element.problem(f"{spot.what} has '{text}' twice; keep one")
         places[text] = element.value.location
     return places
 
 
+def _scalar(spot: Spot, kind: Any, notes: Notes) -> Any:
+    content = spot.scalar(str if hasattr(kind, "parse") else kind, *notes)
+    try:
+        if content is not None and hasattr(kind, "parse"):
+            return kind.parse(content)
+    except ValueError as error:
+        spot.no_value(str(error))
+        content = None
+    if content is None or kind is not str:
+        return blank(kind, spot.value.location) if content is None else content
+    if not content.strip() and Mark.MAY_BE_EMPTY not in notes:
+        spot.problem(f"{spot.what} is empty; write its text")
+    return content.strip() if Mark.PARAGRAPHS in notes else " ".join(content.split())
+
+
 class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
-    def __init__(self, spot: Spot, what: str, notes: Notes) -> None:
-        self.spot, self.what, self.notes = spot, what, notes
-        content = spot.value.content
-        self.written: Mapping[str, Value] = content if isinstance(content, dict) else {}
+    def __init__(self, spot: Spot, what: str, kind: Any, notes: Notes = ()) -> None:
+        entry = _first(_split(_entry(kind))[1], Entry)
+        self.spot, self.kind, self.using = spot, kind, _first(notes, Using)
+        self.what = entry.what.format(spot.key) if entry else getattr(kind, "CALLED", what)
+        self.written: Mapping[str, Value] = spot.value.content if isinstance(spot.value.content, dict) else {}
         self.asked: dict[str, bool] = {}  # whether a key must be written
-        if not isinstance(content, dict):
-            spot.no_value(f"{what} must be a mapping, not {spot.value.type_name}")
+
+    def whole(self) -> Any:
+        """The record that all of them are."""
+        if self.written is not self.spot.value.content:
+            self.spot.no_value(f"{self.what} must be a mapping, not {self.spot.value.type_name}")
+        record = self.record(self.kind)
+        meant = set()
+        for key, value in self.written.items():
+            if key not in self.asked:
+                meant.add(nearest(key, self.asked))
+                message = f"unknown key '{key}' in {self.what}{did_you_mean(key, self.asked)}"
+                self.spot.problem(message, value.key_location)
+        # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
+        for key in self.missing() if self.written is self.spot.value.content else ():
+            if key not in meant:
+                self.spot.problem(f"{self.what} lacks the key '{key}'; add it", self.spot.value.key_location)
+        return record
 
     def record(self, kind: Any) -> Any:
-        """A record of some of the keys."""
-        before = len(self.spot.unreadable) - (self.written is not self.spot.value.content)
+        """A record of some of them."""
+        before = len(self.spot.unreadable)
         record = kind(**{name: self.field(name, *_split(hint)) for name, hint in _hints(kind).items()})
         is_whole = len(self.spot.unreadable) == before and not self.missing()
         for at, message in record.mistakes(self.what) if is_whole and hasattr(kind, "mistakes") else ():
@@ -397,12 +362,11 @@ class _Keys:
         return record
 
     def missing(self) -> list[str]:
-        """The keys that must be written and are not."""
+        """Those that must be written and are not."""
         return [key for key, is_required in self.asked.items() if is_required and key not in self.written]
 
     def field(self, name: str, hint: Any, notes: Notes) -> Any:
         """What a field of a record holds."""
-        location = self.spot.value.location
         for note in notes:
             match note:
                 case Entry():
@@ -418,24 +382,20 @@ class _Keys:
                 case Place(key):
                     content = self.written[key].content if key in self.written else None
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
-                case Together(keys=keys):
-                    self.asked.update(dict.fromkeys(keys, False))
-                    using = _first(self.notes, Using)
-                    return using and using.read({key: self.at(key) for key in keys if key in self.written})
-                case Of(variants=variants) if self.spot.variant not in variants:
-                    return blank(hint, location)
-                case Mark.LATER:
-                    return blank(hint, location)
+                case Together():
+                    self.asked.update(dict.fromkeys(note, False))
+                    return self.using and self.using.read({key: self.at(key) for key in note if key in self.written})
                 case Mark.INLINE:
                     return self.inline(_options(hint))
+        if Mark.LATER in notes or self.spot.variant not in (_first(notes, Of) or [self.spot.variant]):
+            return blank(hint, self.spot.value.location)
         if hint in (Location, Path):
-            return self.spot.value.key_location if hint is Location else location.path
-        renamed, default = _first(notes, Key), _first(notes, Default)
-        key = renamed.name if renamed else name
-        is_free = hint is bool or (NoneType in get_args(hint) and Mark.NULL not in notes)
-        self.asked[key] = not (is_free or default or Mark.OPTIONAL in notes)
+            return self.spot.value.key_location if hint is Location else self.spot.value.location.path
+        key = renamed.name if (renamed := _first(notes, Key)) else name
+        may_be_none = NoneType in get_args(hint) and Mark.NULL not in notes
+        self.asked[key] = not (may_be_none or hint is bool or Mark.OPTIONAL in notes)
         if key not in self.written:
-            return default.value if default else blank(hint, location)
+            return blank(hint, self.spot.value.location)
         spot = self.at(key)
         is_empty = get_origin(hint) in (tuple, Mapping) and spot.value.content in ([], {})
         if is_empty and self.asked[key] and Mark.MAY_BE_EMPTY not in notes:
@@ -443,11 +403,11 @@ class _Keys:
         return spot.decode(hint, *notes)
 
     def at(self, key: str) -> Spot:
-        """The value of a key."""
+        """The value of one."""
         return self.spot.inside(self.written[key], key, self.what)
 
     def inline(self, kinds: tuple[Any, ...]) -> Any:
-        """The record of some of the keys that its first key tells."""
+        """The record of some of them that its first key tells."""
         for kind in kinds[:-1]:
             name, hint = next(iter(_hints(kind).items()))
             key = (_first(_split(hint)[1], Key) or Key(name)).name
@@ -468,29 +428,6 @@ class _Keys:
         place: Location = value.key_location if at[-1] is None else value.location
         return place
 
-    def finish(self) -> None:
-        """Note every key that nobody asked for, and every one that is missing."""
-        meant = set()
-        for key, value in self.written.items():
-            if key not in self.asked:
-                meant.add(nearest(key, self.asked))
-                hint = did_you_mean(key, self.asked)
-                self.spot.problem(f"unknown key '{key}' in {self.what}{hint}", value.key_location)
-        # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
-        for key in self.missing() if self.written is self.spot.value.content else ():
-            if key not in meant:
-                self.spot.problem(f"{self.what} lacks the key '{key}'; add it", self.spot.value.key_location)
-
-
-def _record(kind: Any, spot: Spot, notes: Notes) -> Any:
-    """The record that a mapping is."""
-    entries = [entry for hint in _hints(kind).values() if (entry := _first(_split(hint)[1], Entry))]
-    called = _first((*entries, *notes), Called)
-    keys = _Keys(spot, called.what.format(spot.key) if called else spot.what, notes)
-    record = keys.record(kind)
-    keys.finish()
-    return record
-
 
 @cache
 def _hints(kind: Hashable) -> Mapping[str, Any]:
@@ -499,6 +436,11 @@ def _hints(kind: Hashable) -> Mapping[str, Any]:
         return {}
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _entry(kind: Any) -> Any:
+    """The field that is the key which leads to a record; None where there is none."""
+    return next((hint for hint in _hints(kind).values() if _first(_split(hint)[1], Entry)), None)
 
 
 def _split(hint: Any, notes: Notes = ()) -> tuple[Any, Notes]:

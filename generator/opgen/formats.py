@@ -22,7 +22,7 @@ class BlockField:
     """A field of a block."""
 
     name: Annotated[Name, Entry("field '{}'")]
-    type: Annotated[str, Choice(*FIELD_TYPES)]
+    type: Annotated[str, Choice((*FIELD_TYPES,))]
     count: Annotated[int | None, Range(1), "of an array"]
     offset: Annotated[int, "in bytes"]
     location: Location

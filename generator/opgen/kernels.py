@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Called, Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
+from opgen.decoder import Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
 from opgen.problem import Location, Problem, did_you_mean
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, and the bytes of one.
@@ -28,7 +28,7 @@ _PARAMETERS = "parameters"
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
 # Of an axis: a word or a number.
 _Element: TypeAlias = Annotated[str, Using(lambda spot: str(spot.value.content))]
-_KERNEL_NAME = re.compile(r"([A-Za-z0-9_]|{[^{}]*}|[{}])+")
+_KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def _rounded(number: int, step: int) -> int:
 class Kernel:
     """Kernels of one pattern: their names range over ops, dtypes or widths."""
 
+    CALLED: ClassVar = "a kernel"
     name: Annotated[str, Pattern(_KERNEL_NAME, "exp_{dtype}"), "with a placeholder for each axis"]
     over: Annotated[Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]], Mark.MAY_BE_EMPTY,
                     "axis: a group, a functor kind, `op`, or a list"]  # fmt: skip
@@ -114,7 +115,7 @@ class KernelFamily:
     functors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "the kinds of functors that they are given besides"]
     arguments: Annotated[Mapping[str, Mapping[str, tuple[str, Location]]], Mark.MAY_BE_EMPTY,
                          "the types of the fields of each struct"]  # fmt: skip
-    kernels: Annotated[tuple[Annotated[Kernel, Called("a kernel")], ...], Mark.OPTIONAL]
+    kernels: Annotated[tuple[Kernel, ...], Mark.OPTIONAL]
     structs: Annotated[tuple[Struct, ...], Mark.LATER]
     path: Path
 

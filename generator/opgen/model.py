@@ -12,7 +12,6 @@ from opgen.arrays import ArrayLibrary, Word
 from opgen.decoder import (
     Choice,
     Entry,
-    Form,
     Key,
     Mark,
     Mistakes,
@@ -24,7 +23,6 @@ from opgen.decoder import (
     Range,
     Spot,
     Together,
-    class_name,
 )
 from opgen.edges import Edge
 from opgen.fields import Names
@@ -60,8 +58,8 @@ MOST_BYTES = 8
 # The variants of methods.
 STORAGE, DEVICE = "storage", "device"
 # What pip takes, as far as a package's own version and the Python that it needs go.
-_VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
-_PYTHON = re.compile(r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*")
+_VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
+_PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*"
 _MODULE = re.compile(r"\w+(?:/\w+)*")
 _ORDINAL = Placeholders(("ordinal",))
 
@@ -77,6 +75,7 @@ def sentence(text: str) -> str:
 class Package:
     """What spec/package.yaml says of the emitted package."""
 
+    CALLED: ClassVar = "the package"
     name: Name
     version: Annotated[str, Pattern(_VERSION, "1.0.2")]
     summary: str
@@ -111,14 +110,13 @@ class DType:
 
     name: Annotated[Name, Entry("dtype '{}'")]
     doc: str
-    kind: Annotated[str, Choice("unsigned", "signed", "float")]
-    bytes: Annotated[int, Choice(1, 2, 4, 8), "of one element"]
+    kind: Annotated[str, Choice(("unsigned", "signed", "float"))]
+    bytes: Annotated[int, Choice((1, 2, 4, 8)), "of one element"]
     numpy: Annotated[str, "module.name of its NumPy type"]
     cpp: Annotated[str, "its C++ type in kernels"]
     compute: Annotated[str, "the dtype in which arithmetic on it is done, before one rounding back"]
     safetensors: Annotated[str, "its name in that format"]
-    dlpack: Annotated[tuple[int, int] | None, Mark.NULL, Form("[type code, bits] or null"),
-                      "null where consumers have no such type"]  # fmt: skip
+    dlpack: Annotated[tuple[int, ...] | None, Mark.NULL, "type code and bits; null where consumers have no such type"]
     may_index: Annotated[bool, Place("index_mark")]
     index_mark: Annotated[int | None, Mark.NULL, Mark.OPTIONAL, "of a dtype that may index: what names no row"]
     location: Location
@@ -136,6 +134,8 @@ class DType:
 
     def mistakes(self, what: str) -> Mistakes:
         """Note an index that is no integer, and a mark that is none of its values."""
+        if self.dlpack is not None and len(self.dlpack) != 2:
+            yield "dlpack", f"'dlpack' of {what} must be [type code, bits] or null"
         least, most = self.bounds
         if self.may_index and self.kind == "float":
             yield "index_mark", f"{what} is no integer, so that it cannot index; remove 'index_mark'"
@@ -319,14 +319,14 @@ class Method:
     name: Annotated[Name, Entry("method '{}'")]
     signature: Signature
     doc: Annotated[str, Mark.PARAGRAPHS]
-    kind: Annotated[str | None, Key("ops"), Of(STORAGE), "the functor kind that its op is of"]
+    kind: Annotated[str | None, Key("ops"), Of((STORAGE,)), "the functor kind that its op is of"]
     functor: Annotated[str | None, Mark.LATER]  # of that kind that it is; None where its argument `op` chooses one
-    operands: Annotated[tuple[Operand, ...], Of(STORAGE)]
-    dtypes: Annotated[Names | None, Of(DEVICE), "of the storage that it makes"]
+    operands: Annotated[tuple[Operand, ...], Of((STORAGE,))]
+    dtypes: Annotated[Names | None, Of((DEVICE,)), "of the storage that it makes"]
     unsupported: Annotated[str | None, "why it has not the dtypes that it lacks"]
     checks: Annotated[tuple[Check, ...], Mark.OPTIONAL]
     errors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "what backends raise besides what follows from all else"]
-    tensor: Annotated[Signature | None, Of(STORAGE), "the tensor method that is this method alone"]
+    tensor: Annotated[Signature | None, Of((STORAGE,)), "the tensor method that is this method alone"]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location
 
@@ -510,7 +510,7 @@ class BackendFamily:
     package: Annotated[Name, "the subpackage whose ops it calls"]
     words: Annotated[tuple[Word, ...], Key("vocabulary"), Mark.OPTIONAL,
                      "what its ops are written in, where each of its backends is an array library"]  # fmt: skip
-    cells: Annotated[Cells, Together(*PARTS)]
+    cells: Annotated[Cells, Together(PARTS)]
     locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
 
@@ -552,7 +552,7 @@ class Library:
     """A vendor's library: the class of the backend's package that opens it, and the dtypes that it has."""
 
     name: Annotated[Name, Entry("library '{}'"), _is_free]
-    opener: Annotated[str, Key("class"), Pattern(re.compile(r"[a-z]\w*\.[A-Z]\w*"), "module.Class")]
+    opener: Annotated[str, Key("class"), Pattern(r"[a-z]\w*\.[A-Z]\w*", "module.Class")]
     dtypes: Annotated[Names | None, "all where it is not written"]
     location: Annotated[Location, Place("class")]
 
@@ -586,20 +586,20 @@ class Backend:
 
     name: Annotated[str, Entry("backend '{}'")]
     doc: str
-    class_prefix: Annotated[str, class_name]
+    class_prefix: Annotated[str, Pattern("[A-Z][A-Za-z0-9]*", "Name")]
     extends: Annotated[str | None, "a family or another backend"]
     runtime: Runtime
     extra: Annotated[Name | None, "the optional dependencies that it needs"]
     requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "what pip installs for this extra"]
     listed: Annotated[tuple[str, ...], Key("modules"), Mark.OPTIONAL, "importable when these are installed"]
-    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL, Form("a mapping of names to '{class: module.Class}'")]
+    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL]
     array: Annotated[ArrayLibrary | None, "what it computes with, where its family has a vocabulary"]
     code_objects: Annotated[CodeObjects | None, "what its kernels are compiled for ahead of time"]
     label: Annotated[str, _ORDINAL]
     display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY]
     preference: Annotated[int, "the highest available is Device.default()"]
     dlpack: Annotated[int, "the DLDeviceType of its devices"]
-    cells: Annotated[Cells, Together(*PARTS)]
+    cells: Annotated[Cells, Together(PARTS)]
     locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
 
