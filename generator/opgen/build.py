@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from opgen.cells import build_cells
 from opgen.cpp import flaw
-from opgen.decoder import Using, blank, decode, module_name
+from opgen.decoder import blank, decode, module_name
 from opgen.edges import build_edges
 from opgen.fields import Fields, Names, build_names, number_mend
 from opgen.formats import Format, Formats
@@ -60,14 +59,14 @@ _NAMED_OPERANDS = 3
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     """The spec that `documents` hold; what is wrong goes to `problems`."""
 
-    def file(kind: type[Record], path: Path, *notes: object, variant: str = "") -> Record:
+    def file(kind: type[Record], path: Path, variant: str = "") -> Record:
         if path not in documents:
             record: Record = blank(kind, Location(path))
             return record
-        return decode(kind, documents[path], problems, *notes, variant=variant)
+        return decode(kind, documents[path], problems, variant)
 
-    def folder(kind: type[Record], name: str, *notes: object, variant: str = "") -> list[Record]:
-        return [decode(kind, each, problems, *notes, variant=variant) for each in by_folder[name]]
+    def folder(kind: type[Record], name: str, variant: str = "") -> list[Record]:
+        return [decode(kind, each, problems, variant) for each in by_folder[name]]
 
     by_folder: dict[str, list[Document]] = {path.name: [] for path in _FOLDERS}
     for path, document in documents.items():
@@ -81,20 +80,20 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         if path not in documents and not any(problem.location.path == path for problem in problems):
             problems.append(Problem(Location(path), "the file is missing; write it"))
     package = file(Package, _PACKAGE)
-    device = file(Device, _DEVICE, variant=DEVICE)
+    device = file(Device, _DEVICE, DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
-    backends = folder(Backend, "backends", Using(build_cells))
+    backends = folder(Backend, "backends")
     kernels = folder(KernelFamily, "kernels")
     return Spec(
         package=package,
         dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
         functors=functors,
-        families=tuple(_with_functors(family, functors) for family in folder(Family, "storage", variant=STORAGE)),
+        families=tuple(_with_functors(family, functors) for family in folder(Family, "storage", STORAGE)),
         formats=_numbered(file(Formats, _FORMATS).formats, problems),
         device_doc=device.doc,
         device_methods=device.methods,
-        backend_families=tuple(folder(BackendFamily, "families", Using(build_cells))),
+        backend_families=tuple(folder(BackendFamily, "families")),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
         kernels=tuple(with_structs(family, package.max_rank, rooms, problems) for family in kernels),
         c_libraries=tuple(folder(CLibrary, "libraries")),

@@ -83,11 +83,7 @@ class Place:
 class Using:
     """A function reads the value."""
 
-    read: Callable[[Any], Any]
-
-
-class Together(tuple[str, ...]):
-    """Several keys, each of which may be left out: the function that `decode` is given reads those that are written."""
+    read: Callable[["Spot"], Any]
 
 
 class Of(tuple[str, ...]):
@@ -183,10 +179,10 @@ def number_mend(value: Value) -> str:
     return f"; YAML reads {value.content} as text, write {spelled}"
 
 
-def decode(kind: type[Found], document: Document, problems: list[Problem], *notes: object, variant: str = "") -> Found:
+def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "") -> Found:
     """The record that a file holds. It is called after the file where it has no Entry."""
     spot = Spot(document.root, document.stem, document.path.name, problems, variant)
-    record: Found = _Keys(spot, document.path.name, kind, notes).whole()
+    record: Found = _Keys(spot, document.path.name, kind).whole()
     return record
 
 
@@ -244,7 +240,7 @@ class Spot:
         content = self.value.content
         if isinstance(content, list):
             return [self.inside(element) for element in content]
-        if Mark.ONE_OR_MORE in notes and not isinstance(content, dict):
+        if Mark.ONE_OR_MORE in notes:
             return [self]
         self.no_value(f"{self.what} must be a list, not {self.value.type_name}")
         return []
@@ -328,9 +324,9 @@ def _scalar(spot: Spot, kind: Any, notes: Notes) -> Any:
 class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
-    def __init__(self, spot: Spot, what: str, kind: Any, notes: Notes = ()) -> None:
+    def __init__(self, spot: Spot, what: str, kind: Any) -> None:
         entry = _first(_split(_entry(kind))[1], Entry)
-        self.spot, self.kind, self.using = spot, kind, _first(notes, Using)
+        self.spot, self.kind = spot, kind
         self.what = entry.what.format(spot.key) if entry else getattr(kind, "CALLED", what)
         self.written: Mapping[str, Value] = spot.value.content if isinstance(spot.value.content, dict) else {}
         self.asked: dict[str, bool] = {}  # whether a key must be written
@@ -382,9 +378,6 @@ class _Keys:
                 case Place(key):
                     content = self.written[key].content if key in self.written else None
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
-                case Together():
-                    self.asked.update(dict.fromkeys(note, False))
-                    return self.using and self.using.read({key: self.at(key) for key in note if key in self.written})
                 case Mark.INLINE:
                     return self.inline(_options(hint))
         if Mark.LATER in notes or self.spot.variant not in (_first(notes, Of) or [self.spot.variant]):

@@ -3,12 +3,13 @@
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.arrays import ArrayLibrary, Word
+from opgen.cells import CELL_KEYS, CellFile, Lowerings
 from opgen.decoder import (
     Choice,
     Entry,
@@ -22,7 +23,6 @@ from opgen.decoder import (
     Placeholders,
     Range,
     Spot,
-    Together,
 )
 from opgen.edges import Edge
 from opgen.fields import Names
@@ -42,15 +42,8 @@ FUNCTOR_KINDS = (*CHOSEN_KINDS, "ternary")
 ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
 BOUNDS = ("highest", "lowest")
-# The parts of a file that has cells.
-PARTS = ("functors", "storage", "device")
-LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 # The dtypes of an operand that holds weights in blocks: the formats.
 BLOCKS = "blocks"
-# The flag of a call that is made where the user lets floats be added in any order.
-ANY_ORDER = "any_order"
-# The keys of a cell; what else is a key there is a library.
-CELL_KEYS = (*LOWERING_KINDS, ANY_ORDER, "dtypes")
 # The enum of the functors that are storage methods of their own.
 METHOD_OP = "MethodOp"
 # The size of the largest elements.
@@ -433,86 +426,13 @@ class Device:
 
 
 @dataclass(frozen=True)
-class FunctionCall:
-    """A call that a branch makes: a function of a module of the backend's ops, with a library where it needs one."""
-
-    module: str
-    function: str
-    library: str | None  # the call is made where this library is there; its result is None for what it refuses
-    any_order: bool  # the call is made where the user lets floats be added in any order
-    location: Location
-
-    def __str__(self) -> str:
-        name = f"{self.module}.{self.function}"
-        condition = ANY_ORDER if self.any_order else self.library
-        return name if condition is None else f"{condition}: {name}"
-
-    @property
-    def is_conditional(self) -> bool:
-        """Whether another call follows, which takes what this one does not."""
-        return self.any_order or self.library is not None
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """What the branch of a backend does for an op and some of its dtypes. It is of one of four kinds.
-
-    A cell has several in order of preference, each with one call at most. Of those that are for a dtype, the branch has
-    the calls up to the first that takes everything.
-    """
-
-    calls: tuple[FunctionCall, ...]  # all but the last may hand on what they refuse
-    attribute: str | None  # of the backend's storage
-    forward: str | None  # the method of a user's op
-    unsupported: str | None  # the reason
-    dtypes: Names | None  # None for all that the op has
-    location: Location
-
-    def with_calls(self, *calls: FunctionCall) -> "Lowering":
-        """The same with other calls."""
-        return replace(self, calls=calls)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its calls may all refuse, and no other follows."""
-        others = (self.attribute, self.forward, self.unsupported)
-        return bool(self.calls) and (self.calls[-1].is_conditional or any(other is not None for other in others))
-
-    @property
-    def via(self) -> str | None:
-        """What the matrix says of it; None where it is unsupported."""
-        if self.calls:
-            return " or ".join(map(str, self.calls))
-        return f"attribute {self.attribute}" if self.attribute else f"op.{self.forward}" if self.forward else None
-
-
-# By method and op, then by dtype.
-Lowerings: TypeAlias = Mapping[tuple[str, str | None], Mapping[str | None, Lowering]]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one file says of an op, or of a kind of ops."""
-
-    lowerings: tuple[Lowering, ...]
-    location: Location
-
-
-# By the part of the file, and the kind, the `kind.op` or the method there.
-Cells: TypeAlias = Mapping[tuple[str, str], Cell]
-
-
-@dataclass(frozen=True)
-class BackendFamily:
+class BackendFamily(CellFile):
     """A file of spec/families: how the backends that extend it lower every op, where they do not say otherwise."""
 
     name: Annotated[str, Entry("family '{}'")]
     package: Annotated[Name, "the subpackage whose ops it calls"]
     words: Annotated[tuple[Word, ...], Key("vocabulary"), Mark.OPTIONAL,
                      "what its ops are written in, where each of its backends is an array library"]  # fmt: skip
-    cells: Annotated[Cells, Together(PARTS)]
-    locations: Annotated[Mapping[str, Location], Mark.KEYS]
-    path: Path
 
     @cached_property
     def vocabulary(self) -> Mapping[str, Word]:
@@ -536,10 +456,6 @@ class BackendFamily:
 
     def __str__(self) -> str:
         return f"family '{self.name}'"
-
-    def place(self, *keys: str) -> Location:
-        """Where the first of `keys` stands that is written; the top of the file where none is."""
-        return _first_written(self, keys)
 
 
 def _is_free(_: Spot, name: str) -> Iterator[str]:
@@ -581,7 +497,7 @@ class Runtime:
 
 
 @dataclass(frozen=True)
-class Backend:
+class Backend(CellFile):
     """Everything about one backend."""
 
     name: Annotated[str, Entry("backend '{}'")]
@@ -599,9 +515,6 @@ class Backend:
     display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY]
     preference: Annotated[int, "the highest available is Device.default()"]
     dlpack: Annotated[int, "the DLDeviceType of its devices"]
-    cells: Annotated[Cells, Together(PARTS)]
-    locations: Annotated[Mapping[str, Location], Mark.KEYS]
-    path: Path
 
     @property
     def package(self) -> str | None:
@@ -628,10 +541,6 @@ class Backend:
     def __str__(self) -> str:
         return f"backend '{self.name}'"
 
-    def place(self, *keys: str) -> Location:
-        """Where the first of `keys` stands that is written; the top of the file where none is."""
-        return _first_written(self, keys)
-
     @property
     def is_numbered(self) -> bool:
         """Whether its devices have numbers."""
@@ -645,11 +554,6 @@ class Backend:
 
 # What has cells, which a backend may extend.
 Owner: TypeAlias = Backend | BackendFamily
-
-
-def _first_written(owner: Owner, keys: Sequence[str]) -> Location:
-    written = (owner.locations[key] for key in keys if key in owner.locations)
-    return next(written, Location(owner.path))
 
 
 @dataclass(frozen=True)

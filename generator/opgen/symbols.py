@@ -14,13 +14,13 @@ from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
+from opgen.cells import FunctionCall
 from opgen.cpp import names_in
 from opgen.errors import raised_by_checks
 from opgen.kernels import KernelFamily
 from opgen.model import (
     Backend,
     BackendFamily,
-    FunctionCall,
     Functor,
     Method,
     Monoid,

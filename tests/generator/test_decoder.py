@@ -154,7 +154,8 @@ def test_each_type_of_a_key(tmp_path: Path) -> None:
         ("double: true\n", ["6:9: 'double' of the whole file must be an integer, not true or false"]),
         ("version: one\n", ["6:10: 'one' cannot be the version of the whole file; write it like '1.2'"]),
         ("calls: 1 + 1\n", ["6:8: '1 + 1' is not a call; write 'name(argument, ...)'"]),
-        ("words: {one: 1}\n", ["6:8: 'words' of the whole file must be a list, not a mapping"]),
+        ("words: {one: 1}\n", ["6:8: 'words' of the whole file must be text, not a mapping"]),
+        ("places: one\n", ["6:9: 'places' of the whole file must be a list, not text"]),
         ("sizes: [one]\n", ["6:8: 'sizes' of the whole file must be a mapping, not a list"]),
         (
             "sizes: {One: 1, class: 1}\n",
@@ -221,7 +222,7 @@ def test_all_mistakes_are_noted_and_something_empty_takes_their_place(tmp_path: 
         "1:6: 'doc' of the whole file must be text, not a list",
         "2:7: unknown kind 'wide' of the whole file; known are long, short",
         "3:21: 'size' of part 'one' must be an integer, not text",
-        "3:31: part 'two' must be a mapping, not an integer",
+        "3:32: part 'two' must be a mapping, not an integer",
         "4:7: 'flag' of the whole file must be true or false, not text",
         "5:1: unknown key 'add' in the whole file; known are doc, lines, flag, note, ratio, kind, version, calls, "
         "parts, words, places, sizes, either, elements, radius, width, double, of_long",

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from opgen.arguments import Coercion, accepted, coercion
+from opgen.cells import FunctionCall, Lowering
 from opgen.errors import errors_of
 from opgen.fields import Names
 from opgen.matrix import op_reason
-from opgen.model import BLOCKS, METHOD_OP, Backend, Family, FunctionCall, Lowering, Method, Spec, inner_name
+from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
 from opgen.signature import OPTIONAL, Signature, is_optional
 from opgen.views.python import quoted
 
