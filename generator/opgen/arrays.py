@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Spot
+from opgen.formula import Formula
 from opgen.problem import Location
 
 Kind = TypeVar("Kind")
@@ -69,7 +70,7 @@ class Word:
     doc: str
     spelling: Annotated[Spelling | None, "where a library does not say otherwise"]
     is_optional: Annotated[bool, Key("optional"), "a library may do without"]
-    combine: Annotated[str | None, "the ufunc of NumPy by which reductions name it"]
+    combine: Annotated[Formula | None, "how two elements join in it, by which reductions name it"]
     location: Location
 
     def __str__(self) -> str:

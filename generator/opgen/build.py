@@ -1,17 +1,16 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
-import ast
 import math
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from opgen.cpp import flaw
-from opgen.decoder import blank, decode, module_name
+from opgen.decoder import Spot, blank, decode, module_name
 from opgen.edges import build_edges
 from opgen.fields import Fields, Names, build_names, number_mend
 from opgen.formats import Format, Formats
+from opgen.formula import Formula, Number, Primitive, PrimitiveFile
 from opgen.kernels import Constants, KernelFamily, Room, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document, Value
@@ -28,7 +27,6 @@ from opgen.model import (
     Device,
     DType,
     DTypes,
-    Expression,
     Family,
     Functor,
     FunctorKind,
@@ -36,9 +34,9 @@ from opgen.model import (
     Monoid,
     Operand,
     Package,
-    Pair,
     Position,
     Spec,
+    State,
     sentence,
 )
 from opgen.problem import Location, Problem, did_you_mean
@@ -46,7 +44,8 @@ from opgen.signature import Call, Parameter, Signature
 
 Record = TypeVar("Record")
 SINGLE_FILES = _PACKAGE, _DTYPES, _DEVICE = tuple(Path("spec", f"{s}.yaml") for s in ("package", "dtypes", "device"))
-_FORMATS, _WIDTHS, _CONSTANTS = (Path("spec", f"{s}.yaml") for s in ("formats", "kernels/widths", "kernels/constants"))
+_FORMATS, _PRIMITIVES = (Path("spec", f"{s}.yaml") for s in ("formats", "primitives"))
+_WIDTHS, _CONSTANTS = (Path("spec", f"kernels/{s}.yaml") for s in ("widths", "constants"))
 _FOLDERS = tuple(Path("spec", name) for name in ("functors", "storage", "families", "backends", "kernels", "libraries"))
 # The names that the functions of a functor give to what is no operand or parameter of it.
 _TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
@@ -70,7 +69,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
 
     by_folder: dict[str, list[Document]] = {path.name: [] for path in _FOLDERS}
     for path, document in documents.items():
-        if path.parent not in _FOLDERS and path not in (*SINGLE_FILES, _FORMATS):
+        if path.parent not in _FOLDERS and path not in (*SINGLE_FILES, _FORMATS, _PRIMITIVES):
             problems.append(Problem(Location(path), "no part of a spec; move it to a folder of spec or delete it"))
         elif path.parent in _FOLDERS and path not in (_WIDTHS, _CONSTANTS):
             flaws = [Problem(Location(path), flaw) for flaw in module_name(None, document.stem)]
@@ -88,6 +87,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     return Spec(
         package=package,
         dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
+        primitives=_by_name(file(PrimitiveFile, _PRIMITIVES).primitives, problems),
         functors=functors,
         families=tuple(_with_functors(family, functors) for family in folder(Family, "storage", STORAGE)),
         formats=_numbered(file(Formats, _FORMATS).formats, problems),
@@ -100,6 +100,28 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         widths=file(Widths, _WIDTHS).widths,
         constants=file(Constants, _CONSTANTS).constants,
     )
+
+
+def _by_name(primitives: tuple[Primitive, ...], problems: list[Problem]) -> dict[str, Primitive]:
+    """The primitives; a name that two have is noted."""
+    named: dict[str, Primitive] = {}
+    for primitive in primitives:
+        first = named.setdefault(primitive.name, primitive)
+        if first is not primitive:
+            message = f"primitive '{primitive.name}' stands twice, first at line {first.location.line}; keep one"
+            problems.append(Problem(primitive.location, message))
+    return named
+
+
+def _formula(fields: Fields, value: Value | None, key: str) -> Formula | None:
+    return None if value is None else Formula.decode(Spot(value, key, fields.what, fields.problems))
+
+
+def _formulas(fields: Fields, key: str) -> dict[str, Formula]:
+    return {
+        name: Formula.decode(Spot(value, name, fields.what, fields.problems))
+        for name, value in fields.named(key).items()
+    }
 
 
 def _numbered(formats: tuple[Format, ...], problems: list[Problem]) -> tuple[Format, ...]:
@@ -134,7 +156,15 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
         _functor(name, value, kind, unsupported, problems) for name, value in fields.mapping("ops").items()
     )
     family = None if kind in CHOSEN_KINDS else fields.name("family")
-    result = FunctorKind(kind, family, unsupported, functors, document.path)
+    states = fields.named("states") if kind == "reduce" else {}
+    result = FunctorKind(
+        kind,
+        family,
+        unsupported,
+        functors,
+        {name: Spot(value, name, fields.what, problems).decode(State) for name, value in states.items()},
+        document.path,
+    )
     fields.finish()
     return result
 
@@ -147,8 +177,9 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
     # What is chosen has the dtype that it has.
     result = fields.text_or_none("result") if condition is None else None
     parameters = {} if kind == "cmp" else _parameters(fields, operands)
+    let = _formulas(fields, "let")
+    formula = None if kind == "reduce" else _formula(fields, fields.required("formula"), "formula")
     is_method = is_named or bool(parameters) or result == ANY_RESULT
-    nothing = Expression("", "", fields.location)
     functor = Functor(
         name=name,
         doc=fields.text("doc"),
@@ -156,10 +187,8 @@ def _functor(name: str, value: Value, kind: str, unsupported: str, problems: lis
         condition=None if condition is None else build_names(fields, condition, "condition"),
         dtypes=build_names(fields, fields.required("dtypes"), "dtypes"),
         parameters=parameters,
-        numpy=nothing if kind == "reduce" else _numpy_expression(fields),
-        hip=nothing if kind == "reduce" else _hip_expression(fields),
-        brief=kind in ("unary", "binary") and fields.flag("brief"),
-        bounded=kind == "unary" and fields.flag("bounded"),
+        formula=None if formula is None else formula.with_parts(let),
+        gradient={operand: it.with_parts(let) for operand, it in _formulas(fields, "gradient").items()},
         note=fields.text_or_none("note"),
         edges=build_edges(fields, name, operands, parameters, is_reduction=kind == "reduce"),
         result=result,
@@ -279,89 +308,32 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
     )
 
 
-def _expression(fields: Fields, key: str) -> Expression:
-    value = fields.required(key)
-    place = fields.place(key)
-    if value is not None and isinstance(value.content, dict):
-        parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
-        expression = Expression(parts.text("integer"), parts.text("float"), place)
-        parts.finish()
-        return expression
-    text = fields.line(value, key) or ""
-    return Expression(text, text, place)
-
-
-def _hip_expression(fields: Fields) -> Expression:
-    expression = _expression(fields, "hip")
-    for text in expression.texts:
-        _check_cpp(fields, text, expression.location)
-    return expression
-
-
-def _check_cpp(fields: Fields, text: str, place: Location) -> None:
-    if (reason := flaw(text)) is not None:
-        fields.problem(place, f"'{text}' is no expression of C++: {reason}; write one over the operands")
-
-
-def _numpy_expression(fields: Fields) -> Expression:
-    expression = _expression(fields, "numpy")
-    for text in expression.texts:
-        _check_python(fields, text, expression.location)
-    return expression
-
-
-def _check_python(fields: Fields, text: str, place: Location) -> None:
-    try:
-        ast.parse(text or "0", mode="eval")
-    except SyntaxError as error:
-        message = f"'{text}' is no expression of Python ({error.msg}); write one over the operands"
-        fields.problem(place, message)
-
-
 def _reduction(fields: Fields) -> Monoid | Position:
     of = fields.text_or_none("position")
     if of is not None:
-        return Position(of, fields.text("numpy"), fields.place("numpy"))
+        return Position(of)
     identity = fields.required("identity")
     text = "0" if identity is None else str(identity.content)
     if identity is not None and text not in (*BOUNDS, *_INFINITIES) and not _is_finite(identity):
         message = f"'identity' of {fields.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'"
         fields.problem(identity.location, message + number_mend(identity))
         text = "0"
-    element, finish, state = fields.optional("element"), fields.optional("finish"), fields.optional("state")
-    parts = None if state is None else Fields(state, f"'state' of {fields.what}", fields.problems)
-    if parts is not None and text != "0":
+    state = fields.text_or_none("state")
+    if state is not None and text != "0":
         fields.problem(
             fields.place("identity"), f"'identity' of {fields.what} must be 0, as the numbers of a state are"
         )
-    monoid = Monoid(
+    return Monoid(
         identity=text,
-        element=None if element is None else _pair(fields, element, "element"),
-        combine=_pair(fields, fields.required("combine"), "combine"),
+        element=_formula(fields, fields.optional("element"), "element"),
+        combine=_formula(fields, fields.required("combine"), "combine") or Formula(Number(0), fields.location),
         accumulate=fields.text_or_none("accumulate"),
-        finish=None if finish is None else _pair(fields, finish, "finish"),
-        given=fields.text_or_none("given"),
-        state=None if parts is None else parts.text("struct"),
-        numbers=1 if parts is None else parts.integer("numbers"),
+        finish=_formula(fields, fields.optional("finish"), "finish"),
+        state=state,
         identity_location=fields.place("identity"),
     )
-    if parts is not None:
-        parts.finish()
-    return monoid
 
 
 def _is_finite(value: Value) -> bool:
     content = value.content
     return isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
-
-
-def _pair(fields: Fields, value: Value | None, key: str) -> Pair:
-    """The texts for NumPy and for HIP below a key."""
-    if value is None:
-        return Pair("", "", fields.location, fields.location)
-    parts = Fields(value, f"'{key}' of {fields.what}", fields.problems)
-    pair = Pair(parts.text("numpy"), parts.text("hip"), parts.place("numpy"), parts.place("hip"))
-    _check_python(fields, pair.numpy, pair.numpy_location)
-    _check_cpp(fields, pair.hip, pair.hip_location)
-    parts.finish()
-    return pair

@@ -21,6 +21,7 @@ from opgen.model import (
     Spec,
 )
 from opgen.problem import Location, Problem, did_you_mean
+from opgen.scopes import check_formulas
 
 # The kinds of integer dtypes.
 _INTEGERS = ("unsigned", "signed")
@@ -51,6 +52,7 @@ def check(spec: Spec, problems: list[Problem]) -> None:
                 message = f"unknown dtype '{functor.result}'{did_you_mean(functor.result, _dtype_names(spec))}"
                 problems.append(Problem(functor.location, message))
             _check_reduction(spec, kind, functor, problems)
+    check_formulas(spec, problems)
     for family in spec.kernels:
         _check_kernels(spec, family, problems)
     for backend in spec.backends:
@@ -116,11 +118,6 @@ def _check_reduction(spec: Spec, kind: FunctorKind, functor: Functor, problems: 
             problems.append(Problem(functor.location, message + did_you_mean(reduction.of, known)))
     elif reduction is not None:
         _check_identity(spec, functor, reduction, problems)
-    if isinstance(reduction, Monoid) and reduction.given is not None:
-        known = [other.name for other in kind.functors if isinstance(other.reduction, Monoid) and other is not functor]
-        if reduction.given not in known:
-            message = f"op '{functor.name}' is given the result of unknown reduction '{reduction.given}'"
-            problems.append(Problem(functor.location, message + did_you_mean(reduction.given, known)))
     if isinstance(reduction, Monoid) and functor.parameters and reduction.identity in BOUNDS:
         message = f"op '{functor.name}' has parameters, but no result of nothing; make its 'identity' a number"
         problems.append(Problem(functor.location, message))

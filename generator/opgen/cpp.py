@@ -1,7 +1,7 @@
 """As much C++ as it takes to resolve names: the tokens of an expression, and the names that a header defines."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 _TOKEN = re.compile(
     r"""(?P<comment> //[^\n]* | /\*.*?\*/ )
@@ -25,30 +25,12 @@ _NO_CODE = tuple(
 _END = re.compile(r"[;{}]")
 _TOKEN_TEXT = re.compile(r"\w+|\S")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(", re.MULTILINE)
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
-# What an expression is made of besides names, numbers and brackets.
-_OPERATORS = frozenset("+-*/%<>=!&|^~?:,.")
 # The names that the language itself gives an expression, and T, the type of a functor's operands.
 _WORDS = frozenset(
     {"T", "auto", "bool", "char", "const", "double", "false", "float", "int", "long", "nullptr", "short", "signed"}
     | {"sizeof", "static_cast", "true", "unsigned"}
 )
 _ATTRIBUTES = ("__attribute__", "alignas")
-
-
-def flaw(expression: str) -> str | None:
-    """Why `expression` cannot be one, as far as its tokens tell; None where they tell nothing."""
-    open_brackets: list[str] = []
-    for match in _TOKEN.finditer(expression):
-        token = match[0]
-        if token in _CLOSING:
-            open_brackets.append(token)
-        elif token in _CLOSING.values():
-            if not open_brackets or _CLOSING[open_brackets.pop()] != token:
-                return f"'{token}' closes no bracket"
-        elif match.lastgroup == "comment" or (match.lastgroup in ("mark", "text") and token not in _OPERATORS):
-            return f"'{token}' has no place in it"
-    return f"'{open_brackets[-1]}' is never closed" if open_brackets else None
 
 
 def names_in(expression: str) -> list[str]:
@@ -60,17 +42,6 @@ def names_in(expression: str) -> list[str]:
         for match, previous in zip(matches, before, strict=False)
         if match.lastgroup == "name" and match[0] not in _WORDS and previous != "."
     ]
-
-
-def with_others(expression: str, others: Mapping[str, str]) -> str:
-    """`expression` with other texts in place of some of the names that it takes from its surroundings."""
-    parts, end, before = [], 0, ""
-    for match in _TOKEN.finditer(expression):
-        if match.lastgroup == "name" and before != ".":
-            parts += [expression[end : match.start()], others.get(match[0], match[0])]
-            end = match.end()
-        before = match[0]
-    return "".join([*parts, expression[end:]])
 
 
 def defined_in(header: str) -> set[str]:

@@ -32,6 +32,7 @@ class Value:
     content: "Scalar | list[Value] | dict[str, Value]"
     # Where the key stands that leads to this value; the value's own place for the elements of a list.
     key_location: Location
+    is_quoted: bool = False
 
     @property
     def type_name(self) -> str:
@@ -235,7 +236,7 @@ def _value(node: yaml.Node, path: Path, key_location: Location, problems: list[P
     if isinstance(node, yaml.SequenceNode):
         elements = [_value(element, path, _location(element, path), problems) for element in node.value]
         return Value(location, elements, key_location)
-    return Value(location, _scalar(node, location, problems), key_location)
+    return Value(location, _scalar(node, location, problems), key_location, getattr(node, "style", None) in ("'", '"'))
 
 
 def _scalar(node: yaml.Node, location: Location, problems: list[Problem]) -> Scalar:

@@ -27,6 +27,7 @@ from opgen.decoder import (
 from opgen.edges import Edge
 from opgen.fields import Names
 from opgen.formats import Format
+from opgen.formula import Formula, Primitives
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
 from opgen.problem import Location, did_you_mean, nearest
@@ -147,36 +148,24 @@ class DTypes:
 
 
 @dataclass(frozen=True)
-class Expression:
-    """An expression over x (and y), for all dtypes or split where integers need another one."""
+class StatePart:
+    """One number of a state."""
 
-    integer: str
-    float: str
-    location: Location
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What is written: one expression, or two."""
-        return (self.integer, self.float) if self.is_split else (self.float,)
-
-    @property
-    def is_split(self) -> bool:
-        """Whether integers and floats have different expressions."""
-        return self.integer != self.float
-
-    def parts(self, has_integers: bool) -> tuple[tuple[str, bool], ...]:
-        """What is written, and whether it is of integers, where an op has these or not."""
-        return ((self.integer, True), (self.float, False)) if self.is_split else ((self.float, has_integers),)
+    name: Annotated[Name, Entry("part '{}'")]
+    element: Annotated[Formula, "what an element x begins"]
+    combine: Annotated[Formula, "what two states x and y join to, over their parts and the state's named parts"]
 
 
 @dataclass(frozen=True)
-class Pair:
-    """An expression for NumPy, and the same one for HIP."""
+class State:
+    """What kernels know of some elements of a reduction, where that is several numbers."""
 
-    numpy: str
-    hip: str
-    numpy_location: Location = field(compare=False)
-    hip_location: Location = field(compare=False)
+    name: Annotated[Name, Entry("state '{}'")]
+    doc: str
+    let: Annotated[Mapping[Name, Formula], Mark.OPTIONAL, "of what two join to, each over those before it"]
+    parts: tuple[StatePart, ...]
+    result: Annotated[Formula, "what the contributions come to, over the parts"]
+    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -184,13 +173,11 @@ class Monoid:
     """How a reduction joins what its elements contribute."""
 
     identity: str  # a number, which may be `inf` or `-inf`, or `highest` or `lowest` of the dtype
-    element: Pair | None  # what an element contributes; None for itself
-    combine: Pair  # a ufunc of NumPy, and an expression of HIP
+    element: Formula | None  # what an element contributes; None for itself
+    combine: Formula
     accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
-    finish: Pair | None  # what is made of all contributions; None for themselves
-    given: str | None  # the reduction whose result, a y, NumPy finds first
-    state: str | None  # the struct of HIP that a contribution is where it is more than a number
-    numbers: int  # of the compute dtype that a state is
+    finish: Formula | None  # what is made of all contributions; None for themselves
+    state: str | None  # what a contribution is in kernels where it is more than a number
     identity_location: Location = field(compare=False)
 
     @property
@@ -205,8 +192,6 @@ class Position:
     """A reduction whose result is where another one finds its element."""
 
     of: str  # the other reduction
-    numpy: str  # NumPy's function
-    location: Location = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -219,14 +204,12 @@ class Functor:
     condition: Names | None  # the dtypes of the first of them, where it only chooses between the others
     dtypes: Names
     parameters: Mapping[str, float | None]  # numbers besides the operands, and their defaults
-    numpy: Expression
-    hip: Expression
-    brief: bool  # its function has an overload for short floats
-    bounded: bool  # its function has an overload for bounded floats on the host
+    formula: Formula | None  # None of a reduction
+    gradient: Mapping[str, Formula]  # of operands, where it is not what follows from the formula
     note: str | None  # what else callers should know
     edges: tuple[Edge, ...]  # what it gives where it is easily wrong
     result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
-    reduction: Monoid | Position | None  # of a reduction, in place of the two expressions
+    reduction: Monoid | Position | None  # of a reduction, in place of the formula
     unsupported: str  # why it has not the dtypes that it lacks
     is_method: bool  # a storage method of its own; the others are chosen by an argument `op`
     has_front: bool  # the tensor method is this op alone
@@ -250,6 +233,7 @@ class FunctorKind:
     family: str | None  # the file of spec/storage that its methods join, where none chooses between its ops
     unsupported: str  # why an op has not the dtypes that it lacks
     functors: tuple[Functor, ...]
+    states: Mapping[str, State]  # of reductions
     path: Path
 
     @property
@@ -587,6 +571,7 @@ class Spec:
 
     package: Package
     dtypes: tuple[DType, ...]
+    primitives: Primitives  # what formulas are made of
     functors: Mapping[str, FunctorKind]
     families: tuple[Family, ...]
     formats: tuple[Format, ...]  # the blocks in which weights are kept

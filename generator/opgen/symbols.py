@@ -9,7 +9,7 @@ import builtins
 import importlib.util
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
@@ -17,24 +17,21 @@ from opgen.arrays import LIBRARY, ArrayLibrary, Spelling
 from opgen.cells import FunctionCall
 from opgen.cpp import names_in
 from opgen.errors import raised_by_checks
+from opgen.formula import Primitive, text_of
 from opgen.kernels import KernelFamily
 from opgen.model import (
     Backend,
     BackendFamily,
-    Functor,
     Method,
     Monoid,
-    Pair,
     Position,
     PublicModule,
     Spec,
 )
 from opgen.problem import Location, Problems, did_you_mean, nearest
+from opgen.scopes import scopes, state_scopes
 from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, TEMPLATES, Sources, place
 
-NUMPY, HIP = "numpy", "hip"
-# What floats have in expressions of both languages.
-_LITERALS = ("inf", "nan")
 # The modules that the expressions over arrays see.
 _NP, _NUMERICS = "np", "numerics"
 # The module of the class Operand, in which a call is given a storage and its layout.
@@ -97,12 +94,15 @@ def check_symbols(spec: Spec, sources: Sources, problems: Problems) -> None:
         if module == "numpy" and not numpy.has(name):
             what = f"unknown name '{name}' in 'numpy' of dtype '{dtype.name}'"
             problems.unknown(dtype.location, what, name, numpy.names, "write a type of NumPy")
-    for scope in (scope for functor in spec.every_functor for scope in _scoped(spec, functor)):
-        mend = f"write one of {', '.join(scope.names)}, or a name of NumPy" if scope.names else "write a name of NumPy"
-        for dotted in dict.fromkeys(_outer_names(scope.text)) if scope.language == NUMPY else ():
-            known = numpy.in_place_of(dotted, scope.names)
+    for primitive in spec.primitives.values():
+        array = primitive.implementation("array")
+        mend = f"write one of {', '.join(primitive.parameters)}, or a name of NumPy"
+        for dotted in dict.fromkeys(name for text in array.texts for name in _outer_names(text)):
+            known = numpy.in_place_of(dotted, primitive.parameters)
             if known is not None:
-                _note_scoped(scope, ".".join(dotted), known, mend, problems)
+                name = ".".join(dotted)
+                message = f"unknown name '{name}' in 'array' of primitive '{primitive.name}'"
+                problems.unknown(array.location, message, name, known, mend)
     _check_words(spec, sources, problems)
 
 
@@ -258,69 +258,6 @@ class _Runtime:
 # What expressions name.
 
 
-@dataclass(frozen=True)
-class _Scoped:
-    """An expression of a functor with its scope."""
-
-    language: str
-    key: str  # of the op
-    what: str
-    text: str
-    names: tuple[str, ...]  # what it may name besides functions
-    is_of_integers: bool  # perhaps besides floats
-    location: Location
-
-
-def _scoped(spec: Spec, functor: Functor) -> Iterator[_Scoped]:
-    """The expressions of a functor."""
-    has_integers = not {*spec.resolve(functor.dtypes)} <= {*spec.groups["float"]}
-    reduction, op = functor.reduction, f"op '{functor.name}'"
-    if isinstance(reduction, Position):
-        yield _Scoped(NUMPY, NUMPY, f"'{NUMPY}' of {op}", reduction.numpy, (), False, reduction.location)
-    elif reduction is not None:
-        yield from _of_monoid(functor, reduction, has_integers)
-    else:
-        for language, expression in ((NUMPY, functor.numpy), (HIP, functor.hip)):
-            for text, is_of_integers in expression.parts(has_integers):
-                names = (*functor.operands, *functor.parameters, *(() if is_of_integers else _LITERALS))
-                what = f"'{language}' of {op}"
-                yield _Scoped(language, language, what, text, names, is_of_integers, expression.location)
-
-
-def _of_monoid(functor: Functor, monoid: Monoid, has_integers: bool) -> Iterator[_Scoped]:
-    literals = () if has_integers else _LITERALS
-    given = ("y",) if monoid.given is not None else ()
-    finish = ("x", "count", *functor.parameters, *literals)
-    # What NumPy joins by is a function's name.
-    scopes: tuple[tuple[str, Pair | None, tuple[str, ...], tuple[str, ...]], ...] = (
-        ("combine", monoid.combine, (), ("x", "y", *literals)),
-        ("element", monoid.element, ("x", *given, *literals), ("x", "State", *literals)),
-        ("finish", monoid.finish, finish, finish),
-    )
-    for key, pair, of_numpy, of_hip in scopes:
-        if pair is not None:
-            what = f"of '{key}' of op '{functor.name}'"
-            yield _Scoped(NUMPY, key, f"'{NUMPY}' {what}", pair.numpy, of_numpy, has_integers, pair.numpy_location)
-            yield _Scoped(HIP, key, f"'{HIP}' {what}", pair.hip, of_hip, has_integers, pair.hip_location)
-    if monoid.state is not None:
-        what = f"'state' of op '{functor.name}'"
-        yield _Scoped(HIP, "state", what, monoid.state, (), has_integers, functor.location)
-
-
-def _note_scoped(scope: _Scoped, name: str, known: Iterable[str], mend: str, problems: Problems) -> None:
-    """Note a name that an expression may not use; where others may, say why."""
-    if name in _LITERALS and scope.is_of_integers:
-        message = f"'{name}' in {scope.what} is a float, and the op has integers"
-        fix = "give these an expression of their own" if scope.key == scope.language else "give the op floats alone"
-        problems.note(scope.location, f"{message}; {fix}")
-    elif name == "y" and scope.key == "element":
-        message = f"{scope.what} names y, the result of a reduction that NumPy finds first"
-        fix = "use a 'state'" if scope.language == HIP else "name it in 'given'"
-        problems.note(scope.location, f"{message}; {fix}")
-    else:
-        problems.unknown(scope.location, f"unknown name '{name}' in {scope.what}", name, known, mend)
-
-
 def _outer_names(expression: str) -> Iterator[tuple[str, ...]]:
     """The names, with their attributes, that an expression of Python takes from its surroundings."""
     try:
@@ -401,7 +338,7 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
     paths = [*sources.below(HEADERS), *sources.below(TEMPLATES / spec.package.name / "kernels")]
     headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
     is_whole = bool(headers) and bool(spec.kernels)
-    unknown: dict[tuple[_Scoped, str], list[str]] = {}
+    unknown: dict[tuple[str, str], list[str]] = {}
     defined_anywhere: set[str] = set()
     for family in spec.kernels:
         before = len(problems)
@@ -421,16 +358,18 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
                     message = f"unknown name '{name}' in 'call' of kernel '{kernel.name}'"
                     mend = f"define it in a header of {family.path.as_posix()}"
                     problems.unknown(kernel.call_location, message, name, known, mend)
-        for functor in (f for kind in family.kinds if kind in spec.functors for f in spec.functors[kind].functors):
-            for scope in (scope for scope in _scoped(spec, functor) if scope.language == HIP):
-                for name in dict.fromkeys(names_in(scope.text)):
-                    if name not in reached and name not in scope.names:
-                        unknown.setdefault((scope, name), []).append(family.path.as_posix())
+        for primitive in _primitives_of(spec, family):
+            texts = primitive.implementation("kernel").texts
+            for name in dict.fromkeys(first for text in texts for first, *_ in _outer_names(text)):
+                if name not in reached and name not in primitive.parameters:
+                    unknown.setdefault((primitive.name, name), []).append(family.path.as_posix())
         defined_anywhere |= reached
-    # One expression serves several families.
-    for (scope, name), families in unknown.items():
-        mend = f"write one of {', '.join(scope.names)}, or define it in a header of {' and '.join(families)}"
-        _note_scoped(scope, name, {*defined_anywhere, *scope.names}, mend, problems)
+    # One primitive serves several families.
+    for (key, name), families in unknown.items():
+        parameters, message = spec.primitives[key].parameters, f"unknown name '{name}' in 'kernel' of primitive '{key}'"
+        mend = f"write one of {', '.join(parameters)}, or define it in a header of {' and '.join(families)}"
+        location = spec.primitives[key].implementation("kernel").location
+        problems.unknown(location, message, name, {*defined_anywhere, *parameters}, mend)
     # Kernels name the types of all dtypes and widths, so that what one header defines is enough.
     defined = {name for path in headers.values() for name in sources.defined(path)}
     types = {f"'cpp' of dtype '{dtype.name}'": (dtype.cpp, dtype.location) for dtype in spec.dtypes}
@@ -440,6 +379,15 @@ def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
             if name not in defined:
                 mend = f"define it in a header of {HEADERS}"
                 problems.unknown(location, f"unknown name '{name}' in {what}", name, defined, mend)
+
+
+def _primitives_of(spec: Spec, family: KernelFamily) -> list[Primitive]:
+    """The primitives that a family's kernels compute."""
+    kinds = [spec.functors[kind] for kind in family.kinds if kind in spec.functors]
+    of_kinds = [scope for kind in kinds for functor in kind.functors for scope in scopes(spec, functor).values()]
+    of_kinds += [scope for kind in kinds for it in kind.states.values() for scope in state_scopes(spec, it).values()]
+    used = dict.fromkeys(name for scope in of_kinds for name in scope.used())
+    return [spec.primitives[name] for name in used if name in spec.primitives]
 
 
 def _reached(
@@ -545,51 +493,57 @@ def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: P
     """Note the words that nothing is written in."""
     texts = [sources.text(path) or "" for top in (BACKENDS / family.package, NUMERICS) for path in sources.below(top)]
     used = {name for text in texts for name in _USE.findall(text)}
-    used |= {name for _, name in _library_names(spec)}
+    used |= {name for primitive in spec.primitives.values() for name in _library_names(primitive)}
+    used |= {functor.name for functor in spec.every_functor if isinstance(functor.reduction, Position)}
     reductions = [functor.reduction for functor in spec.every_functor if isinstance(functor.reduction, Monoid)]
-    combined = {reduction.combine.numpy for reduction in reductions}
+    combined = {text_of(reduction.combine.node) for reduction in reductions}
     libraries = [backend.array for backend in spec.backends if spec.family_of(backend) is family and backend.array]
     spellings = [word.spelling for word in family.vocabulary.values() if word.spelling is not None]
     for spelling in [*spellings, *(spelling for library in libraries for spelling in library.spellings.values())]:
         used.update(spelling.free_names())
     for name, word in family.vocabulary.items() if texts else ():
-        if word.combine is not None and word.combine not in combined:
-            message = f"no reduction has the 'combine' '{word.combine}' of word '{name}'"
-            problems.unknown(word.location, message, word.combine, sorted(combined))
+        combine = None if word.combine is None else text_of(word.combine.node)
+        if combine is not None and combine not in combined:
+            message = f"no reduction has the 'combine' '{combine}' of word '{name}'"
+            problems.unknown(word.location, message, combine, sorted(combined))
         elif word.combine is None and name not in used:
             problems.note(word.location, f"word '{name}' of {family} is used by no op and no functor; remove it")
 
 
 def _check_functors(spec: Spec, family: BackendFamily, problems: Problems) -> None:
-    """Note the names of NumPy in functors that are no words, and reductions that no word joins."""
+    """Note the names of NumPy in primitives that are no words, and reductions that no word joins or finds."""
     words = family.vocabulary
     joining: dict[str, str] = {}
     for name, word in words.items():
-        if word.combine is not None and joining.setdefault(word.combine, name) != name:
-            message = f"word '{name}' joins by '{word.combine}' as '{joining[word.combine]}' does; remove one 'combine'"
+        combine = None if word.combine is None else text_of(word.combine.node)
+        if combine is not None and joining.setdefault(combine, name) != name:
+            message = f"word '{name}' joins by '{combine}' as '{joining[combine]}' does; remove one 'combine'"
             problems.note(word.location, message)
-    for scope, name in dict.fromkeys(_library_names(spec)):
-        if name not in words:
-            near = nearest(name, words)
-            mend = f"write words of {family.path.as_posix()}, or add it there" + (f" (is it '{near}'?)" if near else "")
-            mend = f"write {name}, a literal" if name in _LITERALS else mend
-            op = scope.what.rpartition(" of ")[2]
-            problems.note(scope.location, f"'np.{name}' of {op} is no word of {family}; {mend}")
+    mend = f"write words of {family.path.as_posix()}, or add it there"
+    for primitive in spec.primitives.values():
+        for name in dict.fromkeys(_library_names(primitive)):
+            if name not in words:
+                near = nearest(name, words)
+                message = f"'np.{name}' of primitive '{primitive.name}' is no word of {family}; {mend}"
+                problems.note(
+                    primitive.implementation("array").location, message + (f" (is it '{near}'?)" if near else "")
+                )
     for functor in spec.every_functor:
         reduction = functor.reduction
-        if isinstance(reduction, Monoid) and reduction.combine.numpy not in joining:
-            ufunc = reduction.combine.numpy
+        if isinstance(reduction, Position) and functor.name not in words:
+            message = f"op '{functor.name}' is no word of {family}"
+            problems.unknown(functor.location, message, functor.name, words, f"add it to {family.path.as_posix()}")
+        elif isinstance(reduction, Monoid) and (combine := text_of(reduction.combine.node)) not in joining:
             message = (
-                f"op '{functor.name}' joins two contributions by '{ufunc}', as no word of {family} does; "
-                f"known are {', '.join(joining)}; write 'combine: {ufunc}' to a word, or a storage method instead"
+                f"op '{functor.name}' joins two contributions by '{combine}', as no word of {family} does; "
+                f"known are {', '.join(joining)}; write 'combine: {combine}' to a word, or a storage method instead"
             )
-            problems.note(reduction.combine.numpy_location, message)
+            problems.note(reduction.combine.location, message)
 
 
-def _library_names(spec: Spec) -> Iterator[tuple[_Scoped, str]]:
-    """What the expressions of functors take of NumPy, and of an array library in its place."""
-    for scope in (scope for functor in spec.every_functor for scope in _scoped(spec, functor)):
-        # A monoid's 'combine' is found among the words' own.
-        for first, *rest in _outer_names(scope.text) if scope.language == NUMPY and scope.key != "combine" else ():
+def _library_names(primitive: Primitive) -> Iterator[str]:
+    """What a primitive takes of NumPy, and of an array library in its place."""
+    for text in primitive.implementation("array").texts:
+        for first, *rest in _outer_names(text):
             if first == _NP and rest:
-                yield scope, rest[0]
+                yield rest[0]

@@ -4,6 +4,7 @@
 #include "access.hpp"
 #include "arithmetic.hpp"
 #include "basic.hpp"
+#include "states.hpp"
 
 namespace tallow {
 
@@ -62,31 +63,6 @@ struct ValueReduction {
 template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T> {
     static constexpr bool is_lowest = Lowest;
 };
-
-// What is known of some elements: how many they are, their mean, and the sum of the squares of their distances from it.
-template <typename Number> struct Moments {
-    Number count;
-    Number mean;
-    Number squares;
-
-    // Chan, Golub and LeVeque 1979. In this order none add 0, however far their mean of 0 is.
-    TALLOW_INLINE void add(const Moments& other) {
-        const Number total = count + other.count;
-        const Number share = other.count / (total > 0 ? total : Number{1});
-        const Number step = other.mean - mean;
-        squares = fma(step * share * count, step, squares + other.squares);
-        mean = fma(step, share, mean);
-        count = total;
-    }
-    // No number is at a distance from an infinite mean.
-    TALLOW_INLINE Number squared_distances() const {
-        return squares + (mean - mean);
-    }
-};
-template <typename Number> TALLOW_INLINE Moments<Number> joined(Moments<Number> x, const Moments<Number>& y) {
-    x.add(y);
-    return x;
-}
 
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;

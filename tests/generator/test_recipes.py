@@ -35,16 +35,15 @@ RECIPES = [
     Recipe(
         "softsign",
         "unary",
-        'doc: "x / (1 + abs(x))", dtypes: float, numpy: "x / (1 + np.abs(x))", hip: "x / (1 + abs(x))", '
-        "edges: {softsign(-0.0): -0.0}",
+        'doc: "x / (1 + abs(x))", dtypes: float, formula: x / (1 + abs(x)), edges: {softsign(-0.0): -0.0}',
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "softsign": lambda x: x / (1 + np.abs(x)),\n'},
         {"Tensor([1.0, -3.0]).softsign()": [0.5, -0.75]},
     ),
     Recipe(
         "isfinite",
         "unary",
-        'doc: "whether x is a finite number", dtypes: float, result: u8, numpy: x - x == 0, '
-        'hip: "!(x != x) && !is_infinite(x)", note: 1 or 0, edges: {isfinite(nan): 0}',
+        'doc: "whether x is a finite number", dtypes: float, result: u8, formula: x - x == 0, '
+        "note: 1 or 0, edges: {isfinite(nan): 0}",
         {(ELEMENTWISE, '    "isnan": np.isnan,\n'): '    "isfinite": np.isfinite,\n'},
         {"Tensor([1.0, float('inf')]).isfinite()": [1, 0]},
     ),
@@ -52,7 +51,7 @@ RECIPES = [
         "gate",
         "binary",
         'doc: "x where y > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
-        'numpy: "np.where(y > limit, x, 0)", hip: "y > limit ? x : T(0)", edges: {"gate(x, nan)": 0.0}',
+        'formula: "where(y > limit, x, 0)", edges: {"gate(x, nan)": 0.0}',
         {
             (ELEMENTWISE, "def where("): (
                 "def gate(name: str, x: Array, y: Array, limit: float) -> Array:\n"
@@ -70,7 +69,7 @@ RECIPES = [
         "hardshrink",
         "unary",
         'doc: "x where abs(x) > limit, else 0", dtypes: float, parameters: {limit: 0.5}, '
-        'numpy: "np.where(np.abs(x) > limit, x, 0)", hip: "abs(x) > limit ? x : T(0)", edges: {hardshrink(nan): 0.0}',
+        'formula: "where(abs(x) > limit, x, 0)", edges: {hardshrink(nan): 0.0}',
         {
             (ELEMENTWISE, "def where("): (
                 "def hardshrink(name: str, x: Array, limit: float) -> Array:\n"
@@ -85,8 +84,7 @@ RECIPES = [
         "unary",
         'doc: "x, with numbers in place of NaN and of infinities", dtypes: float, '
         "parameters: {nan: 0.0, posinf: 1.0e+4, neginf: -1.0e+4}, "
-        'numpy: "np.where(np.isnan(x), nan, np.where(x == inf, posinf, np.where(x == -inf, neginf, x)))", '
-        'hip: "x != x ? nan : x == inf ? posinf : x == -inf ? neginf : x", '
+        'formula: "where(isnan(x), nan, where(x == inf, posinf, where(x == -inf, neginf, x)))", '
         'edges: {"nan_to_num(nan, 1, 2, 3)": 1, "nan_to_num(-inf, 1, 2, 3)": 3}',
         {
             (ELEMENTWISE, "def where("): (
@@ -108,7 +106,7 @@ RECIPES = [
         "lerp",
         "ternary",
         'doc: "start + weight * (end - start)", operands: [start, end, weight], dtypes: float, '
-        'numpy: "start + weight * (end - start)", hip: "start + weight * (end - start)", '
+        'formula: "start + weight * (end - start)", '
         'edges: {"lerp(inf, 1, 1)": nan}, '
         "unsupported: the function is defined for floating-point dtypes",
         {
@@ -131,7 +129,7 @@ RECIPES = [
         "sumsq",
         "reduce",
         'doc: "sum of the squares of the elements", dtypes: all, identity: 0, '
-        'element: {numpy: x * x, hip: "multiply(x, x)"}, combine: {numpy: np.add, hip: "add(x, y)"}, '
+        "element: square(x), combine: x + y, "
         "accumulate: f64, note: integers wrap, edges: {sumsq(): 0}",
         {(REDUCTIONS, '    "sum": lambda x: x,\n'): '    "sumsq": lambda x: x * x,\n'},
         {"Tensor([[1.0, 2.0], [3.0, 4.0]]).sumsq(1)": [5.0, 25.0]},
@@ -139,8 +137,8 @@ RECIPES = [
     Recipe(
         "count_nonzero",
         "reduce",
-        'doc: "number of elements that are not 0", dtypes: all, identity: 0, element: {numpy: x != 0, hip: x != 0}, '
-        'combine: {numpy: np.add, hip: "add(x, y)"}, result: u32, '
+        'doc: "number of elements that are not 0", dtypes: all, identity: 0, element: x != 0, '
+        "combine: x + y, result: u32, "
         'edges: {count_nonzero(): 0, "count_nonzero(nan, 1)": 2}',
         {
             (REDUCTIONS, '    "any": lambda'): (
@@ -155,8 +153,8 @@ RECIPES = [
         "least_magnitude",
         "reduce",
         'doc: "the least magnitude of the elements that are numbers, else infinity", dtypes: float, identity: inf, '
-        'element: {numpy: "np.where(np.isnan(x), inf, np.abs(x))", hip: "x != x ? inf : abs(x)"}, '
-        'combine: {numpy: np.minimum, hip: "minimum(x, y)"}, edges: {least_magnitude(): inf}',
+        'element: "where(isnan(x), inf, abs(x))", combine: "minimum(x, y)", '
+        'gradient: {x: "where(abs(x) == result, g * sign(x), 0)"}, edges: {least_magnitude(): inf}',
         {
             (REDUCTIONS, '"mean", "norm")\n'): '"least_magnitude", ',
             (REDUCTIONS, '    "any": lambda'): (

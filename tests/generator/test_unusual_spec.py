@@ -19,13 +19,15 @@ LISTS = {
         '["uniform': 'dtypes: [f32]\n    unsupported: they are drawn in f32\n    checks: ["uniform'
     },
     "spec/functors/unary.yaml": {
-        "dtypes: float, numpy: np.exp(x)": "dtypes: [bf16, f16, f32, f64], numpy: np.exp(x)",
-        "dtypes: float, numpy: np.log(x)": "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64], numpy: np.log(x)",
-        'dtypes: float, parameters: {alpha: null}, numpy: "numerics.power': (
-            'dtypes: [f32, f64, f16, bf16, f8e4m3], parameters: {alpha: null}, numpy: "numerics.power'
+        "dtypes: float\n    formula: exp(x)": "dtypes: [bf16, f16, f32, f64]\n    formula: exp(x)",
+        "dtypes: all\n    formula: abs(x)": (
+            "dtypes: [u8, u32, i16, i32, i64, bf16, f16, f32, f64]\n    formula: abs(x)"
         ),
-        'dtypes: float, parameters: {alpha: null}, numpy: "numerics.elu': (
-            'dtypes: [u8, u32, i16, i32, i64, f32, f64, f16, bf16], parameters: {alpha: null}, numpy: "numerics.elu'
+        "dtypes: float\n    parameters: {alpha: null}\n    formula: pow(x, alpha)": (
+            "dtypes: [f32, f64, f16, bf16, f8e4m3]\n    parameters: {alpha: null}\n    formula: pow(x, alpha)"
+        ),
+        "dtypes: all\n    parameters: {mul: null, add: null}": (
+            "dtypes: [u8, u32, i16, i32, i64, f32, f64, f16, bf16]\n    parameters: {mul: null, add: null}"
         ),
     },
 }
@@ -158,10 +160,10 @@ def test_a_functor_may_have_parameters_with_defaults_and_a_result_of_another_dty
     """Its expressions are all that is written, where a backend needs no kernel for it."""
     edits = {
         "spec/functors/unary.yaml": {
-            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: u8, numpy: np.isnan(x), hip: x != x, "
+            "  exp:\n": "  is_nan: {doc: whether x is NaN, dtypes: float, result: u8, formula: isnan(x), "
             "edges: {is_nan(inf): 0}}\n"
             "  clip: {doc: x between two numbers, dtypes: all, parameters: {low: null, high: 1}, note: NaN wins, "
-            'numpy: "np.minimum(np.maximum(x, low), high)", hip: "minimum(maximum(x, low), high)"}\n  exp:\n'
+            'formula: "minimum(maximum(x, low), high)"}\n  exp:\n'
         },
         "spec/backends/cpu.yaml": {
             "  cmp: *elementwise": "  cmp: *elementwise\n"

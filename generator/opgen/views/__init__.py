@@ -18,7 +18,7 @@ from opgen.views.dispatch import device, storage_base, storage_family, storage_p
 from opgen.views.dtype import dtype_module
 from opgen.views.flow import flow
 from opgen.views.formats import formats
-from opgen.views.kernels import arguments, constants, dtypes, host_arguments, kernel_family
+from opgen.views.kernels import arguments, constants, dtypes, host_arguments, kernel_family, states
 from opgen.views.libraries import library_functions
 from opgen.views.op import functors, op_module, tensor_ops
 from opgen.views.package import limits, package, public_module
@@ -97,6 +97,7 @@ FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
     "tallow/kernels/constants.hpp.j2": constants,
     "tallow/kernels/constants.py.j2": constants,
     "tallow/kernels/dtypes.hpp.j2": dtypes,
+    "tallow/kernels/states.hpp.j2": states,
     "tallow/kernels/host_arguments.py.j2": host_arguments,
     "tallow/kernels/toolchains.py.j2": host_toolchains,
     "tallow/kernels/{family}.hip.j2": kernel_family,

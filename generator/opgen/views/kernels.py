@@ -1,13 +1,13 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from opgen.cpp import with_others
 from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
-from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec
+from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
+from opgen.scopes import Expression, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
@@ -30,8 +30,7 @@ class FunctorRow(NamedTuple):
     parameters: int
     as_brief: str
     as_bounded: str
-    integer: str | None  # the expression for integers where it is another one
-    expression: str
+    expression: Expression
 
 
 class MonoidRow(NamedTuple):
@@ -44,9 +43,10 @@ class MonoidRow(NamedTuple):
     parameters: tuple[tuple[int, str], ...] = ()
     finish: str | None = None
     is_joining: bool = False  # it says how elements are joined, its parent does not
+    is_state: bool = False  # what it joins is several numbers
     identity: str | None = None  # these are None of a position, whose base has them
-    element: str | None = None
-    combine: str | None = None
+    element: Expression | None = None
+    combine: Expression | None = None
 
 
 class KernelRow(NamedTuple):
@@ -76,7 +76,7 @@ def kernel_family(spec: Spec, member: str | None) -> FamilyView:
         doc=family.doc,
         includes="\n".join([*_macros(family), *(f'#include "{it}"' for it in family.headers)]),
         structs=tuple(_struct(struct) for struct in family.structs),
-        functors=tuple(_functor(functor) for functor in functors if not functor.reduction),
+        functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
@@ -87,27 +87,64 @@ def _macros(family: KernelFamily) -> list[str]:
     return early + ([f"#define TALLOW_RESIDENT {family.resident}"] if family.resident else [])
 
 
-def _functor(functor: Functor) -> FunctorRow:
+def _functor(spec: Spec, functor: Functor) -> FunctorRow:
     first = ["T"] if functor.condition is None else ["C"]
     types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]
     names = [*functor.operands, *functor.parameters]
+    formula = scopes(spec, functor)["formula"]
+    primitives = [spec.primitives[name] for name in formula.used()]
     return FunctorRow(
         name=_camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
-        as_brief=_cpp_bool(functor.brief),
-        as_bounded=_cpp_bool(functor.bounded),
-        integer=functor.hip.integer if functor.hip.is_split else None,
-        expression=_with_literals(functor.hip.float, "T", names),
+        as_brief=_cpp_bool(any(primitive.brief for primitive in primitives)),
+        as_bounded=_cpp_bool(len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)),
+        expression=formula.expression("kernel", _literal("compute_type<T>")),
     )
 
 
-def _with_literals(expression: str, kind: str, own: Iterable[str] = ()) -> str:
-    """An expression of HIP with its literals in the type `kind`, where no operand or parameter has their names."""
+def _literal(kind: str) -> Callable[[str], str]:
+    """How kernels write a number that is computed with in the type `kind`."""
     literals = {"inf": f"infinity<{kind}>()", "nan": f"not_a_number<{kind}>()"}
-    return with_others(expression, {name: text for name, text in literals.items() if name not in own})
+    return lambda text: literals.get(text, f"static_cast<{kind}>({text})")
+
+
+class StateRow(NamedTuple):
+    """A state in C++."""
+
+    name: str
+    doc: str
+    parts: tuple[str, ...]
+    let: tuple[tuple[str, str], ...]
+    combined: tuple[tuple[str, str], ...]
+    result: str
+
+
+class StatesView(NamedTuple):
+    """kernels/states.hpp."""
+
+    states: tuple[StateRow, ...]
+
+
+def states(spec: Spec, _: str | None) -> StatesView:
+    """The structs of states that are several numbers."""
+    return StatesView(tuple(_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()))
+
+
+def _state(spec: Spec, state: State) -> StateRow:
+    texts = {
+        key: scope.expression("kernel", _literal("Number")).float for key, scope in state_scopes(spec, state).items()
+    }
+    return StateRow(
+        name=_camel(state.name),
+        doc=comment(state.doc, mark="//"),
+        parts=tuple(part.name for part in state.parts),
+        let=tuple((name, texts[f"let {name}"]) for name in state.let),
+        combined=tuple((part.name, texts[f"combine {part.name}"]) for part in state.parts),
+        result=texts["result"],
+    )
 
 
 def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
@@ -121,18 +158,32 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
     assert reduction is not None
     parameters = tuple(enumerate(functor.parameters))
     number = "typename Base::Number"
-    finish = _with_literals(reduction.finish.hip, number, functor.parameters) if reduction.finish else None
+    own = scopes(spec, functor)
+    state = spec.functors["reduce"].states[reduction.state] if reduction.state is not None else None
+    finish = own["finish"].expression("kernel", _literal(number)).float if reduction.finish else None
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
         parent = f"{_camel(other.name)}<T>"
-        return MonoidRow(name, functor.doc, parent, f"typename {parent}::Base", parameters, finish)
+        base = f"typename {parent}::Base"
+        return MonoidRow(name, functor.doc, parent, base, parameters, finish, is_state=state is not None)
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
-    joined = [result, *([wide or "void"] if wide or reduction.state else []), *filter(None, [reduction.state])]
+    of_state = [_camel(state.name)] if state is not None else []
+    joined = [result, *([wide or "void"] if wide or of_state else []), *of_state]
     base = f"ValueReduction<T, {', '.join(joined)}>"
     if reduction.identity in BOUNDS and joined == ["T"] and reduction.element is None:
         base = f"ExtremeReduction<T, {_cpp_bool(reduction.identity == 'highest')}>"
     begin = {name: f"{name}<State>()" for name in BOUNDS}.get(reduction.identity)
+    literal = _literal("State")(reduction.identity)
+    element = None
+    combine = own["combine"].expression("kernel", _literal(number))
+    if reduction.element is not None and state is None:
+        element = own["element"].expression("kernel", _literal("compute_type<T>"))
+    if state is not None:
+        parts = state_scopes(spec, state)
+        numbers = [parts[f"element {part.name}"].expression("kernel").float for part in state.parts]
+        element = Expression(*[f"State{{{', '.join(numbers)}}}"] * 2)
+        combine = Expression(*["joined(x, y)"] * 2)
     return MonoidRow(
         name=name,
         doc=functor.doc,
@@ -141,10 +192,10 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         parameters=parameters,
         finish=finish,
         is_joining=True,
-        identity=begin
-        or ("State{}" if reduction.state else f"static_cast<State>({_with_literals(reduction.identity, 'State')})"),
-        element=_with_literals(reduction.element.hip, "compute_type<T>") if reduction.element else None,
-        combine=_with_literals(reduction.combine.hip, number),
+        is_state=state is not None,
+        identity=begin or ("State{}" if state is not None else literal),
+        element=element,
+        combine=combine,
     )
 
 

@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
+from opgen.formula import text_of
 from opgen.model import ANY_RESULT, BOUNDS, METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec, sentence
+from opgen.scopes import COUNT, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 
 
@@ -40,7 +42,7 @@ class OpView(NamedTuple):
     classes: tuple[OpClass, ...]
 
 
-def _row(functor: Functor) -> OpRow:
+def _row(kind: FunctorKind, functor: Functor) -> OpRow:
     return OpRow(
         name=functor.name.upper(),
         value=functor.name,
@@ -49,11 +51,16 @@ def _row(functor: Functor) -> OpRow:
         needs_elements=isinstance(functor.reduction, Position)
         or (functor.reduction is not None and functor.reduction.identity in BOUNDS),
         gives_position=isinstance(functor.reduction, Position),
-        numbers=functor.reduction.numbers if isinstance(functor.reduction, Monoid) else 1,
+        numbers=_numbers(kind, functor),
         moves=functor.condition is not None,
         unsupported=functor.unsupported,
         doc=functor.summary,
     )
+
+
+def _numbers(kind: FunctorKind, functor: Functor) -> int:
+    state = functor.reduction.state if isinstance(functor.reduction, Monoid) else None
+    return 1 if state is None else len(kind.states[state].parts)
 
 
 def op_module(spec: Spec, _: str | None) -> OpView:
@@ -61,9 +68,9 @@ def op_module(spec: Spec, _: str | None) -> OpView:
     classes = []
     for kind in (kind for kind in spec.functors.values() if kind.chosen):
         method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
-        rows = tuple(map(_row, kind.chosen))
+        rows = tuple(_row(kind, functor) for functor in kind.chosen)
         classes.append(OpClass(kind.class_name, f"The ops of `{method}`.", rows))
-    own = tuple(_row(functor) for kind in spec.functors.values() for functor in kind.methods)
+    own = tuple(_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods)
     if own:
         classes.append(OpClass(METHOD_OP, "The ops that are storage methods of their own.", own))
     reasons = dict.fromkeys(row.unsupported for op_class in classes for row in op_class.rows)
@@ -92,22 +99,27 @@ def functors(spec: Spec, _: str | None) -> FunctorsView:
     for functor, member in _elementwise(spec):
         names = ", ".join((*functor.operands, *functor.parameters))
         # The last operand is of the dtype that is computed in.
-        split = (
-            f"{functor.numpy.integer} if np.is_integer({functor.operands[-1]}) else " if functor.numpy.is_split else ""
-        )
+        last = functor.operands[-1]
+        formula = scopes(spec, functor)["formula"].expression("array", _literal(last))
+        split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
         # A conversion to another dtype takes more.
-        is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, functor.numpy.texts))
-        functions.append(FunctionView(member, f"lambda {names}: {split}{functor.numpy.float}", is_one_step))
+        is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
+        functions.append(FunctionView(member, f"lambda {names}: {split}{formula.float}", is_one_step))
     words = [word for family in spec.backend_families for word in family.vocabulary.values()]
     joining = {
-        word.combine: f"np.{word.name}" if "dtype" in word.parameters else f"lambda x, axis, _: np.{word.name}(x, axis)"
+        text_of(word.combine.node): f"np.{word.name}"
+        if "dtype" in word.parameters
+        else f"lambda x, axis, _: np.{word.name}(x, axis)"
         for word in words
+        if word.combine is not None
     }
 
-    def function(reduction: Monoid | Position) -> str:
+    def function(functor: Functor) -> str:
+        reduction = functor.reduction
         if isinstance(reduction, Position):
-            return f"ReduceOp.{reduction.of.upper()}, {reduction.numpy}"
-        return joining[reduction.combine.numpy]
+            return f"ReduceOp.{reduction.of.upper()}, np.{functor.name}"
+        assert isinstance(reduction, Monoid)
+        return joining[text_of(reduction.combine.node)]
 
     return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
 
@@ -120,31 +132,42 @@ def _elementwise(spec: Spec) -> Iterator[tuple[Functor, str]]:
                 yield functor, kind.member(functor)
 
 
-def _reductions(spec: Spec, function: Callable[[Monoid | Position], str]) -> tuple[tuple[str, str], ...]:
+def _reductions(spec: Spec, function: Callable[[Functor], str]) -> tuple[tuple[str, str], ...]:
     """The members of the enums, and how their rows are reduced: `function` says what joins or finds elements."""
     return tuple(
-        (kind.member(functor), _rows(kind, functor, function))
+        (kind.member(functor), _rows(spec, kind, functor, function))
         for kind in spec.functors.values()
         for functor in kind.functors
         if functor.reduction is not None
     )
 
 
-def _rows(kind: FunctorKind, functor: Functor, function: Callable[[Monoid | Position], str]) -> str:
+def _rows(spec: Spec, kind: FunctorKind, functor: Functor, function: Callable[[Functor], str]) -> str:
     """The object of rows.py that reduces the last axis."""
     reduction = functor.reduction
     assert reduction is not None
     if isinstance(reduction, Position):
-        return f"Position({function(reduction)})"
+        return f"Position({function(functor)})"
+    own, other = scopes(spec, functor), given(kind, reduction)
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
-    given = next((_rows(kind, other, function) for other in kind.functors if other.name == reduction.given), None)
-    element = f"lambda {'x, y' if given else 'x'}: {reduction.element.numpy}" if reduction.element else "None"
+    element = finish = rows_of_other = "None"
+    if reduction.element is not None:
+        scope = own["element"] if other is None else with_given(own["element"], other.name)
+        text = scope.expression("array", _literal("x")).float
+        element = f"lambda {', '.join(['x', *([other.name] if other is not None else [])])}: {text}"
+    if reduction.finish is not None:
+        text = own["finish"].expression("array", _literal("x")).float
+        count = COUNT if re.search(rf"\b{COUNT}\b", text) else "_"
+        finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {text}"
+    if other is not None:
+        rows_of_other = _rows(spec, kind, other, function)
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
-    finish = reduction.finish.numpy if reduction.finish else None
-    if finish is not None:
-        count = "count" if re.search(r"\bcount\b", finish) else "_"
-        finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {finish}"
-    return f"Monoid({function(reduction)}, {identity}, {element}, {accumulate}, {kept}, {finish}, {given})"
+    return f"Monoid({function(functor)}, {identity}, {element}, {accumulate}, {kept}, {finish}, {rows_of_other})"
+
+
+def _literal(operand: str) -> Callable[[str], str]:
+    """How functions of arrays write a number of the dtype of an operand."""
+    return lambda text: f"numerics.number({operand}, {text})"
 
 
 def _is_one_step(expression: str) -> bool:

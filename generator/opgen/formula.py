@@ -1,0 +1,583 @@
+"""Formulas: what ops compute, over operands, parameters and the primitives of spec/primitives.yaml.
+
+A formula is an expression of Python's grammar: names, numbers, arithmetic, comparisons and calls of primitives. It is
+parsed into nodes, checked for the kinds of its parts, differentiated, simplified, and lowered to the languages in which
+the primitives have implementations.
+"""
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from opgen.decoder import Choice, Entry, Mark, Mistakes, Spot
+from opgen.decoder import Name as Name_
+from opgen.problem import Location, Problem, did_you_mean
+
+Kind: TypeAlias = Literal["bool", "integer", "float"]
+Language: TypeAlias = Literal["array", "kernel"]
+Node: TypeAlias = "Number | Name | Call"
+
+INCOMING: Final = "g"
+"""What gradients call that of the result."""
+RESULT: Final = "result"
+"""What gradients call the result."""
+LITERALS: Final = ("inf", "nan")
+"""What floats have besides numbers."""
+WHERE: Final = "where"
+
+_OPERATORS: Final[Mapping[type[ast.AST], str]] = {
+    ast.Add: "x + y",
+    ast.Sub: "x - y",
+    ast.Mult: "x * y",
+    ast.Div: "x / y",
+    ast.USub: "-x",
+    ast.Lt: "x < y",
+    ast.LtE: "x <= y",
+    ast.Gt: "x > y",
+    ast.GtE: "x >= y",
+    ast.Eq: "x == y",
+    ast.NotEq: "x != y",
+}
+OPERATORS: Final = tuple(_OPERATORS.values())
+ADD, SUBTRACT, MULTIPLY, DIVIDE, NEGATE, *_ = OPERATORS
+# As C++ and Python have them: what binds more closely is higher.
+_PRECEDENCES: Final[Mapping[type[ast.AST], int]] = {
+    **dict.fromkeys((ast.Lt, ast.LtE, ast.Gt, ast.GtE), 3),
+    **dict.fromkeys((ast.Eq, ast.NotEq), 2),
+    **dict.fromkeys((ast.Add, ast.Sub), 4),
+    **dict.fromkeys((ast.Mult, ast.Div), 5),
+    ast.USub: 6,
+}
+_CONDITIONAL, _ATOM = 1, 7
+_SIGNS: Final[Mapping[type[ast.AST], str]] = {
+    kind: text.replace("x", "").replace("y", "").strip() for kind, text in _OPERATORS.items()
+}
+
+
+class FormulaError(ValueError):
+    """A mistake in a formula, `what is wrong; its fix`, and where in the formula's text it stands."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as it is written: an integer has the kind that it meets."""
+
+    value: int | float
+    offset: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Name:
+    """An operand, a parameter, a named part, or a literal."""
+
+    text: str
+    offset: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A primitive of arguments. One of an operator is named as it is written of x and y."""
+
+    primitive: str
+    arguments: tuple[Node, ...]
+    offset: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula of the spec."""
+
+    node: Node
+    location: Location = field(compare=False)
+    """Of its first character."""
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Formula":
+        """The formula that a text or a number is."""
+        value = spot.value
+        is_number = isinstance(value.content, int | float) and not isinstance(value.content, bool)
+        text = str(value.content) if is_number else spot.scalar(str)
+        column = value.location.column + value.is_quoted
+        formula = cls(Number(0), replace(value.location, column=column))
+        try:
+            return replace(formula, node=parse(text)) if text is not None else formula
+        except FormulaError as error:
+            spot.unreadable.append(value.location)
+            spot.problems.append(formula.problem(error, spot.what))
+            return formula
+
+    def problem(self, error: FormulaError, what: str) -> Problem:
+        """The mistake `error` of the formula, which `what` names, where it stands in the file."""
+        place = replace(self.location, column=self.location.column + error.offset)
+        wrong, _, fix = str(error).partition("; ")
+        return Problem(place, f"{wrong} in {what}; {fix}")
+
+    def with_parts(self, parts: Mapping[str, "Formula"]) -> "Formula":
+        """The formula with named parts in the place of their names; each part may name those before it."""
+        known: dict[str, Node] = {}
+        for name, part in parts.items():
+            known[name] = inlined(part.node, known)
+        return replace(self, node=inlined(self.node, known))
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What computes a primitive in one language, of integers and of floats: expressions over its parameters."""
+
+    integer: str
+    float: str
+    location: Location = field(compare=False)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What is written: one expression, or two."""
+        return tuple(dict.fromkeys((self.integer, self.float)))
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Implementation":
+        """An expression, or one of integers and one of floats."""
+        if isinstance(spot.value.content, dict):
+            split: _Split = spot.decode(_Split)
+            found = cls(split.integer, split.float, spot.value.location)
+        else:
+            text = spot.decode(str)
+            found = cls(text, text, spot.value.location)
+        for text in found.texts:
+            try:
+                ast.parse(text or "0", mode="eval")
+            except SyntaxError as error:
+                spot.problem(f"'{text}' is no expression ({error.msg}); write one over the primitive's parameters")
+                return replace(found, integer="0", float="0")
+        return found
+
+
+@dataclass(frozen=True)
+class _Split:
+    integer: str
+    float: str
+
+
+def _is_pattern(_: Spot, text: str) -> Iterator[str]:
+    if pattern(text) is None:
+        yield f"'{text}' is no primitive; write its name and parameters, as 'exp(x)', or an operator, as 'x + y'"
+
+
+def _is_bool(spot: Spot, text: str) -> Iterator[str]:
+    if text != "bool":
+        yield f"{spot.what} must be 'bool', not '{text}'; leave it out where it has the kind of the operands"
+
+
+@dataclass(frozen=True)
+class Primitive:
+    """A function that formulas are made of."""
+
+    call: Annotated[str, Entry("primitive '{}'"), _is_pattern, "as formulas write it of its parameters"]
+    doc: str
+    kind: Annotated[str | None, Choice(("integer", "float")), "of its operands; None for both"]
+    condition: Annotated[str | None, "the operand that is a truth value"]
+    result: Annotated[str | None, _is_bool, "the kind of its result, where it is not that of the operands"]
+    array: Annotated[Implementation | None, "over arrays"]
+    kernel: Annotated[Implementation | None, "over elements"]
+    brief: Annotated[bool, "whether kernels have a quick implementation for floats of at most 11 bits"]
+    bounded: Annotated[bool, "whether the host's kernels have a quick implementation for floats of up to 1e5"]
+    let: Annotated[Mapping[Name_, Formula], Mark.OPTIONAL, "named parts of its gradients"]
+    gradient: Annotated[Mapping[str, Formula], Mark.OPTIONAL, "of its operands, over them and the incoming gradient"]
+    location: Location = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """What formulas call it; an operator is called as it is written of x and y."""
+        return (pattern(self.call) or ("", ()))[0]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its operands."""
+        return (pattern(self.call) or ("", ()))[1]
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that its operands may have."""
+        every: tuple[Kind, ...] = ("integer", "float")
+        return tuple(kind for kind in every if self.kind in (None, kind))
+
+    def implementation(self, language: Language) -> Implementation:
+        """What computes it in a language: NumPy's function of its name, or the kernels', where it does not say so."""
+        default = f"np.{self.call}" if language == "array" and self.name not in OPERATORS else self.call
+        written = self.array if language == "array" else self.kernel
+        return written or Implementation(default, default, self.location)
+
+    def gradient_of(self, operand: str) -> "Node | None":
+        """The gradient of an operand; None where it has none."""
+        return self.gradient[operand].with_parts(self.let).node if operand in self.gradient else None
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note operands that it does not have."""
+        known = ", ".join(self.parameters)
+        if self.condition is not None and self.condition not in self.parameters:
+            yield "condition", f"'condition' of {what} must be one of {known}, not '{self.condition}'"
+        for operand in self.gradient:
+            if self.result is not None:
+                yield ("gradient", operand, None), f"truth values such as {what} have no gradient; remove it"
+            elif operand not in self.parameters or operand == self.condition:
+                yield (
+                    ("gradient", operand, None),
+                    f"'gradient' of {what} has an unknown operand '{operand}'; write one of {known}",
+                )
+
+
+@dataclass(frozen=True)
+class PrimitiveFile:
+    """spec/primitives.yaml."""
+
+    primitives: tuple[Primitive, ...]
+
+
+Primitives: TypeAlias = Mapping[str, Primitive]
+
+
+def parse(text: str) -> Node:
+    """The formula that `text` is.
+
+    Raises FormulaError where it is none.
+    """
+    if not text.strip():
+        raise FormulaError("nothing is written; write it like 'x * sigmoid(x)'", 0)
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except SyntaxError as error:
+        raise FormulaError(
+            f"'{text}' is no formula ({error.msg}); write it like 'x * sigmoid(x)'", (error.offset or 1) - 1
+        ) from None
+    except (ValueError, RecursionError, MemoryError):
+        raise FormulaError("it is too long for a formula; name its parts in 'let'", 0) from None
+    return _node(tree.body)
+
+
+def _node(tree: ast.expr) -> Node:
+    offset = tree.col_offset
+    match tree:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool) and math.isfinite(value):
+            return Number(value, offset)
+        case ast.Name(id=name):
+            return Name(name, offset)
+        case ast.Attribute(value=ast.Name(id=name), attr=part):
+            return Name(f"{name}.{part}", offset)
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return Call(name, tuple(map(_node, arguments)), offset)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return Call(NEGATE, (_node(operand),), offset)
+        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
+            return Call(_OPERATORS[type(operator)], (_node(left), _node(right)), offset)
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in _OPERATORS:
+            return Call(_OPERATORS[type(operator)], (_node(left), _node(right)), offset)
+        case ast.Compare(ops=[_, _, *_]):
+            raise FormulaError("comparisons cannot be chained; write where(..., where(...), 0)", offset)
+    signs = ", ".join(dict.fromkeys(_SIGNS.values()))
+    raise FormulaError(
+        f"'{ast.unparse(tree)}' cannot stand; write names, numbers, primitives and {signs}",
+        offset,
+    )
+
+
+def pattern(text: str) -> tuple[str, tuple[str, ...]] | None:
+    """The name and the parameters of a primitive that is written as `exp(x)` or `x + y`; None where `text` is none."""
+    try:
+        node = parse(text)
+    except FormulaError:
+        return None
+    if not isinstance(node, Call):
+        return None
+    names = [argument.text for argument in node.arguments if isinstance(argument, Name)]
+    if len(names) < len(node.arguments) or len({*names}) < len(names) or INCOMING in names:
+        return None
+    return (node.primitive, tuple(names)) if node.primitive in OPERATORS or "(" in text else None
+
+
+def inlined(node: Node, parts: Mapping[str, Node]) -> Node:
+    """A formula with others in the place of names."""
+    match node:
+        case Name(text=text):
+            return parts.get(text, node)
+        case Call(primitive=primitive, arguments=arguments, offset=offset):
+            return Call(primitive, tuple(inlined(argument, parts) for argument in arguments), offset)
+    return node
+
+
+def names(node: Node) -> tuple[str, ...]:
+    """The names that a formula has, in their order: operands and parameters, not primitives."""
+    return tuple(
+        dict.fromkeys(part.text for part in walk(node) if isinstance(part, Name) and part.text not in LITERALS)
+    )
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """A formula and its parts."""
+    yield node
+    for argument in node.arguments if isinstance(node, Call) else ():
+        yield from walk(argument)
+
+
+def kind_of(node: Node, kinds: Mapping[str, Kind], primitives: Primitives) -> Kind | None:
+    """The kind of a formula whose names have `kinds`; None of an integer that has the kind that it meets.
+
+    Raises FormulaError for what has none: unknown names and primitives, and operands of kinds that these do not have.
+    """
+    match node:
+        case Number(value=value):
+            return "float" if isinstance(value, float) else None
+        case Name(text=text, offset=offset):
+            if text in kinds:
+                return kinds[text]
+            if text in LITERALS:
+                return "float"
+            raise FormulaError(f"unknown name '{text}'{did_you_mean(text, [*kinds, *LITERALS])}", offset)
+    primitive = primitives.get(node.primitive)
+    if primitive is None:
+        hint = did_you_mean(node.primitive, primitives, "write a primitive of spec/primitives.yaml, or add it there")
+        raise FormulaError(f"unknown primitive '{node.primitive}'{hint}", node.offset)
+    if len(node.arguments) != len(primitive.parameters):
+        call = f"{primitive.name}({', '.join(primitive.parameters)})"
+        raise FormulaError(f"'{text_of(node)}' has another number of operands; write {call}", node.offset)
+    own: Kind | None = None
+    for parameter, argument in zip(primitive.parameters, node.arguments, strict=True):
+        kind = kind_of(argument, kinds, primitives)
+        if parameter == primitive.condition:
+            if kind != "bool":
+                raise FormulaError(
+                    f"the condition of '{primitive.name}' must be a comparison; write x != 0", argument.offset
+                )
+        elif kind == "bool":
+            raise FormulaError(f"'{primitive.name}' has no truth values; write where(..., 1, 0)", argument.offset)
+        elif kind is not None and own not in (None, kind):
+            for it in node.arguments:
+                if isinstance(it, Number | Name) and kind_of(it, kinds, primitives) == "float":
+                    message = f"'{text_of(it)}' is a float, and the op has integers; give the op floats alone"
+                    raise FormulaError(message, it.offset)
+            raise FormulaError(
+                f"'{primitive.name}' has operands of one kind, not an integer and a float; write operands of one kind",
+                argument.offset,
+            )
+        else:
+            own = kind or own
+    if own is not None and own not in primitive.kinds:
+        message = f"'{primitive.name}' is of {primitive.kinds[0]}s alone, not of an {own}; give the op these alone"
+        raise FormulaError(message, node.offset)
+    return "bool" if primitive.result == "bool" else own or (primitive.kinds[0] if len(primitive.kinds) == 1 else None)
+
+
+def lowered(
+    node: Node,
+    language: Language,
+    kinds: Mapping[str, Kind],
+    primitives: Primitives,
+    literal: Callable[[str], str] = str,
+) -> str:
+    """A formula in a language. `literal` says how this language writes a number that is given to a function."""
+
+    def lower(node: Node) -> ast.expr:
+        match node:
+            case Number(value=value):
+                return _Written(value) if value >= 0 else ast.UnaryOp(ast.USub(), _Written(-value))
+            case Name(text=text):
+                return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
+        primitive = primitives[node.primitive]
+        implementation = primitive.implementation(language)
+        operand = next(
+            (
+                kind
+                for argument in node.arguments
+                if (kind := kind_of(argument, kinds, primitives)) not in (None, "bool")
+            ),
+            "float",
+        )
+        arguments = [lower(argument) for argument in node.arguments]
+        expression = _tree(implementation.integer if operand == "integer" else implementation.float)
+        return _substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
+
+    return printed(lower(node), literal)
+
+
+class _Written(ast.Constant):
+    """A number of a formula, and none of an implementation."""
+
+
+@cache
+def _tree(expression: str) -> ast.expr:
+    return ast.parse(expression, mode="eval").body
+
+
+def _substituted(tree: ast.expr, parts: Mapping[str, ast.expr]) -> ast.expr:
+    """An expression with others in the places of names."""
+    if isinstance(tree, ast.Name):
+        return parts.get(tree.id, tree)
+    fields: dict[str, Any] = {}
+    for name, value in ast.iter_fields(tree):
+        items = value if isinstance(value, list) else [value]
+        replaced = [_substituted(item, parts) if isinstance(item, ast.expr) else item for item in items]
+        fields[name] = replaced if isinstance(value, list) else replaced[0]
+    return type(tree)(**fields)
+
+
+def printed(tree: ast.expr, literal: Callable[[str], str] = str) -> str:
+    """An expression as C++ has it, and Python where it has no choice; `literal` writes operands of functions."""
+    return _printed(tree, literal, is_operand=False)[0]
+
+
+def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool) -> tuple[str, int]:
+    """An expression, and how closely its outermost operator binds."""
+
+    def part(inner: ast.expr, least: int) -> str:
+        text, precedence = _printed(inner, literal, is_operand=True)
+        return text if precedence >= least else f"({text})"
+
+    match tree:
+        case ast.Name(id=name):
+            return name, _ATOM
+        case ast.Constant(value=value):
+            # Operators give an integer the type of what it meets.
+            is_plain = not isinstance(tree, _Written) or (is_operand and isinstance(value, int))
+            return repr(value) if is_plain else literal(repr(value)), _ATOM
+        case ast.Call(func=function, args=arguments):
+            inner = ", ".join(_printed(argument, literal, is_operand=False)[0] for argument in arguments)
+            return f"{ast.unparse(function)}({inner})", _ATOM
+        case ast.UnaryOp(op=operator, operand=operand):
+            precedence = _PRECEDENCES[type(operator)]
+            # Two signs in a row would be another operator.
+            return f"{_SIGNS[type(operator)]}{part(operand, precedence + 1)}", precedence
+        case (
+            ast.BinOp(left=left, op=operator, right=right) | ast.Compare(left=left, ops=[operator], comparators=[right])
+        ):
+            precedence = _PRECEDENCES[type(operator)]
+            return f"{part(left, precedence)} {_SIGNS[type(operator)]} {part(right, precedence + 1)}", precedence
+        case ast.IfExp(test=test, body=body, orelse=other):
+            branches = [_printed(branch, literal, is_operand=False) for branch in (body, other)]
+            body_text, other_text = (
+                text if precedence > _CONDITIONAL else f"({text})" for text, precedence in branches
+            )
+            return f"{part(test, _CONDITIONAL + 1)} ? {body_text} : {other_text}", _CONDITIONAL
+    raise FormulaError(
+        f"'{ast.unparse(tree)}' has no form in C++; write calls, arithmetic and comparisons",
+        getattr(tree, "col_offset", 0),
+    )
+
+
+def text_of(node: Node) -> str:
+    """A formula as a person writes it."""
+
+    def tree(node: Node) -> ast.expr:
+        match node:
+            case Number(value=value):
+                return ast.Constant(value)
+            case Name(text=text):
+                return ast.Name(text)
+        arguments = [tree(argument) for argument in node.arguments]
+        if node.primitive not in OPERATORS:
+            return ast.Call(ast.Name(node.primitive), arguments, [])
+        operator = ast.parse(node.primitive, mode="eval").body
+        return _substituted(operator, dict(zip("xy", arguments, strict=False)))
+
+    return ast.unparse(tree(node))
+
+
+def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict[str, Node]:
+    """The gradients of what a formula names, of the gradient `g` of its result: by the chain rule, simplified.
+
+    Raises FormulaError for a primitive that has no gradient of an operand that depends on one of them.
+    """
+    found: dict[str, Node] = dict.fromkeys(wanted, Number(0))
+
+    def visit(node: Node, incoming: Node) -> None:
+        if isinstance(node, Name) and node.text in found:
+            found[node.text] = simplified(Call(ADD, (found[node.text], incoming)))
+        if not isinstance(node, Call) or not {*names(node)} & found.keys():
+            return
+        primitive = primitives[node.primitive]
+        parts: dict[str, Node] = dict(zip(primitive.parameters, node.arguments, strict=True))
+        for parameter, argument in parts.items():
+            # Of a truth value nothing is differentiable.
+            if parameter == primitive.condition or primitive.result == "bool" or not {*names(argument)} & found.keys():
+                continue
+            partial = primitive.gradient_of(parameter)
+            if partial is None:
+                message = f"'{primitive.name}' has no gradient of '{parameter}'; write 'gradient' to the op"
+                raise FormulaError(message, node.offset)
+            visit(argument, simplified(inlined(partial, {**parts, INCOMING: incoming})))
+
+    visit(node, Name(INCOMING))
+    return found
+
+
+def with_result(gradient: Node, formula: Node) -> Node:
+    """A gradient over the result of a formula, where that spares it the operands; otherwise the gradient itself."""
+    shorter = _replaced(gradient, formula, Name(RESULT))
+    return shorter if len(names(shorter)) < len({*names(gradient), RESULT}) else gradient
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node == old and not isinstance(old, Name):
+        return new
+    if isinstance(node, Call):
+        arguments = tuple(_replaced(argument, old, new) for argument in node.arguments)
+        return Call(node.primitive, arguments, node.offset)
+    return node
+
+
+def simplified(node: Node) -> Node:
+    """A formula with what changes nothing left out, up to the sign of zero and what 0 times NaN or infinity is."""
+    if not isinstance(node, Call):
+        return node
+    arguments = tuple(map(simplified, node.arguments))
+    match node.primitive, arguments:
+        case _, (Number(value=x), Number(value=y)) if node.primitive in (ADD, SUBTRACT, MULTIPLY):
+            return Number({ADD: x + y, SUBTRACT: x - y, MULTIPLY: x * y}[node.primitive])
+        case "x + y", (Number(value=0), y):
+            return y
+        case "x + y", (x, y) if x == y:
+            return simplified(Call(MULTIPLY, (Number(2), x)))
+        case (("x + y" | "x - y"), (x, Number(value=0))):
+            return x
+        case "x - y", (Number(value=0), y):
+            return simplified(Call(NEGATE, (y,)))
+        case "x + y", (x, Call(primitive="-x", arguments=(y,))):
+            return simplified(Call(SUBTRACT, (x, y)))
+        case "x - y", (x, Call(primitive="-x", arguments=(y,))):
+            return simplified(Call(ADD, (x, y)))
+        case "x + y", (
+            Call(primitive="where", arguments=(c, *one)),
+            Call(primitive="where", arguments=(d, *other)),
+        ) if c == d:
+            sums = [simplified(Call(ADD, pair)) for pair in zip(one, other, strict=True)]
+            return simplified(Call(WHERE, (c, *sums)))
+        case (("x * y" | "x / y"), (Number(value=0), _)):
+            return Number(0)
+        case "x * y", (_, Number(value=0)):
+            return Number(0)
+        case "x * y", (Number(value=1), y):
+            return y
+        case (("x * y" | "x / y"), (x, Number(value=1))):
+            return x
+        case (("x * y" | "x / y"), (Call(primitive="-x", arguments=(x,)), y)):
+            return simplified(Call(NEGATE, (simplified(Call(node.primitive, (x, y))),)))
+        case (("x * y" | "x / y"), (x, Call(primitive="-x", arguments=(y,)))):
+            return simplified(Call(NEGATE, (simplified(Call(node.primitive, (x, y))),)))
+        # A choice of which one side is 0 takes the factor in.
+        case (("x * y" | "x / y"), (Call(primitive="where", arguments=(c, a, b)), y)) if Number(0) in (a, b):
+            return simplified(Call(WHERE, (c, *(Call(node.primitive, (branch, y)) for branch in (a, b)))))
+        case "x * y", (x, Call(primitive="where", arguments=(c, a, b))) if Number(0) in (a, b):
+            return simplified(Call(WHERE, (c, *(Call(MULTIPLY, (x, branch)) for branch in (a, b)))))
+        case "-x", (Number(value=x),):
+            return Number(-x)
+        case "-x", (Call(primitive="-x", arguments=(x,)),):
+            return x
+        case "-x", (Call(primitive="where", arguments=(c, a, b)),) if Number(0) in (a, b):
+            return simplified(Call(WHERE, (c, *(Call(NEGATE, (branch,)) for branch in (a, b)))))
+        case "where", (_, x, y) if x == y:
+            return x
+    return Call(node.primitive, arguments, node.offset)

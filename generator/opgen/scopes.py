@@ -1,0 +1,334 @@
+"""The formulas of functors: what each of them may name, what they come to, and how languages have them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from opgen.formula import (
+    INCOMING,
+    RESULT,
+    Call,
+    Formula,
+    FormulaError,
+    Kind,
+    Language,
+    Name,
+    Node,
+    Number,
+    Primitive,
+    Primitives,
+    gradients,
+    inlined,
+    kind_of,
+    lowered,
+    names,
+    simplified,
+    walk,
+    with_result,
+)
+from opgen.model import Functor, FunctorKind, Monoid, Spec, State
+from opgen.problem import Problem, did_you_mean
+
+COUNT: Final = "count"
+"""What the end of a reduction calls the number of its elements."""
+
+
+class Expression(NamedTuple):
+    """A formula in a language, of integers and of floats."""
+
+    integer: str
+    float: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """One expression, or two."""
+        return tuple(dict.fromkeys(self))
+
+    @property
+    def is_split(self) -> bool:
+        """Whether integers and floats have different expressions."""
+        return self.integer != self.float
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A formula, and the kinds of what it may name, for each kind of dtypes that the op has."""
+
+    what: str
+    formula: Formula
+    kinds: Mapping[Kind, Mapping[str, Kind]]
+    primitives: Primitives
+    gives_truth: bool = False  # it may be a truth value
+
+    def check(self, problems: list[Problem]) -> None:
+        """Note what is wrong with the formula."""
+        for kinds in self.kinds.values():
+            try:
+                if kind_of(self.formula.node, kinds, self.primitives) == "bool" and not self.gives_truth:
+                    raise FormulaError(
+                        "a truth value is no number; write 'result: u8' to the op, or where(..., 1, 0)", 0
+                    )
+            except FormulaError as error:
+                problems.append(self.formula.problem(error, self.what))
+                return
+
+    def expression(self, language: Language, literal: Callable[[str], str] = str) -> Expression:
+        """The formula in a language."""
+        texts = {
+            kind: lowered(self.formula.node, language, kinds, self.primitives, literal)
+            for kind, kinds in self.kinds.items()
+        }
+        last = list(texts.values())[-1]
+        return Expression(texts.get("integer", last), texts.get("float", last))
+
+    def used(self) -> Iterator[str]:
+        """The primitives that it is made of."""
+        return (node.primitive for node in walk(self.formula.node) if isinstance(node, Call))
+
+
+def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
+    floats = {*spec.groups["float"]}
+    dtypes = {*spec.resolve(functor.dtypes)}
+    every: tuple[tuple[Kind, bool], ...] = (("integer", bool(dtypes - floats)), ("float", bool(dtypes & floats)))
+    return tuple(kind for kind, is_there in every if is_there)
+
+
+def is_differentiable(spec: Spec, functor: Functor) -> bool:
+    """Whether an op has gradients: it has floats, and gives floats."""
+    return functor.result in (None, "any") and "float" in _dtype_kinds(spec, functor)
+
+
+def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
+    """The formulas of a functor by their keys."""
+    reduction, op = functor.reduction, f"op '{functor.name}'"
+    found = {}
+    if functor.formula is not None:
+        found["formula"] = Scope(
+            f"'formula' of {op}",
+            functor.formula,
+            {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
+            spec.primitives,
+            functor.result not in (None, "any"),
+        )
+    elif isinstance(reduction, Monoid):
+        found.update(_of_monoid(spec, functor, reduction))
+    for operand, formula in functor.gradient.items():
+        scope: dict[str, Kind] = {**_operands(functor, "float"), INCOMING: "float", RESULT: "float", COUNT: "float"}
+        what = f"'gradient' of {op}"
+        found[f"gradient {operand}"] = Scope(
+            what, formula, {"float": scope}, _with_reductions(spec, functor, and_itself=True)
+        )
+    return found
+
+
+def _operands(functor: Functor, kind: Kind) -> dict[str, Kind]:
+    kinds = dict.fromkeys((*functor.operands, *functor.parameters), kind)
+    if functor.condition is not None:
+        kinds[functor.operands[0]] = "integer"
+    return kinds
+
+
+def _of_monoid(spec: Spec, functor: Functor, monoid: Monoid) -> Iterator[tuple[str, Scope]]:
+    op, every = f"op '{functor.name}'", _dtype_kinds(spec, functor)
+    states = every if functor.result is None else tuple(_kind(spec, functor.result) for _ in every)
+    pairs = list(zip(every, states, strict=True))
+    parts: tuple[tuple[str, Formula | None, Mapping[Kind, Mapping[str, Kind]]], ...] = (
+        ("element", monoid.element, {kind: {"x": kind} for kind in every}),
+        ("combine", monoid.combine, {kind: dict.fromkeys("xy", state) for kind, state in pairs}),
+        (
+            "finish",
+            monoid.finish,
+            {kind: dict.fromkeys(("x", COUNT, *functor.parameters), state) for kind, state in pairs},
+        ),
+    )
+    for key, formula, kinds in parts:
+        if formula is not None:
+            primitives = _with_reductions(spec, functor) if key == "element" else spec.primitives
+            is_element = key == "element" and functor.result is not None
+            yield key, Scope(f"'{key}' of {op}", formula, kinds, primitives, is_element)
+
+
+def _kind(spec: Spec, dtype: str) -> Kind:
+    return "float" if dtype in spec.groups["float"] else "integer"
+
+
+def _with_reductions(spec: Spec, functor: Functor, *, and_itself: bool = False) -> Primitives:
+    """The primitives, and in a reduction's formulas the reductions of the same elements."""
+    if functor.reduction is None:
+        return spec.primitives
+    others = (other for kind in spec.functors.values() for other in kind.functors if not other.parameters)
+    own = {
+        other.name: _as_primitive(spec, other)
+        for other in others
+        if isinstance(other.reduction, Monoid) and (and_itself or other is not functor)
+    }
+    return {**own, **spec.primitives}
+
+
+def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
+    """A reduction of the elements in their formulas. By an element it is as good as a number that is given."""
+    kinds = _dtype_kinds(spec, functor)
+    return Primitive(
+        call=f"{functor.name}(x)",
+        doc=functor.doc,
+        kind=kinds[0] if len(kinds) == 1 else None,
+        condition=None,
+        result=None,
+        array=None,
+        kernel=None,
+        brief=False,
+        bounded=False,
+        let={},
+        gradient={"x": Formula(Number(0), functor.location)},
+        location=functor.location,
+    )
+
+
+def given(kind: FunctorKind, monoid: Monoid) -> Functor | None:
+    """The reduction of the elements whose result an element's contribution depends on; None where there is none."""
+    called = (
+        {node.primitive for node in walk(monoid.element.node) if isinstance(node, Call)} if monoid.element else set()
+    )
+    return next((functor for functor in kind.functors if functor.name in called), None)
+
+
+def with_given(scope: Scope, reduction: str) -> Scope:
+    """The contribution of an element with the result of a reduction of all of them as a name."""
+
+    def named(node: Node) -> Node:
+        if isinstance(node, Call) and node.primitive == reduction:
+            return Name(reduction)
+        return Call(node.primitive, tuple(map(named, node.arguments))) if isinstance(node, Call) else node
+
+    kinds = {kind: {**names, reduction: kind} for kind, names in scope.kinds.items()}
+    return Scope(scope.what, Formula(named(scope.formula.node), scope.formula.location), kinds, scope.primitives)
+
+
+def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
+    """The formulas of a state by their keys: `let NAME`, `element PART`, `combine PART` and `result`."""
+    floats: Mapping[str, Kind] = {f"{side}.{part.name}": "float" for side in "xy" for part in state.parts}
+    of = f"state '{state.name}'"
+    found = {}
+    for name, formula in state.let.items():
+        found[f"let {name}"] = Scope(f"'{name}' of {of}", formula, {"float": floats}, spec.primitives)
+        floats = {**floats, name: "float"}
+    for part in state.parts:
+        what = f"part '{part.name}' of {of}"
+        found[f"element {part.name}"] = Scope(what, part.element, {"float": {"x": "float"}}, spec.primitives)
+        found[f"combine {part.name}"] = Scope(what, part.combine, {"float": floats}, spec.primitives)
+    own: Mapping[str, Kind] = {part.name: "float" for part in state.parts}
+    found["result"] = Scope(f"'result' of {of}", state.result, {"float": own}, spec.primitives)
+    return found
+
+
+def derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
+    """The gradients of a functor's operands: what it says, and what follows from its formula.
+
+    Raises FormulaError where neither is known.
+    """
+    written = {operand: formula.node for operand, formula in functor.gradient.items()}
+    reduction = functor.reduction
+    if isinstance(reduction, Monoid):
+        return written or {"x": _of_sum(spec, functor, reduction)}
+    if functor.formula is None:
+        return written
+    node = functor.formula.node
+    wanted = [name for name in functor.operands if functor.condition is None or name != functor.operands[0]]
+    derived = {} if {*wanted} <= {*written} else gradients(node, wanted, spec.primitives)
+    return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
+
+
+def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
+    """The gradient of the elements of a sum: the sum's own, of what each contributes."""
+    if monoid.combine.node != Call("x + y", (Name("x"), Name("y"))):
+        raise FormulaError("only a sum's gradient follows from its formulas; write 'gradient'", 0)
+    incoming: Node = Name(INCOMING)
+    if monoid.finish is not None:
+        incoming = gradients(monoid.finish.node, ["x"], spec.primitives)["x"]
+        incoming = with_result(incoming, monoid.finish.node)
+        if "x" in names(incoming):
+            raise FormulaError("the gradient needs what the elements come to; write 'gradient'", 0)
+    if monoid.element is None:
+        return incoming
+    # By the mean that it may depend on it needs no gradient: the distances from that add up to 0.
+    found = gradients(monoid.element.node, ["x"], _with_reductions(spec, functor))["x"]
+    return simplified(inlined(found, {INCOMING: incoming}))
+
+
+def check_formulas(spec: Spec, problems: list[Problem]) -> None:
+    """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has."""
+    used: set[str] = set()
+    others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
+    for kind in spec.functors.values():
+        for functor in kind.functors:
+            own = scopes(spec, functor).values()
+            used.update(primitive for scope in own for primitive in scope.used())
+            if isinstance(functor.reduction, Monoid):
+                _check_reduction(kind, functor, functor.reduction, problems)
+            wrong = len(problems)
+            for scope in own:
+                scope.check(problems)
+            is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
+            if len(problems) == wrong and is_read:
+                _check_gradient(spec, functor, problems)
+        for state in kind.states.values():
+            others += state_scopes(spec, state).values()
+    for scope in others:
+        scope.check(problems)
+        used.update(scope.used())
+    # What a mistake stands in may be what it is for.
+    for name, primitive in () if problems else spec.primitives.items():
+        if name not in used:
+            problems.append(Problem(primitive.location, f"primitive '{name}' is in no formula; remove it"))
+
+
+def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
+    kinds: dict[str, Kind] = {**dict.fromkeys(primitive.parameters, "float"), INCOMING: "float"}
+    if primitive.condition is not None:
+        kinds[primitive.condition] = "bool"
+    for formula in primitive.gradient.values():
+        yield Scope(
+            f"'gradient' of primitive '{primitive.name}'",
+            formula.with_parts(primitive.let),
+            {"float": kinds},
+            spec.primitives,
+        )
+
+
+def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: list[Problem]) -> None:
+    if monoid.state is not None and monoid.state not in kind.states:
+        message = f"op '{functor.name}' has unknown state '{monoid.state}'{did_you_mean(monoid.state, kind.states)}"
+        problems.append(Problem(functor.location, message))
+    other = given(kind, monoid)
+    if other is None or monoid.element is None:
+        return
+    calls = {node for node in walk(monoid.element.node) if isinstance(node, Call) and node.primitive == other.name}
+    if calls != {Call(other.name, (Name("x"),))}:
+        message = (
+            f"'element' of op '{functor.name}' may have the reduction of its elements alone; write {other.name}(x)"
+        )
+        problems.append(Problem(monoid.element.location, message))
+
+
+def _check_gradient(spec: Spec, functor: Functor, problems: list[Problem]) -> None:
+    if not is_differentiable(spec, functor):
+        if functor.gradient:
+            message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"
+            problems.append(Problem(functor.location, message))
+        return
+    for operand, formula in functor.gradient.items():
+        if operand not in functor.operands:
+            message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
+            problems.append(Problem(formula.location, message + did_you_mean(operand, functor.operands)))
+    try:
+        derived = derivatives(spec, replace(functor, gradient={}))
+    except FormulaError as error:
+        try:
+            derivatives(spec, functor)
+        except FormulaError:
+            problems.append(Problem(functor.location, f"op '{functor.name}': {error}"))
+        return
+    for operand, formula in functor.gradient.items():
+        if formula.node == derived.get(operand):
+            message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
+            problems.append(Problem(formula.location, message))
