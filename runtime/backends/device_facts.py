@@ -1,4 +1,4 @@
-"""What is alike for devices of all backends."""
+"""Facts that devices of all backends have."""
 
 from __future__ import annotations
 

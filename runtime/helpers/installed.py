@@ -1,4 +1,4 @@
-"""What is installed here."""
+"""Finding out which packages are installed."""
 
 from importlib.util import find_spec
 

@@ -56,7 +56,7 @@ template <> struct Word<16> {
 #endif
 };
 
-// The number of a type whose bits are the lowest of a word.
+// The lowest bits of a word as a number of a type.
 template <typename Value> TALLOW_INLINE Value from_bits(uint64_t bits) {
     return bit_cast<Value>(static_cast<typename Word<sizeof(Value)>::type>(bits));
 }
@@ -104,8 +104,8 @@ TALLOW_INLINE void store_streaming(void* pointer, const Registers<16>& registers
 #endif
 }
 
-// Two words of an access as one number. LLVM takes a shift and an or of them for a load of their own, which it adds to
-// the whole one.
+// Two words of an access as one number. LLVM would compile a shift and an or of them to a load of their own, besides
+// that of the whole access.
 TALLOW_INLINE uint64_t join_words(uint32_t low, uint32_t high) {
 #if defined(TALLOW_NVIDIA)
     return low | uint64_t{high} << 32;

@@ -51,7 +51,7 @@ template <typename T> TALLOW_INLINE T floor_divide_integers(T x, T y) {
     else
         return y != 0 && (x < 0) != (y < 0) && wrapping_mul(quotient, y) != x ? static_cast<T>(quotient - 1) : quotient;
 }
-// What that leaves, with the sign of y; x % 0 is 0.
+// The remainder of that, with the sign of y; x % 0 is 0.
 template <typename T> TALLOW_INLINE T remainder_integers(T x, T y) {
     return y == 0 ? T{0} : wrapping_sub(x, wrapping_mul(floor_divide_integers(x, y), y));
 }
@@ -109,7 +109,7 @@ template <typename T> TALLOW_INLINE T multiply(T x, T y) {
         return x * y;
 }
 
-// The highest and lowest of a compute type, to which every number compares.
+// The highest and the lowest value of a compute type.
 template <typename Value> TALLOW_INLINE Value highest() {
     if constexpr (is_integer<Value>)
         return Traits<Value>::highest;

@@ -1,4 +1,4 @@
-// Copies to shared memory for which no thread waits, and which take no registers: those of NVIDIA from Ampere on.
+// Asynchronous copies to shared memory, which need no registers: those of NVIDIA from Ampere on.
 #pragma once
 
 #include "access.hpp"
@@ -20,14 +20,14 @@ TALLOW_INLINE uint32_t shared_address(const void* pointer) {
     return address;
 }
 
-// 16 bytes to such an address, of which the source has so many and the others are zeros, while the thread goes on.
+// Starts a copy of 16 bytes to such an address: `bytes` bytes of the source, then zeros.
 TALLOW_INLINE void copy_async(uint32_t target, const void* source, uint32_t bytes) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
 TALLOW_INLINE void copy_async(void* target, const void* source, uint32_t bytes) {
     copy_async(shared_address(target), source, bytes);
 }
-// The same of whole ones to such an address, where they are needed, without a branch.
+// Starts a copy of 16 bytes if they are needed, without a branch.
 TALLOW_INLINE void copy_async_if(bool is_needed, uint32_t target, const void* source) {
     asm volatile("{ .reg .pred is_needed; setp.ne.u32 is_needed, %2, 0; @is_needed cp.async.cg.shared.global [%0], "
                  "[%1], 16; }" ::"r"(target),
@@ -38,7 +38,7 @@ TALLOW_INLINE void copy_async_if(bool is_needed, uint32_t target, const void* so
 TALLOW_INLINE void commit_copies() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits for all groups of this thread but the last so many.
+// Waits until only the given number of this thread's last groups are pending.
 template <uint32_t Left> TALLOW_INLINE void await_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory");
 }

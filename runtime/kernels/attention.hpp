@@ -92,7 +92,7 @@ template <typename Arguments> struct RowsOfHead {
     }
 };
 
-// The keys of one split: whole steps, as even as these can be.
+// The keys of one split: whole steps, distributed as evenly as possible.
 struct KeyRange {
     uint32_t begin;
     uint32_t end;
@@ -153,8 +153,8 @@ template <uint32_t Lanes, uint32_t Count, uint32_t Total> TALLOW_INLINE void sha
     }
 }
 
-// The accesses of a thread to keys and values by turns: `Batch` lines `teams` apart, some accesses of each, the first
-// of which begins at `element`, the others `step` further each. What is behind `end`, or behind the head, is 0.
+// The accesses of a thread to keys and values, alternately: `Batch` lines, `teams` apart, and some accesses of each.
+// The first access begins at `element`, each other one `step` further. What is behind `end`, or behind the head, is 0.
 template <typename T, uint32_t Batch, uint32_t Accesses> struct LineStream {
     using Lines = Registers<access_bytes>[Batch][Accesses];
 
@@ -601,7 +601,7 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
     }
 }
 
-// A block takes at most so many rows, and one split of the keys.
+// A block takes at most `most_rows` rows, and one split of the keys.
 template <typename Attention, typename Arguments>
 TALLOW_INLINE void attend_rows(const Arguments& arguments, uint32_t most_rows = Attention::rows) {
     constexpr uint32_t shared_bytes =

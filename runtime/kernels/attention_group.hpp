@@ -175,7 +175,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
 
 #endif
 
-// Attention by blocks that take so many rows and one split of the keys.
+// Attention by blocks, each of which takes some rows and one split of the keys.
 template <typename T, uint32_t Size, uint32_t Rows, typename Arguments>
 TALLOW_INLINE void attend_group(const Arguments& arguments) {
 #if defined(TALLOW_MATRIX_CORE_MMA)

@@ -18,7 +18,7 @@ template <uint32_t Sharing, typename Arguments> TALLOW_INLINE uint32_t splits_of
     return Sharing > 1 ? arguments.splits : 1;
 }
 
-// Brings tiles of keys and values by turns to shared memory, ahead of the work on them. Size is that of a head, or
+// Copies tiles of keys and of values, alternately, to shared memory before they are needed. Size is that of a head, or
 // more: what is beyond is 0, and so are keys from `end` on. So many waves share a tile.
 template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
     static constexpr uint32_t length = access_bytes / sizeof(T);
@@ -30,8 +30,8 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
 #endif
     static constexpr uint32_t bytes = keys * Size * sizeof(T);
     static constexpr uint32_t accesses = bytes / access_bytes / block_size;
-    // Where matrix cores cannot read them transposed, values are: a line for each element of the head.
-    static constexpr bool turns = !MatrixCore<T>::reads_transposed;
+    // Values are stored transposed, a line for each element of the head, if matrix cores cannot read them transposed.
+    static constexpr bool transposes = !MatrixCore<T>::reads_transposed;
     using Keys = SharedTile<T, Size, false>;
     using TransposedValues = SharedTile<T, keys, true>;
 
@@ -76,7 +76,7 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileLoader {
         for (uint32_t i = 0; i < accesses; ++i)
             store_registers(to.at(line<false>(i), element()), loaded[i]);
         synchronize_block();
-        load<turns>(value_lines, value_stride, first);
+        load<transposes>(value_lines, value_stride, first);
 #endif
         return {tile(0)};
     }

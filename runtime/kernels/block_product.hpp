@@ -33,7 +33,7 @@ template <typename Block> TALLOW_INLINE uint32_t first_weight(uint32_t lane) {
            (place % runs_side_by_side<Block>);
 }
 
-// The other way round: whose an element of a row is, and which of the 32.
+// The inverse: the lane that has an element of a row, and its place among the 32.
 struct LanePlace {
     uint32_t lane;
     uint32_t number;
@@ -309,8 +309,8 @@ TALLOW_INLINE void write_sums(const Arguments& arguments, uint32_t row, const fl
     }
 }
 
-// The parts of a row that a wave takes: every `step`-th from `first` on, round and round. Where it begins depends on
-// the row, because waves that all began with the same part would wait for the same numbers of x, each time anew.
+// The parts of a row that a wave takes: every `step`-th from `first` on, cyclically. The first one depends on the row:
+// waves that all began with the same part would always wait for the same numbers of x.
 struct Round {
     uint32_t first;
     uint32_t step;

@@ -49,7 +49,7 @@ template <bool Bounded> TALLOW_INLINE float gelu_erf(Brief<Bounded> x) {
     return size > 40.0f ? (x.value < 0.0f ? -0.0f : x.value) : result;
 }
 
-// |x|**y as the square of half the power, since that is never too small where the result is not. An infinite y is even.
+// |x|**y as the square of |x|**(y / 2), which does not underflow unless the result does. An infinite y is even.
 template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
     const float size = fabs(x.value);
     const float half = 0.5f * y;
@@ -61,8 +61,8 @@ template <bool Bounded> TALLOW_INLINE float pow(Brief<Bounded> x, float y) {
     return x.value == 1.0f || y == 0 ? 1.0f : is_complex ? not_a_number() : power;
 }
 
-// The size of what division by y leaves of x, where the quotient is below 2**21. Every step is exact, but the rounded
-// quotient may be the next integer.
+// The absolute value of the remainder of x / y, for quotients below 2**21. Every step is exact, except that the rounded
+// quotient may be one too large.
 TALLOW_INLINE float brief_rest(float x, float y) {
     const float rest = fma(-floor(x / y), y, x);
     return rest < 0.0f ? rest + y : rest;

@@ -12,10 +12,10 @@ namespace tallow {
 // States of so many bytes are filled side by side: enough for the vector instructions that are under way at once.
 constexpr uint64_t lanes_bytes = 256;
 template <typename State> constexpr uint32_t fold_lanes = lanes_bytes / sizeof(State);
-// So many elements, or rows of columns, are joined before what they make is joined with others: sums stay accurate.
+// Elements, or rows of columns, that are joined before the partial results are: this keeps sums accurate.
 constexpr uint64_t fold_piece = 2048;
 constexpr uint64_t fold_height = 64;
-// So many rows of columns are read at once, and so many spans are finished.
+// Rows of columns that are read at once, and spans that are finished at once.
 constexpr uint64_t rows_at_once = 4;
 constexpr uint64_t spans_at_once = 64;
 constexpr uint64_t most_state_bytes = 24;

@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-// Compilers differ in what they call half and bfloat, so these three are bits with conversions of our own.
+// Compilers name half and bfloat differently, so these three types are bits with conversions of our own.
 struct f16 {
     uint16_t bits;
 };

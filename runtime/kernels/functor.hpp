@@ -7,7 +7,7 @@
 
 namespace tallow {
 
-// What a functor tells of itself: how many parameters it takes, and whether it has a brief function, and on CPUs one of
+// The traits of a functor: how many parameters it takes, and whether it has a brief function, and on CPUs one of
 // bounded floats.
 template <uint32_t Parameters, bool AsBrief, bool AsBounded> struct FunctorTraits {
     static constexpr uint32_t parameters = Parameters;

@@ -7,13 +7,13 @@
 
 namespace tallow {
 
-// So many queries meet so many keys at once.
+// The queries and the keys whose scores are computed at once.
 constexpr uint32_t attended_rows = 64;
 constexpr uint32_t attended_keys = 64;
-// Rows are as long at most, and are filled with zeros up to whole strips.
+// The largest length of rows, which are padded with zeros to whole strips.
 constexpr uint32_t most_size = tile_terms;
 constexpr uint32_t key_stride = Tile<float>::lhs_stride;
-// So few queries are too few for the lanes of a vector: keys are in lanes then.
+// Up to this many queries do not fill the lanes of a vector: then the lanes hold keys.
 constexpr uint32_t few_queries = 4;
 constexpr uint32_t total_lanes = vector_length<float>;
 static_assert(attended_keys % total_lanes == 0);
@@ -39,7 +39,7 @@ struct Attended {
     uint32_t value_places[attended_keys];
 };
 
-// A row as floats, with zeros behind it.
+// A row as floats, padded with zeros.
 template <typename T> TALLOW_INLINE void load_row(float* held, const T* row, uint64_t size, uint64_t padded) {
     map_span(size, [](T x) { return to_compute(x); }, held, row);
     for (uint64_t i = size; i < padded; ++i)

@@ -5,7 +5,7 @@
 
 namespace tallow {
 
-// A tile of the result has so many channels.
+// Channels of a tile of the result.
 constexpr uint32_t convolution_rows = 64;
 static_assert(convolution_rows * (convolution_columns + 32) <= tile_sums && convolution_rows <= tile_rows);
 

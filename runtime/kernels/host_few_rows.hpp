@@ -9,10 +9,10 @@
 
 namespace tallow {
 
-// A sum is made in two chains of a vector.
+// The sums of a vector form two independent chains.
 template <typename T> using ProductSum = Vector<T>[2];
 constexpr uint32_t most_rows = 8;
-// So many rows of x meet so many of the matrix at once, as many as leave the sums in registers.
+// Rows of x and rows of the matrix that are multiplied at once: as many as let the sums stay in registers.
 #if defined(__AVX512F__)
 constexpr uint32_t joined_x_rows = 4;
 constexpr uint32_t matrix_group = 2;
@@ -20,9 +20,9 @@ constexpr uint32_t matrix_group = 2;
 constexpr uint32_t joined_x_rows = 2;
 constexpr uint32_t matrix_group = 1;
 #endif
-// Whether numbers become floats in registers.
+// Whether numbers are converted to floats in registers.
 template <typename T> constexpr bool is_near_float = is_same<T, bf16>;
-// A part reads about so many bytes of the matrix.
+// Bytes of the matrix that a part reads, roughly.
 constexpr uint64_t product_bytes = 1 << 17;
 
 // Gives `count` numbers of a row of the matrix from `first` on: those themselves, or floats in `held`.
@@ -40,7 +40,7 @@ template <typename T> struct Elements {
     }
 };
 
-// So many quants, which share a scale, become numbers at once.
+// Quants with a common scale that are converted at once.
 template <typename Block> constexpr uint32_t decoded_run = Block::group < 32 ? Block::group : 32;
 
 template <typename Block, uint32_t Run> TALLOW_INLINE void decode_run(const Block& block, float* weights) {
@@ -71,7 +71,7 @@ template <typename Block, uint32_t... Run>
 TALLOW_INLINE void decode_runs(const Block& block, float* weights, Numbers<Run...>) {
     (decode_run<Block, Run>(block, weights), ...);
 }
-// The same of a row of blocks, of which the parts have whole ones.
+// The same for a row of blocks; parts hold whole blocks.
 template <typename Block> struct Blocks {
     static constexpr bool is_held = true;
 
@@ -156,7 +156,7 @@ TALLOW_INLINE void add_rows_of_products(uint64_t rows, uint64_t count, const T* 
             add_rows_of_products<Rows - 1, Group>(rows, count, x, step, matrix, ahead, result);
 }
 
-// The products with the rows of the matrix from `output` on, of which some at once.
+// The products with the rows of the matrix from `output` on, several at once.
 template <typename T, uint32_t Group, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* x, uint64_t output) {
     using Compute = widened<T>;
@@ -188,7 +188,7 @@ TALLOW_INLINE void multiply_group(const Arguments& arguments, const widened<T>* 
         }
 }
 
-// One row of x meets a row of the matrix after the other, as memory likes it.
+// One row of x is multiplied with the rows of the matrix in the order of memory.
 template <typename T, typename Matrix, typename Arguments>
 TALLOW_INLINE void multiply_rows(const Arguments& arguments, const widened<T>* x) {
     const bool is_single = arguments.rows == 1;
@@ -217,7 +217,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void product_of_rows(con
     }
 }
 
-// So many columns of the matrix are a part, and so many of its rows are added up before they join the sums of others.
+// Columns of the matrix in a part, and rows whose products are added up before they are added to the other sums.
 constexpr uint32_t part_columns = 256;
 constexpr uint32_t joined_rows = 16;
 

@@ -13,9 +13,9 @@
 
 namespace tallow {
 
-// So many positions are at hand at once.
+// Positions that are held at once.
 constexpr uint64_t index_block = 1024;
-// A part has about so many elements.
+// Elements of a part, roughly.
 constexpr uint64_t index_length = 1 << 15;
 // Lines side by side that are taken together: as many as keep what they reach in the cache.
 constexpr uint64_t most_columns = 256;
@@ -23,9 +23,9 @@ constexpr uint64_t few_columns = 32;
 constexpr uint64_t least_columns = 8;
 constexpr uint64_t cached_elements = 1 << 18;
 constexpr uint64_t shared_length = 1 << 19;
-// Where more elements than this for each index are reached, most of them are not worth a conversion.
+// With more elements for each index than this, it does not pay to convert all of them.
 constexpr uint64_t most_sums = 4;
-// So many elements of a row are added up at once.
+// Elements of a row that are added up at once.
 constexpr uint64_t piece_length = 2048;
 
 // Positions of some indexes, and whether all of these name rows.

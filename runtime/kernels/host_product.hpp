@@ -5,13 +5,13 @@
 
 namespace tallow {
 
-// So many columns of a transposed block are taken at a time.
+// Columns of a transposed block that are converted at a time.
 constexpr uint32_t transposed_columns = 16;
-// A part makes about so many products at least, unless each thread has some parts.
+// The least products of a part, roughly, unless each thread has several parts.
 constexpr uint64_t part_products = 1 << 19;
 constexpr uint64_t parts_of_thread = 2;
 
-// How a result of (m, n) is cut into tiles. No sum depends on it.
+// The tiles of a result (m, n). No sum depends on them.
 struct TileSizes {
     uint32_t rows = tile_rows;
     uint32_t columns = product_columns;

@@ -7,7 +7,7 @@
 
 namespace tallow {
 
-// A part has so many elements. So many blocks of words are drawn at once.
+// Elements of a part, and blocks of words that are drawn at once.
 constexpr uint64_t random_length = 1 << 15;
 constexpr uint64_t random_blocks = 128;
 

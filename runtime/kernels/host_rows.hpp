@@ -1,5 +1,5 @@
-// What the layers of networks make of rows on the host. Sums are of floats for a piece of a row, and of doubles for the
-// rest; results are rounded once.
+// Layers of networks by rows on the host. A piece of a row is summed in floats, and the sums of pieces in doubles;
+// results are rounded once.
 #pragma once
 
 #include "host_indexes.hpp"
@@ -10,11 +10,11 @@
 
 namespace tallow {
 
-// The exponentials of rows of up to so many elements are held as floats; those of longer ones are computed twice.
+// Exponentials of rows of up to this many elements are kept as floats; those of longer rows are computed twice.
 constexpr uint64_t held_length = 1 << 13;
-// A part has about so many elements.
+// Elements of a part, roughly.
 constexpr uint64_t rows_length = 1 << 13;
-// So many elements are a piece, which the nearest cache holds, and so many are added side by side.
+// Elements of a piece, which fits the nearest cache, and elements that are added side by side.
 constexpr uint64_t row_piece = 2048;
 constexpr uint32_t row_lanes = 32;
 
@@ -34,7 +34,7 @@ template <typename Visit> TALLOW_INLINE void for_pieces(uint64_t length, Visit v
         visit(first, length - first < row_piece ? length - first : row_piece);
 }
 
-// What is joined of floats that a function makes of elements, from `begin` on: always in the same order.
+// Reduces the floats that a function computes from elements, starting with `begin`: always in the same order.
 template <typename T, typename Function, typename Join>
 TALLOW_INLINE float joined_floats(const T* values, uint64_t count, float begin, Function function, Join join) {
     constexpr uint32_t length = vector_length<float>;
@@ -72,12 +72,12 @@ TALLOW_INLINE double sum_of(const T* values, uint64_t count, Function function) 
     return static_cast<double>(joined_floats(values, count, 0.0f, function, Adds{}));
 }
 
-// The largest element of a row; of a row with a NaN any, because all that is made of it is NaN.
+// The largest element of a row; any element if the row has a NaN, because all its results are NaN.
 template <typename T> TALLOW_INLINE float largest_of(const T* row, uint64_t length) {
     return joined_floats(row, length, -infinity(float{}), [](float x) { return x; }, Takes<false>{});
 }
 
-// The exponentials of elements less `most`, which none is above, and their sum.
+// The exponentials of the elements minus `most`, their maximum, and the sum of these.
 template <typename T> TALLOW_INLINE double powers_of(const T* values, uint64_t count, float most, float* powers) {
     map_span(count, [=](T x) { return exp_below_zero(to_compute(x) - most); }, powers, values);
     return sum_of(static_cast<const float*>(powers), count, [](float x) { return x; });
@@ -107,7 +107,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void softmax_rows(const 
     });
 }
 
-// The largest element of a row, and the logarithm of the sum of exponentials of elements less it.
+// The largest element of a row, and the logarithm of the sum of the exponentials of the elements minus it.
 struct RowTotal {
     float most;
     double logarithm;
@@ -222,7 +222,7 @@ template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arg
         const float* const sines = pointer_to<const float>(arguments.sines) + place;
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
         T* const result = pointer_to<T>(arguments.result) + row * arguments.length;
-        const auto turn = [&](uint64_t i, uint64_t first, uint64_t second) {
+        const auto rotate = [&](uint64_t i, uint64_t first, uint64_t second) {
             const auto x = to_compute(source[first]);
             const auto y = to_compute(source[second]);
             const auto cosine = static_cast<compute_type<T>>(cosines[i]);
@@ -233,11 +233,11 @@ template <typename T, typename Arguments> TALLOW_INLINE void rope_rows(const Arg
         if (arguments.interleaved) {
             TALLOW_INDEPENDENT
             for (uint64_t i = 0; i < half; ++i)
-                turn(i, 2 * i, 2 * i + 1);
+                rotate(i, 2 * i, 2 * i + 1);
         } else {
             TALLOW_INDEPENDENT
             for (uint64_t i = 0; i < half; ++i)
-                turn(i, i, half + i);
+                rotate(i, i, half + i);
         }
     });
 }
@@ -249,7 +249,7 @@ template <typename T, bool IsInteger = is_integer<T>> struct RunningSum {
 template <typename T> struct RunningSum<T, false> {
     using type = double;
 };
-// A sum of floats waits for the one before it: so many rows are added up side by side.
+// Each addition waits for the one before it, so this many rows are added up side by side.
 template <typename T> constexpr uint32_t summed_rows = is_integer<T> ? 1 : 4;
 
 template <uint32_t Rows, typename T> TALLOW_INLINE void cumsum_rows(uint64_t length, T* result, const T* source) {

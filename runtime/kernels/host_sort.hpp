@@ -6,13 +6,13 @@
 
 namespace tallow {
 
-// A part of short lines has about so many elements.
+// Elements of a part of short lines, roughly.
 constexpr uint64_t counted_part = 1 << 12;
-// The same of lines of which the first elements are found.
+// The same where only the first elements of lines are found.
 constexpr uint64_t selected_part = 1 << 14;
-// Fewer of the elements of a short line are found without the others.
+// The most elements of a short line that are found without sorting it.
 constexpr uint64_t counted_share = 4;
-// Lines of so many elements are sorted by more bits a pass: clearing and adding up the counts then takes no time.
+// From this length on, each pass sorts by more bits: clearing and adding up the counts is then negligible.
 constexpr uint64_t long_line = 4096;
 
 // What a vector of keys holds.

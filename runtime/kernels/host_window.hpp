@@ -8,8 +8,8 @@
 
 namespace tallow {
 
-// So many columns of the result are made at once, which stay in the nearest cache. A part takes rows with about so many
-// elements.
+// Columns of the result that are computed at once, so that they stay in the nearest cache, and elements of a part,
+// roughly.
 constexpr uint64_t window_columns = 256;
 constexpr uint64_t window_length = 1 << 14;
 

@@ -128,7 +128,7 @@ TALLOW_INLINE void load_indexes_of_run(const Arguments& arguments, const Run<Ope
     }
 }
 
-// Looks at every index, of which operand 0 is all there is, and leaves to the record what it meets.
+// Checks every index, and records the first one that is out of range. Operand 0 is the indexes.
 template <typename Arguments> struct IndexChecker {
     const Arguments& arguments;
     template <uint32_t N> TALLOW_INLINE void visit(uint32_t, const Run<1>& run) const {
@@ -235,8 +235,8 @@ TALLOW_INLINE Stretch<T, N> load_stretch(const Arguments& arguments, const uint6
     return stretch;
 }
 
-// Whether the lines are left as they are. Few indexes every block looks at by itself, which takes less time than a
-// launch before.
+// Whether the lines stay as they are. If indexes are few, every block checks them itself, which takes less time than
+// another launch.
 template <typename Arguments> TALLOW_INLINE bool are_lines_refused(const Arguments& arguments) {
     constexpr uint32_t each = 4;
     if (arguments.is_unchecked) {

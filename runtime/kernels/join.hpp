@@ -1,4 +1,4 @@
-// Rows of several operands put side by side on the host.
+// Concatenation of the rows of several operands on the host.
 #pragma once
 
 #include "access.hpp"
@@ -6,7 +6,7 @@
 
 namespace tallow {
 
-// A part writes so many bytes.
+// Bytes that a part writes.
 constexpr uint64_t joined_bytes = 1 << 17;
 
 // Each row of the result has a row of each source, one after the other.

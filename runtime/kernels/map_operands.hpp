@@ -1,5 +1,5 @@
-// Elementwise functions of operands of any layout: they are brought into spans, on which kernels work, and what these
-// make is brought to its places.
+// Elementwise functions of operands of any layout: operands are copied to spans, on which kernels work, and the results
+// are copied to their places.
 #pragma once
 
 #include "access.hpp"
@@ -10,8 +10,7 @@
 
 namespace tallow {
 
-// A part has so many elements, and a block of it so many, which stay in the nearest cache while they are brought into
-// spans.
+// Elements of a part, and of a block of it, which stays in the nearest cache while it is copied to spans.
 constexpr uint64_t part_length = 1 << 14;
 constexpr uint64_t block_length = 1024;
 // Shorter rows are joined.
@@ -171,21 +170,21 @@ template <typename Span, typename Arguments> class Map {
                     rest /= dims_.size(d);
                 }
         }
-        const auto turn = [&](uint32_t k, uint8_t* target, int64_t step) {
+        const auto transpose = [&](uint32_t k, uint8_t* target, int64_t step) {
             with_word(arguments_.itemsizes[k], [&](auto word) {
                 using Word = decltype(word);
-                turn_tile(reinterpret_cast<Word*>(target), step, reinterpret_cast<const Word*>(element(k, first[k])),
-                          dims_.stride(k, 0), columns, rows);
+                transpose_tile(reinterpret_cast<Word*>(target), step,
+                               reinterpret_cast<const Word*>(element(k, first[k])), dims_.stride(k, 0), columns, rows);
             });
         };
         if (only_moves() && dims_.stride(0, 0) == 1) {
-            turn(1, element(0, first[0]), dims_.stride(0, transposed_));
+            transpose(1, element(0, first[0]), dims_.stride(0, transposed_));
             return;
         }
         Buffers buffers;
         for (uint32_t k = 1; k < arguments_.operands; ++k)
             if (dims_.stride(k, transposed_) == 1 && dims_.stride(k, 0) != 1)
-                turn(k, buffers.bytes[k], static_cast<int64_t>(columns));
+                transpose(k, buffers.bytes[k], static_cast<int64_t>(columns));
         for (uint64_t r = 0; r < rows; ++r) {
             void* spans[most_operands] = {};
             const auto row = [&](uint32_t k) {

@@ -1,5 +1,5 @@
 // The functions of the functors' expressions, for float and double. A functor finds these names before the global
-// ones, so that what a target calls exp or round has no say in it.
+// ones, whatever a target calls exp or round.
 #pragma once
 
 #include "basic.hpp"
@@ -207,7 +207,7 @@ template <typename T> TALLOW_INLINE T floor_divide(T x, T y) {
     return y == 0 ? ratio : nearest == 0 ? ratio * 0 : nearest;
 }
 
-// What that leaves: it has the sign of y.
+// The remainder of that, with the sign of y.
 template <typename T> TALLOW_INLINE T remainder(T x, T y) {
     const T rest = fmod(x, y);
     if (rest == 0)

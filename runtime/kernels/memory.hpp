@@ -1,4 +1,4 @@
-// Where the elements of a strided tensor are.
+// The positions of the elements of a strided tensor.
 #pragma once
 
 #include "access.hpp"

@@ -1,4 +1,4 @@
-// What reductions do with partial results.
+// Partial results of reductions, and how they are combined.
 #pragma once
 
 #include "access.hpp"
@@ -82,7 +82,7 @@ template <typename T> TALLOW_INLINE auto rank_of(T x) {
     return static_cast<Rank>(x) ^ (is_unsigned<T> ? Rank{0} : Rank{1} << (sizeof(Rank) * 8 - 1));
 }
 
-// What is best so far and where it was found: what is better, or as good and further in front, is greater. A rank of 32
+// The best element so far and its place: a better one, or an equal one further in front, is greater. A rank of 32
 // bits and its place are one number, which lanes exchange and compare at once.
 TALLOW_INLINE uint64_t placed(uint32_t rank, uint32_t index) {
     return uint64_t{rank} << 32 | ~index;

@@ -14,7 +14,7 @@ template <typename Value> TALLOW_INLINE Moments<Value> of_team(const Moments<Val
     return {total, together, team.sum(known.squares + step * step * known.count)};
 }
 
-// By what centred elements are multiplied, given the sum of their squares.
+// The factor of centred elements, given the sum of their squares.
 template <typename Value, typename Arguments> TALLOW_INLINE Value scale_of(const Arguments& arguments, Value squares) {
     return rsqrt(squares * from_bits<Value>(arguments.share) + from_bits<Value>(arguments.epsilon));
 }

@@ -1,4 +1,4 @@
-// Numbers by which elements are put in order.
+// Keys by which elements are sorted.
 #pragma once
 
 #include "access.hpp"

@@ -1,4 +1,4 @@
-// Work in parts, which threads may do side by side.
+// Work in parts, which threads may do in parallel.
 #pragma once
 
 #include "platform.hpp"

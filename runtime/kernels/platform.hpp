@@ -196,7 +196,7 @@ TALLOW_INLINE void let_next_kernel_begin() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Those of early families do both themselves.
+// Kernels of early families do both themselves.
 TALLOW_INLINE void begin_kernel() {
 #if !defined(TALLOW_EARLY)
     let_next_kernel_begin();

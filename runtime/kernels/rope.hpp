@@ -53,11 +53,11 @@ TALLOW_INLINE void store_side(T* elements, const Registers<Bytes>& access) {
     }
 }
 
-// A thread turns some pairs of one token in `rotated` heads, rope_heads at a time, which have the angles in common:
+// A thread rotates some pairs of one token in `rotated` heads, rope_heads at a time, which have the angles in common:
 // pairs of neighbours, or of elements half a row apart. The dims count such threads; of the operands 0 is the source,
 // 1 the result, 2 the tables, 3 the positions, and 4 the number of the first head.
 template <typename T, bool Interleaved, bool Packed, typename Arguments>
-TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
+TALLOW_INLINE void rotate_pairs(const Arguments& arguments) {
     using Value = compute_type<T>;
     // Neighbours stand in one pack.
     constexpr uint32_t packs = Interleaved ? 1 : 2;
@@ -107,9 +107,9 @@ TALLOW_INLINE void turn_pairs(const Arguments& arguments) {
 }
 template <typename T, bool Interleaved, typename Arguments> TALLOW_INLINE void rope(const Arguments& arguments) {
     if (arguments.is_packed)
-        turn_pairs<T, Interleaved, true>(arguments);
+        rotate_pairs<T, Interleaved, true>(arguments);
     else
-        turn_pairs<T, Interleaved, false>(arguments);
+        rotate_pairs<T, Interleaved, false>(arguments);
 }
 
 } // namespace tallow

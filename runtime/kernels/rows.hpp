@@ -99,7 +99,7 @@ struct JoinHighest {
 // of whose threads join at the same time.
 struct Team {
     uint32_t size;
-    uint32_t turn = 0;
+    uint32_t joins = 0;
 
     TALLOW_INLINE uint32_t lane() const {
         return place_in_team(size);
@@ -111,9 +111,9 @@ struct Team {
             value = Join::combine(value, shuffle_xor(value, mask));
         if (size <= wave_size)
             return value;
-        // By turns, so that a wave which is ahead writes where nobody reads any more.
+        // Two arrays alternate: a wave that is ahead writes to the one that no other wave still reads.
         __shared__ Value waves[2][waves_per_block];
-        Value* const joined = waves[turn++ % 2];
+        Value* const joined = waves[joins++ % 2];
         if (lane_index() == 0)
             joined[wave_index()] = value;
         synchronize_block();

@@ -10,7 +10,7 @@
 #define TALLOW_F16C 1
 #endif
 
-// Each turn of the loop below stands alone, though results may lie where operands do.
+// The iterations of the loop below are independent, even if results overwrite operands.
 #if defined(__clang__)
 #define TALLOW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety) interleave_count(2)")
 #else

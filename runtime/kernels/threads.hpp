@@ -81,10 +81,10 @@ class Pool {
         }
         // Waits for it if it works; one that has not come yet is wanted no more.
         void release() {
-            for (uint32_t turn = 0; !change(is_wanted, waits); ++turn) {
+            for (uint32_t spins = 0; !change(is_wanted, waits); ++spins) {
                 if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != works)
                     return;
-                pause(turn);
+                pause(spins);
             }
         }
     };
@@ -95,12 +95,12 @@ class Pool {
         return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
     }
 
-    static void pause(uint32_t turn) {
+    static void pause(uint32_t spins) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
         // Perhaps the other thread has no processor.
-        if (turn % 1024 == 1023)
+        if (spins % 1024 == 1023)
             sched_yield();
     }
 
@@ -140,9 +140,10 @@ class Pool {
         Pool& pool = *helper.pool;
         for (;;) {
             const uint64_t begin = nanoseconds();
-            for (uint32_t turn = 0; __atomic_load_n(&helper.state, __ATOMIC_RELAXED) == Helper::waits; ++turn) {
-                pause(turn);
-                if (turn % 64 == 63 && nanoseconds() - begin > patience && helper.change(Helper::waits, Helper::sleeps))
+            for (uint32_t spins = 0; __atomic_load_n(&helper.state, __ATOMIC_RELAXED) == Helper::waits; ++spins) {
+                pause(spins);
+                if (spins % 64 == 63 && nanoseconds() - begin > patience &&
+                    helper.change(Helper::waits, Helper::sleeps))
                     // A signal interrupts it.
                     while (sem_wait(&helper.waking) != 0) {
                     }

@@ -7,7 +7,7 @@
 
 namespace tallow {
 
-// A strip of a tile is so many rows and two vectors wide, and its sums are in registers.
+// Rows of a strip of a tile, which is two vectors wide and keeps its sums in registers.
 #if defined(__AVX512F__)
 constexpr uint32_t vector_bytes = 64;
 constexpr uint32_t strip_rows = 8;

@@ -1,11 +1,11 @@
-// Words that lie side by side in another dim than they shall: squares of them are transposed in vectors.
+// Transposes matrices of words: squares of them in vectors.
 #pragma once
 
 #include "vector.hpp"
 
 namespace tallow {
 
-// The first or second halves of two vectors, by turns: one instruction for vectors of 16 bytes, wherever this runs.
+// Interleaves the first or the second halves of two vectors: one instruction for vectors of 16 bytes on all targets.
 template <typename Word> using Line = Vector<Word, 16>;
 template <bool Second, typename Word, uint32_t... I>
 TALLOW_INLINE Line<Word> interleaved(const Line<Word>& left, const Line<Word>& right, Numbers<I...>) {
@@ -45,8 +45,8 @@ TALLOW_INLINE void turn_square(Word* target, int64_t target_step, const Word* so
 // `columns` columns of `rows` words each, which are side by side in the source and become rows of the target. Lines of
 // the cache are read and written whole: those of other rows often have the same place there.
 template <typename Word>
-TALLOW_INLINE void turn_tile(Word* target, int64_t target_step, const Word* source, int64_t source_step,
-                             uint64_t columns, uint64_t rows) {
+TALLOW_INLINE void transpose_tile(Word* target, int64_t target_step, const Word* source, int64_t source_step,
+                                  uint64_t columns, uint64_t rows) {
     constexpr uint64_t side = 16 / sizeof(Word), line = line_bytes / sizeof(Word);
     const auto from = [&](uint64_t column, uint64_t row) {
         return source + static_cast<int64_t>(column) * source_step + static_cast<int64_t>(row);

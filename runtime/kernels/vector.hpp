@@ -1,9 +1,9 @@
-// Vectors of numbers, where compilers make none of loops by themselves.
+// Vectors of numbers, for loops that compilers do not vectorise.
 #pragma once
 
 #include "parts.hpp"
 
-// What is between these joins a product and a sum, and rounds once.
+// Between these, a product and a sum are contracted to one operation, which rounds once.
 #if defined(__clang__)
 #define TALLOW_JOINING __attribute__((noinline))
 #define TALLOW_JOIN _Pragma("clang fp contract(fast)")

@@ -1,5 +1,5 @@
-// Waves: how many lanes they have, and what those do together. What needs no wave does without this header, so that its
-// code is the same for both sizes.
+// Waves: how many lanes they have, and what these do together. Code that needs no waves does not include this header,
+// so that it is the same for both sizes.
 #pragma once
 
 #include "platform.hpp"

@@ -168,7 +168,7 @@ struct Neighbours {
     double share;
 };
 
-// A number from 0 on without its fraction; the largest integer for what 32 bits do not hold.
+// A nonnegative number without its fraction; the largest integer if it does not fit 32 bits.
 TALLOW_INLINE uint32_t truncate_to_unsigned(double x) {
 #if defined(TALLOW_NVIDIA)
     return __double2uint_rz(x);

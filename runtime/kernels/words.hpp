@@ -1,11 +1,11 @@
-// Elements that are only moved: words of so many bytes.
+// Elements that are only moved, as words of their size.
 #pragma once
 
 #include "platform.hpp"
 
 namespace tallow {
 
-// Calls visit(word) with a word of so many bytes.
+// Calls visit(word) with a word of the given size in bytes.
 template <typename Visit> TALLOW_INLINE void with_word(uint32_t bytes, Visit visit) {
     if (bytes == 1)
         visit(uint8_t{});

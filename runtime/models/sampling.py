@@ -1,4 +1,4 @@
-"""Which token comes next, of the logits of all."""
+"""Choosing the next token from the logits."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class NetworkOpMethods(IndexMethods):
         return self._normed(self._storage.rms_norm(self._layout, *scale, *added, eps))
 
     def rope(self, cos: Self, sin: Self, positions: Self | int = 0, interleaved: bool = False) -> Self:
-        """Turn pairs of (.., tokens, d) by the angles of their position, as rotary embeddings do.
+        """Rotate pairs of (.., tokens, d) by the angles of their position, as rotary embeddings do.
 
         The pair (x, y) becomes (x cos - y sin, x sin + y cos). Pairs are elements i and i + d / 2, or neighbours where
         `interleaved`. The tables are f32 (rows, d / 2). Token t has row position + t of them: one position for all, a

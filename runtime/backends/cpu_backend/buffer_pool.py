@@ -11,14 +11,14 @@ from ....dtype import Array
 from ...helpers.size_class import size_class
 
 LARGE: Final = 1 << 22
-"""So many bytes NumPy gives back to the system, which clears the pages of new memory: that takes as long as an exp."""
-# For fewer bytes nothing of this is worth its time.
+"""NumPy returns allocations of this size to the system, which clears new pages: that takes as long as an exp."""
+# Fewer bytes are not worth the effort.
 _SMALL: Final = 1 << 16
 # Vectors that begin with a line of the cache, of so many bytes, take one of them. Memory begins at a number of lines
 # from a page: processors wait where what is read and what is written are at the same place in their pages.
 _LINE, _PAGE = 64, 4096
 _places: Final = cycle(range(0, _PAGE, 9 * _LINE))
-# So many bytes are kept.
+# The most bytes that are kept.
 _MOST: Final = 1 << 28
 
 

@@ -26,7 +26,7 @@ Kernel: TypeAlias = Callable[[bytes], None]
 _ELEMENTWISE: Final = host_libraries.POOL
 BRIEF: Final = 1 << 14
 """Other threads of Python wait while a kernel works on no more elements."""
-# Which take as long as so many times as many products.
+# The products that take as long as an element of other kernels.
 _PRODUCTS: Final = 8
 
 

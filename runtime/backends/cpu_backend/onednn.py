@@ -195,7 +195,7 @@ class _Compiled:
     def __init__(self, onednn: Onednn) -> None:
         self._onednn = onednn
         self._library = onednn.library
-        # What is to be given back, with what gives it back.
+        # The handles to destroy, each with the function that does.
         self._owned: list[tuple[str, ctypes.c_void_p]] = []
         self._steps: list[_Step] = []
         # The layouts of all memory, in the order of the addresses first.

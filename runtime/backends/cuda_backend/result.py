@@ -18,7 +18,7 @@ _INSTALL: Final = "install NVIDIA's driver, 570 or later, and check that nvidia-
 
 
 def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
-    """Turn cuda-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
+    """Convert cuda-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
 
     Raises CudaError for any status but CUDA_SUCCESS.
     """

@@ -248,11 +248,11 @@ class Loader(Closing, ABC, Generic[Device, Queue]):
         def work() -> None:
             slots: list[_Slot] = []
             try:
-                for turn in itertools.count():
+                for number in itertools.count():
                     chunk, stream = left.popleft()
-                    if turn < SLOTS // THREADS:
+                    if number < SLOTS // THREADS:
                         slots.append(self._take())
-                    self._copy(chunk, stream, slots[turn % len(slots)])
+                    self._copy(chunk, stream, slots[number % len(slots)])
                     results.put(_size(chunk))
             except IndexError:  # there is nothing left
                 pass

@@ -1,1 +1,1 @@
-"""What is of ROCm alone: its driver, its compiler and its libraries."""
+"""The parts that are specific to ROCm: its driver, its compiler and its libraries."""

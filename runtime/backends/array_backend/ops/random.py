@@ -89,9 +89,9 @@ def _philox(device: ArrayDevice, seed: int, base: int, blocks: Any) -> Any:
     x0, x1 = low & _WORD, ((low >> 32) + (base >> 32)) & _WORD
     x2 = x3 = low * 0
     key = (seed & _WORD, seed >> 32)
-    for turn in range(PHILOX_ROUNDS):
+    for number in range(PHILOX_ROUNDS):
         first, second = x0 * PHILOX_MULTIPLIERS[0], x2 * PHILOX_MULTIPLIERS[1]
-        key0, key1 = ((word + turn * weyl) & _WORD for word, weyl in zip(key, PHILOX_WEYL, strict=True))
+        key0, key1 = ((word + number * weyl) & _WORD for word, weyl in zip(key, PHILOX_WEYL, strict=True))
         x0, x1 = ((second >> 32) & _WORD) ^ x1 ^ key0, second & _WORD
         x2, x3 = ((first >> 32) & _WORD) ^ x3 ^ key1, first & _WORD
     return library.reshape(library.concat([library.reshape(x, (-1, 1)) for x in (x0, x1, x2, x3)], 1), (-1,))

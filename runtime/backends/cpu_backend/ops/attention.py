@@ -12,7 +12,7 @@ from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....host import cast
 from ...array_backend.ops.operand import Operand
 
-# So many scores are made at once.
+# Scores that are computed at once.
 _SCORES: Final = 1 << 20
 
 

@@ -97,7 +97,7 @@ def elementwise(
     if function.is_one_step and source.compute is source:
         found = rounded(*values).view(target.numpy)
     else:
-        # What is left behind on a long way stays in the cache.
+        # Intermediate results of several steps stay in the cache.
         found = in_parts(rounded, target.numpy, *values)
     return x.result(_repeated(found, arrays[0]), target)
 

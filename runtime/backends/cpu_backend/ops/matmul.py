@@ -19,7 +19,7 @@ _FEW_PRODUCTS = 1 << 15
 
 _MANY_PRODUCTS = 1 << 24
 
-# So many products of 16-bit numbers add up exactly in f64.
+# The most products of 16-bit numbers whose sum is exact in f64.
 _EXACT_TERMS = 1 << 21
 
 
@@ -48,7 +48,7 @@ def multiply(lhs: Array, rhs: Array) -> Array:
     """`np.matmul` of arrays of one compute dtype; integers wrap."""
     if lhs.dtype.kind != "f" and lhs.size * rhs.shape[-1] > _FEW_PRODUCTS and lhs.shape[-1] <= _EXACT_TERMS:
         return _multiply_integers(lhs, rhs)
-    # Which threads few products have takes longer to say than to make them.
+    # Setting the number of threads takes longer than a small product.
     is_large = lhs.dtype.kind == "f" and lhs.size * rhs.shape[-1] > _MANY_PRODUCTS
     with np.errstate(all="ignore"), blas.threads() if is_large else nullcontext():
         result: Array = np.matmul(lhs, rhs)

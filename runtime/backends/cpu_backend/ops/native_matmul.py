@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# So many products of what BLAS takes are made here: its threads are slow to start, and one is as quick here as there.
+# Up to this many products are computed here rather than by BLAS: its threads start slowly, and one is no faster.
 _FEW_PRODUCTS: Final = 1 << 27
 
 

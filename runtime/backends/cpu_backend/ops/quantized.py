@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..device import CpuDevice
     from ..storage import QCpuStorage
 
-# So many weights are decoded at a time, so that what is between the steps stays in the processor's cache.
+# Weights that are decoded at a time, so that intermediate results stay in the processor's cache.
 _CHUNK: Final = 1 << 16
 
 

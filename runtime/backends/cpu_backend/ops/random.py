@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WORD = 0xFFFFFFFF
 
-# So many blocks at a time stay in the cache during all rounds.
+# Blocks at a time, which stay in the cache during all rounds.
 _PART_BLOCKS = 1 << 14
 
 
@@ -109,9 +109,9 @@ def philox(seed: int, base: int, blocks: int) -> Array:
 def _fill(words: Array, counters: Array, key: tuple[int, int]) -> None:
     x0, x1 = counters & _WORD, counters >> 32
     x2, x3 = np.zeros_like(counters), np.zeros_like(counters)
-    for turn in range(PHILOX_ROUNDS):
+    for number in range(PHILOX_ROUNDS):
         first, second = x0 * PHILOX_MULTIPLIERS[0], x2 * PHILOX_MULTIPLIERS[1]
-        key0, key1 = ((word + turn * weyl) & _WORD for word, weyl in zip(key, PHILOX_WEYL, strict=True))
+        key0, key1 = ((word + number * weyl) & _WORD for word, weyl in zip(key, PHILOX_WEYL, strict=True))
         x0, x1, x2, x3 = (second >> 32) ^ x1 ^ key0, second & _WORD, (first >> 32) ^ x3 ^ key1, first & _WORD
     for column, x in enumerate((x0, x1, x2, x3)):
         words[:, column] = x

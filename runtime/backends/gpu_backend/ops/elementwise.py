@@ -95,7 +95,7 @@ def binary(op: BinaryOp | MethodOp, x: Operand, y: Operand, *parameters: float) 
     if is_tiled and x.storage.number is None and y.storage.number is None:
         transposed = _transposed(x.shape, x.strides, y.strides, x.itemsize)
         if transposed is not None:
-            # Tiles turn one operand; a copy turns the other one if need be.
+            # Tiles transpose one operand; a copy transposes the other one if necessary.
             straight = y if transposed[0] else copy.straightened(y)
             if straight is y:
                 return _binary_transposed(name, x, y, *transposed, bits)

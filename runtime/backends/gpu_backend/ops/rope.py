@@ -59,7 +59,7 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     return result
 
 
-# Threads turn more heads while so many blocks are left for each multiprocessor.
+# Threads rotate more heads each as long as this many blocks remain for each multiprocessor.
 _BUSY_BLOCKS: Final = 8
 
 

@@ -99,7 +99,7 @@ def error_string(status: Any) -> str:
 
 
 def check(call: str, result: tuple[Any, ...], detail: str = "") -> Any:
-    """Turn hip-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
+    """Convert hip-python's `(status, value, ...)` into the value: None, one value, or a tuple of several.
 
     Raises `HipError` for any status but hipSuccess.
     """
