@@ -93,6 +93,7 @@ class Package:
 class PublicModule:
     """A module that users import: what a module of the runtime has for them."""
 
+    name: str  # as a path
     home: str  # below runtime/, without an ending
     doc: str
     names: tuple[str, ...]

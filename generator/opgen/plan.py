@@ -1,30 +1,32 @@
 """Stage 4: the manifest. Every output file, the template that it comes from and the view that the template gets."""
 
+import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
 
 from opgen.model import Spec
-from opgen.problem import Location, Problem, did_you_mean
+from opgen.problem import Location, Problems
 from opgen.sources import TEMPLATES, Sources, place
-from opgen.views import FILES, FOLDERS, PLACEHOLDER, PLACEHOLDERS
+from opgen.views import MEMBERS, PLACEHOLDER, view_of
 
 _TEMPLATE_ENDING = ".j2"
 # A part of other templates, which import it.
 _PART_ENDING = ".include.j2"
+_VIEW = re.compile(r"{[{%][^}]*\bview\b")
 
 
 @dataclass(frozen=True)
 class Output:
-    """One file to emit. `view` makes what the template is given."""
+    """One file to emit. `view` makes what the template is given; None where it needs nothing of the spec."""
 
     path: PurePosixPath  # below generated/
     template: PurePosixPath
     view: Callable[[], object]
 
 
-def plan(spec: Spec, sources: Sources, problems: list[Problem]) -> list[Output]:
+def plan(spec: Spec, sources: Sources, problems: Problems) -> list[Output]:
     """Every output of the templates, in the order of their paths; what cannot be planned goes to `problems`.
 
     A template's path mirrors its output's, with the ending .j2. A `{placeholder}` in it stands for each member of a
@@ -36,20 +38,17 @@ def plan(spec: Spec, sources: Sources, problems: list[Problem]) -> list[Output]:
         message = f"the package is named '{package}', but {folder} is missing; rename one"
         # Of a name that is noted already, there is no more to say.
         if all(problem.location != spec.package.location for problem in problems):
-            problems.append(Problem(spec.package.location, message))
+            problems.note(spec.package.location, message)
         return []
-    view = cache(lambda make, member: make(spec, member))  # one for all templates that see the same
+    templates = _Templates(spec, sources, problems)
     outputs: dict[PurePosixPath, Output] = {}
     for template in sorted(sources.below(TEMPLATES), key=_has_placeholder):
-        if template.name.endswith(_PART_ENDING):
-            continue
-        for output in _outputs(spec, template, view, problems):
+        for output in () if template.name.endswith(_PART_ENDING) else templates.outputs(template):
             first = outputs.setdefault(output.path, output)
             if first is not output and _has_placeholder(template) == _has_placeholder(first.template):
                 message = f"generated/{output.path} comes from {first.template} too; rename one of the two"
-                problems.append(Problem(place(template), f"{message}, or what it is made for in spec/"))
+                problems.note(place(template), f"{message}, or what it is made for in spec/")
     _check_made(spec, sources, outputs, problems)
-    _check_runtimes(spec, outputs, problems)
     return sorted(outputs.values(), key=lambda output: output.path)
 
 
@@ -57,78 +56,78 @@ def _has_placeholder(template: PurePosixPath) -> bool:
     return PLACEHOLDER.search(str(template)) is not None
 
 
-def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
+def _check_made(spec: Spec, sources: Sources, outputs: Collection[PurePosixPath], problems: Problems) -> None:
     """Note what the package lacks where no template makes it."""
     init = f"{spec.package.name}/__init__.py"
     if PurePosixPath(init) not in outputs:
-        problems.append(
-            Problem(
-                spec.package.location, f"no template makes generated/{init}; write {TEMPLATES / init}{_TEMPLATE_ENDING}"
-            )
-        )
+        message = f"no template makes generated/{init}; write {TEMPLATES / init}{_TEMPLATE_ENDING}"
+        problems.note(spec.package.location, message)
     used = {placeholder for path in sources.below(TEMPLATES) for placeholder in PLACEHOLDER.findall(str(path))}
-    for placeholder, folder in FOLDERS.items():
-        if placeholder not in used and any(PLACEHOLDERS[placeholder](spec)):
+    for placeholder, members in MEMBERS.items():
+        if placeholder not in used and members.folder is not None and [*members.of(spec)]:
             message = f"no template makes anything of its files; write one with {{{placeholder}}} in its path"
-            problems.append(Problem(Location(Path(folder)), message))
-
-
-def _check_runtimes(spec: Spec, outputs: Collection[PurePosixPath], problems: list[Problem]) -> None:
-    """Note the runtimes that no template makes."""
+            problems.note(Location(Path(members.folder)), message)
     # A file with a mistake of its own may not say what it means to.
-    torn = {problem.location.path for problem in problems}
+    torn = problems.torn
     for backend in spec.backends:
         if backend.package is None or backend.path in torn:
             continue
         folder = PurePosixPath(spec.package.name, backend.package)
         if folder / "__init__.py" not in outputs:
             known = [path.parent.name for path in outputs if path.name == "__init__.py"]
-            message = f"no template makes generated/{folder}/__init__.py, the runtime of backend '{backend.name}'"
-            hint = did_you_mean(backend.package, known, "write it, or why the runtime is 'missing'")
-            problems.append(Problem(backend.place("runtime"), message + hint))
+            message = f"no template makes generated/{folder}/__init__.py, the runtime of {backend}"
+            mend = "write it, or why the runtime is 'missing'"
+            problems.unknown(backend.place("runtime"), message, backend.package, known, mend)
 
 
-def _outputs(
-    spec: Spec, template: PurePosixPath, view: Callable[..., object], problems: list[Problem]
-) -> Iterator[Output]:
-    text = str(template.relative_to(TEMPLATES))
-    target = text.removesuffix(_TEMPLATE_ENDING)
-    make = FILES.get(_listed_as(spec, PurePosixPath(text)))
-    if target == text:
-        message = (
-            f"the name of a template ends in {_TEMPLATE_ENDING}; add it, or move code that the spec does not change"
-        )
-        problems.append(Problem(place(template), f"{message} to runtime/"))
-        return
-    placeholders = list(dict.fromkeys(PLACEHOLDER.findall(target)))
-    unknown = [placeholder for placeholder in placeholders if placeholder not in PLACEHOLDERS]
-    for placeholder in unknown:
-        message = f"unknown placeholder '{{{placeholder}}}' in a template's path"
-        problems.append(Problem(place(template), message + did_you_mean(placeholder, PLACEHOLDERS)))
-    if len(placeholders) > 1:
-        problems.append(Problem(place(template), "a template's path has one placeholder at most; remove the others"))
-    if unknown or len(placeholders) > 1:
-        return
-    if make is None:
-        problems.append(Problem(place(template), "no view is made for this template; add it to FILES"))
-        return
-    if not placeholders:
+class _Templates:
+    """What templates make of a spec. Those that see the same have one view."""
+
+    def __init__(self, spec: Spec, sources: Sources, problems: Problems) -> None:
+        self._spec, self._sources, self._problems = spec, sources, problems
+        self._members = {placeholder: [*members.of(spec)] for placeholder, members in MEMBERS.items()}
+        self._plain = cache(lambda view: view(spec))
+        of = {placeholder: dict(members) for placeholder, members in self._members.items()}
+        self._of_member = cache(lambda placeholder, name: MEMBERS[placeholder].view(spec, of[placeholder][name]))
+
+    def outputs(self, template: PurePosixPath) -> Iterator[Output]:
+        """The outputs of a template."""
+        path = template.relative_to(TEMPLATES)
+        target = str(path).removesuffix(_TEMPLATE_ENDING)
+        if target == str(path):
+            message = f"the name of a template ends in {_TEMPLATE_ENDING}; add it, or move code that the spec does not"
+            self._problems.note(place(template), f"{message} change to runtime/")
+            return
+        placeholders = list(dict.fromkeys(PLACEHOLDER.findall(target)))
+        unknown = [placeholder for placeholder in placeholders if placeholder not in MEMBERS]
+        for placeholder in unknown:
+            message = f"unknown placeholder '{{{placeholder}}}' in a template's path"
+            self._problems.unknown(place(template), message, placeholder, MEMBERS)
+        if len(placeholders) > 1:
+            self._problems.note(place(template), "a template's path has one placeholder at most; remove the others")
+        if unknown or len(placeholders) > 1:
+            return
+        if not placeholders:
+            yield Output(PurePosixPath(target), template, self._view(path))
+            return
+        members, folder = self._members[placeholders[0]], MEMBERS[placeholders[0]].folder
+        for name, _ in members:
+            made = PurePosixPath(PLACEHOLDER.sub(name, target))
+            yield Output(made, template, partial(self._of_member, placeholders[0], name))
+        if folder is not None and not members:
+            message = f"no file is here, and {template} makes one of each; write one or remove the template"
+            self._problems.note(Location(Path(folder)), message)
+
+    def _view(self, path: PurePosixPath) -> Callable[[], object]:
+        """What makes the view of a template without a placeholder."""
         # What belongs to one backend is a member too: that of the backend's folder.
-        runtime = next((part for part in template.parts if part in _runtimes(spec)), None)
-        yield Output(PurePosixPath(target), template, partial(view, make, runtime))
-        return
-    members = list(PLACEHOLDERS[placeholders[0]](spec))
-    for member in members:
-        yield Output(PurePosixPath(PLACEHOLDER.sub(member, target)), template, partial(view, make, member))
-    if not members and placeholders[0] in FOLDERS:
-        message = f"no file is here, and {template} makes one of each; write one or remove the template"
-        problems.append(Problem(Location(Path(FOLDERS[placeholders[0]])), message))
-
-
-def _listed_as(spec: Spec, template: PurePosixPath) -> str:
-    """The key of FILES for a template."""
-    return "/".join("{runtime}" if part in _runtimes(spec) else part for part in template.parts)
-
-
-def _runtimes(spec: Spec) -> set[str]:
-    return {backend.package for backend in spec.backends if backend.package is not None}
+        runtime = next((name for name, _ in self._members["runtime"] if name in path.parts), None)
+        if runtime is not None:
+            return partial(self._of_member, "runtime", runtime)
+        name, view = view_of(path, self._spec.package.name)
+        if view is not None:
+            return partial(self._plain, view)
+        if _VIEW.search(self._sources.text(TEMPLATES / path) or ""):
+            message = f"no view is made for this template; write the function '{name}' in a module of"
+            self._problems.note(place(TEMPLATES / path), f"{message} generator/opgen/views")
+        return lambda: None

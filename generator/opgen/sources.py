@@ -75,10 +75,10 @@ class Sources:
         body = self.tree(path)
         return None if body is None else _functions(body)
 
-    def public(self, home: str) -> PublicModule | None:
+    def public(self, name: str, home: str) -> PublicModule | None:
         """What a module or a package of the runtime has for users; None where it is missing."""
         paths = (RUNTIME / home / "__init__.py", RUNTIME / f"{home}.py")
-        return next((_public(self.tree(path) or [], home) for path in paths if path in self.paths), None)
+        return next((_public(self.tree(path) or [], name, home) for path in paths if path in self.paths), None)
 
     def tree(self, path: PurePosixPath) -> Sequence[ast.stmt] | None:
         """The statements of a module of the runtime; None where it is no Python, which is a problem."""
@@ -102,16 +102,16 @@ def _functions(body: Sequence[ast.stmt]) -> dict[str, Callable]:
     return {node.name: _callable(node) for node in functions if not node.name.startswith("_")}
 
 
-def _public(body: Sequence[ast.stmt], home: str) -> PublicModule:
+def _public(body: Sequence[ast.stmt], name: str, home: str) -> PublicModule:
     names: list[str] = []
     for node in body:
         match node:
             case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=elements)):
                 names = [str(element.value) for element in elements if isinstance(element, ast.Constant)]
                 break
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) if not name.startswith("_"):
-                names.append(name)
-    return PublicModule(home, ast.get_docstring(ast.Module([*body], [])) or "", tuple(names))
+            case ast.FunctionDef(name=own) | ast.ClassDef(name=own) if not own.startswith("_"):
+                names.append(own)
+    return PublicModule(name, home, ast.get_docstring(ast.Module([*body], [])) or "", tuple(names))
 
 
 def _callable(node: ast.FunctionDef) -> Callable:

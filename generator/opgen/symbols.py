@@ -54,7 +54,7 @@ def read_symbols(spec: Spec, sources: Sources, problems: Problems) -> Spec:
     packages = dict.fromkeys(owner.package for owner in spec.owners if owner.package is not None)
     public: dict[str, PublicModule] = {}
     for name, (home, location) in spec.package.public.items():
-        module = sources.public(home)
+        module = sources.public(name, home)
         if module is not None:
             public[name] = module
         else:

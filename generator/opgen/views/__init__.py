@@ -1,115 +1,86 @@
-"""What the templates see: for each rendered template the function that makes its view."""
+"""What the templates see: each gets the view that is named after its file, made from the spec.
+
+`tallow/kernels/blocks.hpp.j2` sees what `kernels_blocks` of one of these modules makes, `setup.py.j2` what `setup`
+makes, and the package's own `__init__.py.j2` what `package` makes; without such a function a template sees nothing. A
+template with a `{placeholder}` in its path sees each of the members that this stands for.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
-from opgen.model import Spec
-from opgen.views.arrays import array_backend, library, vocabulary
-from opgen.views.backend import (
-    backend_ops,
-    backends_module,
-    custom_op,
-    custom_op_of_one,
-    dummy_backend,
-    gpu_backend,
-    kernel_op,
+from opgen.model import Backend, Spec
+from opgen.views import (
+    arrays,
+    backend,
+    dispatch,
+    dtype,
+    flow,
+    formats,
+    kernels,
+    libraries,
+    op,
+    package,
+    support,
+    toolchains,
 )
-from opgen.views.dispatch import device, storage_base, storage_family, storage_package
-from opgen.views.dtype import dtype_module
-from opgen.views.flow import flow
-from opgen.views.formats import formats
-from opgen.views.kernels import arguments, constants, dtypes, host_arguments, kernel_family, states
-from opgen.views.libraries import library_functions
-from opgen.views.op import functors, op_module, tensor_ops
-from opgen.views.package import limits, package, public_module
-from opgen.views.support import support
-from opgen.views.toolchains import host_toolchains
 
 PLACEHOLDER = re.compile(r"{(.*?)}")
-# The families that a `{placeholder}` in a template's path stands for.
-PLACEHOLDERS: Mapping[str, Callable[[Spec], Iterable[str]]] = {
-    "storage": lambda spec: [family.name for family in spec.families],
-    "family": lambda spec: [family.name for family in spec.kernels if not family.host],
-    "host": lambda spec: [family.name for family in spec.kernels if family.host],
-    "library": lambda spec: [library.name for library in spec.c_libraries],
-    "gpu": lambda spec: [
-        backend.package for backend in spec.backends if backend.package and "gpu_backend" in spec.packages[backend.name]
-    ],
-    "array": lambda spec: [
-        backend.package for backend in spec.backends if backend.package and backend.array is not None
-    ],
-    # Of these, the ones that the runtime has no devices for: the library is imported when a device is opened.
-    "imported": lambda spec: [
-        backend.package
-        for backend in spec.backends
-        if backend.package and backend.array is not None and "device" not in spec.own_modules.get(backend.package, ())
-    ],
-    "runtime": lambda spec: [backend.package for backend in spec.backends if backend.package is not None],
-    "public": lambda spec: spec.public,
-    "dummy": lambda spec: [backend.name for backend in spec.backends if backend.extra is not None],
+_MODULES = (arrays, backend, dispatch, dtype, flow, formats, kernels, libraries, op, package, support, toolchains)
+View: TypeAlias = Callable[[Spec], object]
+
+
+class Members(NamedTuple):
+    """What a placeholder stands for."""
+
+    of: Callable[[Spec], Iterable[tuple[str, Any]]]  # with their names
+    view: Callable[[Spec, Any], object]
+    folder: str | None = None  # of their files, where they are not chosen among the backends
+
+
+def _runtimes(is_one: Callable[[Spec, Backend], bool]) -> Callable[[Spec], Iterable[tuple[str, Backend]]]:
+    return lambda spec: [(str(each.package), each) for each in spec.backends if each.package and is_one(spec, each)]
+
+
+def _named(members: Callable[[Spec], Iterable[Any]]) -> Callable[[Spec], Iterable[tuple[str, Any]]]:
+    return lambda spec: [(each.name, each) for each in members(spec)]
+
+
+def _sources(spec: Spec, *, host: bool) -> Iterable[Any]:
+    return (family for family in spec.kernels if family.host is host)
+
+
+def _is_imported(spec: Spec, each: Backend) -> bool:
+    """Whether the runtime has no devices for an array library: the library is imported when a device is opened."""
+    return each.array is not None and "device" not in spec.own_modules.get(each.package or "", ())
+
+
+MEMBERS: Mapping[str, Members] = {
+    "storage": Members(_named(lambda spec: spec.families), dispatch.family_module, "spec/storage"),
+    "family": Members(
+        _named(lambda spec: (k for k in spec.kernels if not k.host)), kernels.kernel_family, "spec/kernels"
+    ),
+    "host": Members(_named(lambda spec: (k for k in spec.kernels if k.host)), kernels.kernel_family),
+    "library": Members(_named(lambda spec: spec.c_libraries), libraries.functions, "spec/libraries"),
+    "gpu": Members(_runtimes(lambda spec, each: "gpu_backend" in spec.packages[each.name]), backend.gpu_backend),
+    "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),
+    "imported": Members(_runtimes(_is_imported), arrays.array_backend),
+    "runtime": Members(_runtimes(lambda *_: True), backend.ops),
+    "public": Members(_named(lambda spec: spec.public.values()), package.public_module),
+    "dummy": Members(_named(lambda spec: (b for b in spec.backends if b.extra is not None)), backend.dummy),
 }
 
-# The folders whose files these families are, where they are not chosen among the backends.
-FOLDERS: Mapping[str, str] = {
-    "storage": "spec/storage",
-    "family": "spec/kernels",
-    "library": "spec/libraries",
-}
 
-# The view of each rendered template, made from the spec and the member that the placeholder stands for. A template that
-# belongs to one backend alone is listed with {runtime} in place of the backend's folder.
-FILES: Mapping[str, Callable[[Spec, str | None], object]] = {
-    "README.md.j2": package,
-    "docs/flow.svg.j2": flow,
-    "docs/formats.md.j2": formats,
-    "pyproject.toml.j2": package,
-    "setup.py.j2": host_toolchains,
-    "tallow/__init__.py.j2": package,
-    "tallow/array_functors.py.j2": functors,
-    "tallow/array_library.py.j2": vocabulary,
-    "tallow/backends.py.j2": backends_module,
-    "tallow/custom_op.py.j2": custom_op,
-    "tallow/device.py.j2": device,
-    "tallow/device_base.py.j2": device,
-    "tallow/dtype.py.j2": dtype_module,
-    "tallow/dummy_{dummy}_backend.py.j2": dummy_backend,
-    "tallow/ggml_dtype.py.j2": formats,
-    "tallow/{imported}/__init__.py.j2": array_backend,
-    "tallow/{imported}/device.py.j2": array_backend,
-    "tallow/{array}/library.py.j2": library,
-    "tallow/{imported}/storage.py.j2": array_backend,
-    "tallow/quantized_matmul.py.j2": custom_op_of_one,
-    "tallow/{gpu}/__init__.py.j2": gpu_backend,
-    "tallow/{gpu}/device.py.j2": gpu_backend,
-    "tallow/{gpu}/storage/__init__.py.j2": gpu_backend,
-    "tallow/{gpu}/storage/backend_impl.py.j2": gpu_backend,
-    "tallow/{gpu}/storage/slice.py.j2": gpu_backend,
-    "tallow/{gpu}/utils.py.j2": gpu_backend,
-    "tallow/py.typed.j2": package,
-    "tallow/kernels/__init__.py.j2": package,
-    "tallow/libraries/__init__.py.j2": package,
-    "tallow/{public}.py.j2": public_module,
-    "tallow/{runtime}/__init__.py.j2": gpu_backend,
-    "tallow/{runtime}/ops/__init__.py.j2": backend_ops,
-    "tallow/host_blocks.py.j2": formats,
-    "tallow/kernels/arguments.py.j2": arguments,
-    "tallow/kernels/blocks.hpp.j2": formats,
-    "tallow/kernels/constants.hpp.j2": constants,
-    "tallow/kernels/constants.py.j2": constants,
-    "tallow/kernels/dtypes.hpp.j2": dtypes,
-    "tallow/kernels/states.hpp.j2": states,
-    "tallow/kernels/host_arguments.py.j2": host_arguments,
-    "tallow/kernels/toolchains.py.j2": host_toolchains,
-    "tallow/kernels/{family}.hip.j2": kernel_family,
-    "tallow/kernels/{host}.cpp.j2": kernel_family,
-    "tallow/kernel_op.py.j2": kernel_op,
-    "tallow/libraries/{library}.py.j2": library_functions,
-    "tallow/limits.py.j2": limits,
-    "tallow/op.py.j2": op_module,
-    "tallow/storage/__init__.py.j2": storage_package,
-    "tallow/storage/base.py.j2": storage_base,
-    "tallow/storage/{storage}.py.j2": storage_family,
-    "tallow/support_table.py.j2": support,
-    "tallow/tensor_moves.py.j2": device,
-    "tallow/tensor_ops.py.j2": tensor_ops,
-}
+def view_of(template: PurePosixPath, package_name: str) -> tuple[str, View | None]:
+    """The function that makes the view of a template without a placeholder, by its name; None where nothing does."""
+    parts = [part.partition(".")[0].lower() for part in template.parts]
+    words = [part for part in (parts[1:] if parts[0] == package_name else parts) if part != "__init__"]
+    views = {key: each for module in _MODULES for key, each in vars(module).items() if _is_own(each, module)}
+    name = "_".join(words) or "package"
+    return name, views.get(name)
+
+
+def _is_own(each: object, module: ModuleType) -> bool:
+    return callable(each) and getattr(each, "__module__", None) == module.__name__

@@ -1,57 +1,15 @@
 """Views of the backends on array libraries: the words as a library spells them, and what all of them have."""
 
 import ast
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
-from opgen.arrays import Devices, Spelling, Word
-from opgen.model import Backend, BackendFamily, Spec, sentence
-from opgen.views.backend import backend_of
+from opgen.arrays import Spelling, Word
+from opgen.model import Backend, Spec, sentence
 
 
-class WordView(NamedTuple):
+def _word(word: Word, spelling: Spelling | None) -> View:
     """A word: a function, or a name of what it is."""
-
-    name: str
-    parameters: str
-    doc: str
-    types: str  # of the parameters
-    is_optional: bool
-    alias: str | None  # what the name stands for
-    lines: tuple[str, ...]  # of the function
-
-
-class DTypeView(NamedTuple):
-    """A dtype, and the library's or why there is none."""
-
-    name: str
-    text: str
-
-
-class LibraryView(NamedTuple):
-    """library.py of a backend."""
-
-    backend: str
-    family: str
-    package: str  # of the family
-    imports: tuple[str, ...]
-    helpers: tuple[str, ...]  # the modules of the family's package that spellings call
-    names_itself: bool
-    dtypes: tuple[DTypeView, ...]
-    lacking: tuple[DTypeView, ...]
-    integers: tuple[str, ...]  # the library's
-    words: tuple[WordView, ...]
-    array: Devices
-
-
-def spelled(family: BackendFamily, backend: Backend) -> dict[str, Spelling]:
-    """How a backend's library spells the words that it has, in the order of the vocabulary."""
-    own = backend.array.spellings if backend.array is not None else {}
-    every = {name: own.get(name) or word.spelling for name, word in family.vocabulary.items()}
-    return {name: spelling for name, spelling in every.items() if spelling is not None}
-
-
-def _word(word: Word, spelling: Spelling | None) -> WordView:
-    return WordView(
+    return View(
         name=word.name,
         parameters=", ".join(f"{name}: Any" for name in word.parameters),
         doc=sentence(word.doc),
@@ -71,68 +29,44 @@ def _alias(word: Word, spelling: Spelling) -> str | None:
     return None
 
 
-def library(spec: Spec, member: str | None) -> LibraryView:
-    """The library of the backend whose runtime is the subpackage `member`."""
-    backend = backend_of(spec, member)
+def spelled_library(spec: Spec, backend: Backend) -> View:
+    """The library of a backend, in the words of its family."""
     family, array = spec.family_of(backend), backend.array
     assert family is not None
     assert array is not None
-    spellings = spelled(family, backend)
-    used = {name for spelling in spellings.values() for name in spelling.free_names()} - {*family.vocabulary}
+    words = family.vocabulary
+    spellings = {name: array.spellings.get(name) or word.spelling for name, word in words.items()}
+    used = {name for each in spellings.values() if each is not None for name in each.free_names()} - {*words}
     if array.dtypes is None:
-        own = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
+        dtypes = {dtype.name: f"DType.{dtype.name.upper()}.numpy" for dtype in spec.dtypes}
     else:
-        own = {name: spelling.text for name, spelling in array.dtypes.items()}
-    return LibraryView(
-        backend=backend.name,
-        family=family.name,
-        package=family.package,
-        imports=tuple(
-            f"import {module}" + (f" as {name}" if name != module else "") for name, module in array.modules.items()
-        ),
-        helpers=tuple(sorted(used & {*spec.own_modules[family.package]} - {"library", *array.modules})),
+        dtypes = {name: spelling.text for name, spelling in array.dtypes.items()}
+    every = [dtype.name for dtype in spec.dtypes]
+    return View(
+        backend=backend,
+        family=family,
+        imports=[f"import {module}" + f" as {name}" * (name != module) for name, module in array.modules.items()],
+        # The modules of the family's package that spellings call.
+        helpers=sorted(used & {*spec.own_modules[family.package]} - {"library", *array.modules}),
         names_itself="library" in used,
-        dtypes=tuple(DTypeView(dtype.name.upper(), own[dtype.name]) for dtype in spec.dtypes if dtype.name in own),
-        lacking=tuple(
-            DTypeView(dtype.name.upper(), backend.lacking[dtype.name][0])
-            for dtype in spec.dtypes
-            if dtype.name in backend.lacking
-        ),
-        integers=tuple(own[name] for name in spec.groups["integer"] if name in own),
-        words=tuple(_word(word, spellings.get(name)) for name, word in family.vocabulary.items()),
-        array=array.devices,
+        dtypes={name.upper(): dtypes[name] for name in every if name in dtypes},
+        lacking={name.upper(): backend.lacking[name][0] for name in every if name in backend.lacking},
+        integers=[dtypes[name] for name in spec.groups["integer"] if name in dtypes],
+        words=[_word(word, spellings[name]) for name, word in words.items()],
     )
 
 
-class ArrayBackendView(NamedTuple):
-    """The classes of one backend."""
-
-    backend: Backend
-    package: str  # of the family
+def array_backend(spec: Spec, backend: Backend) -> View:
+    """The classes of a backend."""
+    return View(backend=backend, family=spec.family_of(backend))
 
 
-def array_backend(spec: Spec, member: str | None) -> ArrayBackendView:
-    """The backend whose runtime is the subpackage `member`."""
-    backend = backend_of(spec, member)
-    family = spec.family_of(backend)
-    assert family is not None
-    return ArrayBackendView(backend, family.package)
-
-
-class VocabularyView(NamedTuple):
-    """library.py of a family: what its ops may ask of a library."""
-
-    words: tuple[WordView, ...]
-
-
-def vocabulary(spec: Spec, _: str | None) -> VocabularyView:
-    """The words of all families."""
-    words = [word for family in spec.backend_families for word in family.vocabulary.values()]
-    return VocabularyView(tuple(_word(word, word.spelling)._replace(doc=_doc(word)) for word in words))
-
-
-def _doc(word: Word) -> str:
-    """What a word gives, and how a library has it that follows the standard."""
-    if word.spelling is None:
-        return sentence(word.doc)
-    return f"{sentence(word.doc)} By the array API standard: `{' '.join(word.spelling.text.split())}`."
+def array_library(spec: Spec) -> View:
+    """What the ops of all families may ask of a library."""
+    views = []
+    for word in (word for family in spec.backend_families for word in family.vocabulary.values()):
+        view = _word(word, word.spelling)
+        if word.spelling is not None:
+            view.doc += f" By the array API standard: `{' '.join(word.spelling.text.split())}`."
+        views.append(view)
+    return View(words=views)

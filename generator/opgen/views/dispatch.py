@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from types import SimpleNamespace as View
+from typing import NamedTuple, TypeAlias
 
 from opgen.arguments import Coercion, accepted, coercion
 from opgen.cells import FunctionCall, Lowering
@@ -10,69 +11,22 @@ from opgen.errors import errors_of
 from opgen.fields import Names
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
-from opgen.signature import OPTIONAL, Signature, is_optional
+from opgen.signature import OPTIONAL
 from opgen.views.python import quoted
 
 # An op of a method, where it chooses between several, and a dtype.
 Case: TypeAlias = tuple[str | None, str | None]
-
-
-class Guard(NamedTuple):
-    """A part of a branch that raises UnsupportedDType."""
-
-    condition: str | None  # None where it holds for everything
-    reason: str
-
-
-class Attempt(NamedTuple):
-    """A call that a branch prefers to the one in its last line."""
-
-    condition: str | None  # on dtypes and ops; None where it holds for all
-    library: str | None  # the call is made where this library is there, and may give None
-    call: str
-    device: str = ""  # what has the library
-
-
-class Branch(NamedTuple):
-    """The case of one backend."""
-
-    backend: str
-    pattern: str
-    guards: tuple[Guard, ...]
-    attempts: tuple[Attempt, ...]
-    result: str  # what a library made: that of each backend has a class of its own
-    call: str | None  # what is done in the end; None where nothing is supported
-
-
-class PlanView(NamedTuple):
-    """By what a method finds the plan of a call that it made before, and what a run of that is given."""
-
-    storages: tuple[str, ...]  # the statements that name the storages of the backend
-    key: str  # all on which it depends what is done
-    condition: str  # whether the storages are on one device
-    call: str  # of the plan: the storages, then the numbers of the call
-    makes_storage: bool  # what it gives is in a storage of the method's own class
-
-
-class MethodView(NamedTuple):
-    """A method of the dispatch."""
-
-    name: str
-    parameters: str
-    returns: str
-    is_property: bool
-    doc: str
-    label: str  # the expression that names the op in errors
-    dtype: str  # that of the dtype
-    refusal: str  # the beginning of the error that a backend without it raises
-    checks: tuple[str, ...]
-    subject: str
-    gives_nothing: bool
-    result: str  # storage, device, value, nothing, or of a user's op applied (a storage and its shape) or changed
-    branches: tuple[Branch, ...]
-    others: tuple[str, ...]  # the operands besides the first, which may be on another backend
-    coercions: tuple[str, ...] = ()  # what makes the arguments what the signature says, before all else
-    plan: PlanView | None = None  # None for a method that does without
+# What branch.include.j2 does with what a method makes, by its type; of another type it is the value.
+_RESULTS = {
+    "None": "nothing",
+    "Storage": "storage",
+    "tuple[Storage, ...]": "storages",
+    "QStorage": "blocks",
+    "Device": "device",
+}
+_RESULTS_OF_CUSTOM_OPS = {"None": "changed", "tuple[Storage, Shape]": "applied"}
+# What is of these classes needs no conversion, and a call takes longer than the question.
+_OWN_CLASSES = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
 
 
 def op_classes(spec: Spec) -> tuple[str, ...]:
@@ -104,27 +58,64 @@ def method_doc(spec: Spec, method: Method) -> str:
     return "\n\n".join(paragraphs)
 
 
-def storage_method(spec: Spec, method: Method) -> MethodView:
+def storage_method(spec: Spec, method: Method) -> View:
     """A storage method as the template of its family sees it."""
     is_property = not method.signature.parameters
-    single = [operand.name for operand in method.single_operands]
-    stored = ["self", *(name for name in single if name != "self")]
+    stored = ["self", *(operand.name for operand in method.single_operands if operand.name != "self")]
     first = method.operands[0].name
     plan = _plan(spec, method, stored) if has_plans(method) else None
     subject = ", ".join(f"{name}.inner" if plan is None else inner_name(name) for name in stored)
-    label = _label(method)
-    return _method(
-        spec,
-        method,
-        "Storage",
-        stored,
-        label=label,
-        dtype=f"{inner_name(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype",
+    dtype = f"{inner_name(first)}.dtype" if is_property or plan is not None else f"{first}.inner.dtype"
+    return View(
+        **_method(spec, method, "Storage", stored, _label(method), dtype),
+        is_property=is_property,
         subject=subject if len(stored) == 1 else f"({subject})",
-        checks=() if is_property else (*_refusals(method, label), *_checks(spec, method, label)),
-        coercions=() if is_property else tuple(_coercions(method, label)),
+        checks=() if is_property else (*_refusals(method), *_checks(spec, method)),
+        # What makes the arguments what the signature says, before all else.
+        coercions=() if is_property else tuple(_coercions(method)),
         plan=plan,
+        others=tuple(stored[1:]),  # these may be on another backend
     )
+
+
+def device_method(spec: Spec, method: Method) -> View:
+    """A device method as the template of the device sees it."""
+    label, dtype = _label(method), "None"
+    checks = [*_coercions(method), *_refusals(method)]
+    if method.dtypes is not None:
+        dtype = "dtype" if "dtype" in method.signature.arguments else "DType.from_numpy(array.dtype)"
+        if len(spec.resolve(method.dtypes)) < len(spec.dtypes):
+            reason = quoted(method.unsupported or "")
+            checks.append(f"check.known_dtype({label}, dtype, {dtypes_constant(method.dtypes)}, self, {reason})")
+    checks += _checks_of_arguments(method)
+    return View(
+        **_method(spec, method, "Device", ["self"], label, dtype), subject="self.inner", checks=checks, plan=None
+    )
+
+
+def _method(spec: Spec, method: Method, suffix: str, stored: list[str], label: str, dtype: str) -> Mapping[str, object]:
+    """What the views of both kinds of methods have: `label` is the expression that names the op, `dtype` that of it."""
+    signature = method.signature
+    is_own = suffix == "Storage" and not method.holds_blocks
+
+    def shown(type_text: str) -> str:
+        return re.sub(r"\bStorage\b", "Self", type_text) if is_own else type_text
+
+    parameters = ["self", *(f"{p.name}: {shown(accepted(p.type))}" for p in signature.parameters)]
+    results = _RESULTS if method.custom_class is None else _RESULTS_OF_CUSTOM_OPS
+    return {
+        "name": method.name,
+        "parameters": ", ".join(parameters),
+        "returns": shown(signature.returns),
+        "doc": method_doc(spec, method),
+        "label": label,
+        "dtype": dtype,
+        # The beginning of the error that a backend without the method raises.
+        "refusal": f"UnsupportedDevice({label}" if dtype == "None" else f"UnsupportedDType({label}, {dtype}",
+        "gives_nothing": signature.returns == "None",
+        "result": results.get(signature.returns, "value"),
+        "branches": tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
+    }
 
 
 def storage_class(method: Method, backend: Backend, operand: str) -> str:
@@ -140,9 +131,9 @@ def has_plans(method: Method) -> bool:
 def _calls(spec: Spec, method: Method) -> Iterator[FunctionCall]:
     """What the branches of a method call, on all backends."""
     for lowered in spec.lowerings.values():
-        for (name, _), cells in lowered.items():
+        for (name, _), lowerings in lowered.items():
             if name == method.name:
-                for lowering in cells.values():
+                for lowering in lowerings.values():
                     yield from lowering.calls
 
 
@@ -157,134 +148,61 @@ def _numbers(spec: Spec, method: Method) -> list[str]:
     return [item.name for item in method.signature.parameters if item.type in types]
 
 
-def _attribute(signature: Signature, name: str, attribute: str, holder: str | None = None) -> str:
+def _attribute(method: Method, name: str, attribute: str, holder: str | None = None) -> str:
     """The attribute of a storage or a layout: None where that is None."""
-    is_there, holder = not is_optional(signature.type_of(name)), holder or name
-    return f"{holder}.{attribute}" if is_there else f"None if {holder} is None else {holder}.{attribute}"
+    holder = holder or name
+    found = f"{holder}.{attribute}"
+    return f"None if {holder} is None else {found}" if method.is_optional(name) else found
 
 
-def _plan(spec: Spec, method: Method, stored: list[str]) -> PlanView:
+def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
     """What finds a plan: the layouts, the other arguments but numbers, and what tells storages from each other."""
-    signature = method.signature
     several = [operand for operand in method.operands if method.is_several(operand)]
-    optional = [name for name in stored if method.is_optional(name)]
     inners = [inner_name(name) for name in stored]
+    optional = [inner_name(name) for name in stored if method.is_optional(name)]
     numbers = _numbers(spec, method)
     known = {*numbers, *stored, *(name for operand in several for name in (operand.name, operand.layout))}
     values = [
-        _attribute(signature, item.name, "number") if "Layout" in item.type else item.name
-        for item in signature.parameters
+        _attribute(method, item.name, "number") if "Layout" in item.type else item.name
+        for item in method.signature.parameters
         if item.name not in known
     ]
-    kinds = [_attribute(signature, name, "kind", inner) for name, inner in zip(stored, inners, strict=True)]
+    kinds = [_attribute(method, name, "kind", inner_name(name)) for name in stored]
     kinds += [f"{operand.name}_key" for operand in several]
     # What is written may be read through another operand.
-    is_written = signature.returns == "None" and not method.holds_blocks
+    is_written = method.signature.returns == "None" and not method.holds_blocks
     shared = [f"{inner} is inner" for inner in inners[1:]] if is_written else []
-    any_order = any(call.any_order for call in _calls(spec, method))
-    given = [inner for name, inner in zip(stored, inners, strict=True) if name not in optional]
-    if optional:
-        given.append(f"*filter(None, {_tuple(map(inner_name, optional))})")
-    storages = [f"{', '.join(inners)} = {', '.join(_attribute(signature, name, 'inner') for name in stored)}"]
+    modes = ["is_deterministic()"] * any(call.any_order for call in _calls(spec, method))
+    given = [inner for inner in inners if inner not in optional]
+    given += [f"*filter(None, {_tuple(optional)})"] * bool(optional)
+    storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
-        name = operand.name
-        storages.append(f"{inner_name(name)}, {name}_key = operands_of(inner.device, {name}, {operand.layout})")
-    key = ", ".join([quoted(method.name), *values, *kinds, *shared, *["is_deterministic()"] * any_order])
+        inner, made = inner_name(operand.name), f"operands_of(inner.device, {operand.name}, {operand.layout})"
+        storages.append(f"{inner}, {operand.name}_key = {made}")
+    key = ", ".join([quoted(method.name), *values, *kinds, *shared, *modes])
     without = " or ".join(f"{operand.name}_key is None" for operand in several)
-    return PlanView(
-        storages=tuple(storages),
-        key=f"None if {without} else ({key})" if several else key,
-        condition=" and ".join(["plan is not None", *(_is_near(signature, name) for name in stored[1:])]),
+    near = {name: f"{inner_name(name)}.device is inner.device" for name in stored[1:]}
+    near = {name: f"({inner_name(name)} is None or {text})" if method.is_optional(name) else text
+            for name, text in near.items()}  # fmt: skip
+    return View(
+        storages=storages,  # the statements that name the storages of the backend
+        key=f"None if {without} else ({key})" if several else key,  # all on which it depends what is done
+        condition=" and ".join(["plan is not None", *near.values()]),  # whether the storages are on one device
         call=f"plan({', '.join([*given, *(f'*{inner_name(operand.name)}' for operand in several), *numbers])})",
-        makes_storage=signature.returns == "Storage" and not method.holds_blocks,
+        makes_storage=method.signature.returns == "Storage" and not method.holds_blocks,
     )
-
-
-def _is_near(signature: Signature, name: str) -> str:
-    """The condition that an operand is on the device of the first one."""
-    near = f"{inner_name(name)}.device is inner.device"
-    return f"({inner_name(name)} is None or {near})" if is_optional(signature.type_of(name)) else near
-
-
-def device_method(spec: Spec, method: Method) -> MethodView:
-    """A device method as the template of the device sees it."""
-    label = quoted(method.name)
-    checks = [*_coercions(method, label), *_refusals(method, label)]
-    if method.dtypes is not None and len(spec.op_dtypes(method, None) or ()) < len(spec.dtypes):
-        arguments = [label, "dtype", dtypes_constant(method.dtypes), "self", quoted(method.unsupported or "")]
-        checks.append(f"check.known_dtype({', '.join(arguments)})")
-    checks += [f"check.{item.call.name}({', '.join([label, *item.call.arguments])})" for item in method.checks]
-    dtype = "None"
-    if method.dtypes is not None:
-        dtype = "dtype" if "dtype" in method.signature.arguments else "DType.from_numpy(array.dtype)"
-    return _method(
-        spec, method, "Device", ["self"], label=label, dtype=dtype, subject="self.inner", checks=tuple(checks)
-    )
-
-
-def _method(
-    spec: Spec,
-    method: Method,
-    suffix: str,
-    stored: list[str],
-    *,
-    label: str,
-    dtype: str,
-    subject: str,
-    checks: tuple[str, ...],
-    coercions: tuple[str, ...] = (),
-    plan: PlanView | None = None,
-) -> MethodView:
-    signature = method.signature
-    is_storage = suffix == "Storage"
-    own = _own if is_storage and not method.holds_blocks else str
-    parameters = ["self", *(f"{p.name}: {own(accepted(p.type))}" for p in signature.parameters)]
-    results = {
-        "None": "nothing",
-        "Storage": "storage",
-        "tuple[Storage, ...]": "storages",
-        "QStorage": "blocks",
-        "Device": "device",
-    }
-    if method.custom_class is not None:
-        results = {"None": "changed", "tuple[Storage, Shape]": "applied"}
-    return MethodView(
-        name=method.name,
-        parameters=", ".join(parameters),
-        returns=own(signature.returns),
-        is_property=is_storage and not signature.parameters,
-        doc=method_doc(spec, method),
-        label=label,
-        dtype=dtype,
-        refusal=f"UnsupportedDevice({label}" if dtype == "None" else f"UnsupportedDType({label}, {dtype}",
-        checks=checks,
-        subject=subject,
-        gives_nothing=signature.returns == "None",
-        result=results.get(signature.returns, "value"),
-        branches=tuple(_branch(spec, method, backend, suffix, stored, dtype) for backend in spec.backends),
-        others=tuple(stored[1:]),
-        coercions=coercions,
-        plan=plan,
-    )
-
-
-def _own(type_text: str) -> str:
-    return re.sub(r"\bStorage\b", "Self", type_text)
 
 
 def _label(method: Method) -> str:
     """The expression that names the op in errors."""
     if method.kind is not None and method.functor is None:
         return "op.value"
-    return "op.name" if "op" in method.signature.arguments else quoted(method.name)
+    return "op.name" if "op" in method.signature.arguments and method.operands else quoted(method.name)
 
 
-# What is of these classes needs no conversion, and a call takes longer than the question.
-_OWN_CLASSES: Final = {"dtype": "DType", "integer": "int", "number": "float", "real": "float"}
-
-
-def _coercions(method: Method, label: str) -> Iterable[str]:
+def _coercions(method: Method) -> Iterable[str]:
     """The statements that make each argument what the signature says."""
+    label = _label(method)
     if _errors_need_op(method):
         # Asked in place, because every call asks.
         kind = method.signature.type_of("op")
@@ -294,40 +212,49 @@ def _coercions(method: Method, label: str) -> Iterable[str]:
         name, made = parameter.name, coercion(parameter.type)
         if name == "op" and method.custom_class is not None:
             yield f"require_op(op, {parameter.type}, backend_name(self))"
-        elif made is not None and made.converter is not None:
-            if made.converter == "objects" and has_plans(method):
-                # What is in a tuple is looked at later.
-                yield f"if type({name}) is not tuple: {name} = {_objects(method, label, name)}"
-                continue
-            rest = [str(made.count)] if made.count is not None else []
-            rest += [] if made.kind is None else [_class_of(made), quoted(made.kind)]
-            arguments = ", ".join([label, quoted(name), name, *rest])
+        elif made is None:
+            continue
+        elif made.converter == "objects" and has_plans(method):
+            # What is in a tuple is looked at later.
+            yield f"if type({name}) is not tuple: {name} = {_converted(label, name, made)}"
+        elif made.converter is not None:
+            own = None if made.is_optional else _OWN_CLASSES.get(made.converter)
             kept = f"None if {name} is None else " if made.is_optional else ""
-            own = _OWN_CLASSES.get(made.converter)
-            if own is not None and not made.is_optional:
-                kept = f"{name} if type({name}) is {own} else "
-            yield f"{name} = {kept}argument.{made.converter}({arguments})"
-        elif made is not None and made.kind == "Shape":
+            kept = f"{name} if type({name}) is {own} else " if own is not None else kept
+            yield f"{name} = {kept}{_converted(label, name, made)}"
+        elif made.kind == "Shape":
             yield f"{name} = Shape({name})"
 
 
-def _refusals(method: Method, label: str) -> Iterable[str]:
+def _refusals(method: Method) -> Iterable[str]:
     """The statements that refuse what is of a wrong class: no call that has a plan needs them."""
+    label = _label(method)
     # The op goes first: errors of the others name it.
     for name in sorted(method.signature.arguments, key=lambda name: name != "op"):
         made = coercion(method.signature.type_of(name))
         is_known = name == "op" and (method.custom_class is not None or _errors_need_op(method))
-        if made is not None and made.converter is None and made.kind not in (None, "Shape") and not is_known:
-            yield _instance(method, label, name)
-        elif made is not None and made.converter == "integer" and not made.is_optional and has_plans(method):
+        if made is None or is_known:
+            continue
+        if made.converter is None and made.kind not in (None, "Shape"):
+            op = quoted(method.name) if name == "op" else label
+            classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
+            yield f"argument.instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
+        elif has_plans(method) and (
+            made.converter == "objects" or (made.converter == "integer" and not made.is_optional)
+        ):
             # One of too many bits was let through.
-            yield f"argument.integer({label}, {quoted(name)}, {name})"
-        elif made is not None and made.converter == "objects" and has_plans(method):
-            yield _objects(method, label, name)
+            yield _converted(label, name, made)
     for operand in method.operands:
         if operand.layout is not None and method.is_optional(operand.name):
             names = ", ".join(map(quoted, (operand.name, operand.layout)))
             yield f"argument.both_or_neither({label}, {names}, {operand.name}, {operand.layout})"
+
+
+def _converted(label: str, name: str, made: Coercion) -> str:
+    """The call that makes an argument what it should be."""
+    rest = [] if made.count is None else [str(made.count)]
+    rest += [] if made.kind is None else [_class_of(made), quoted(made.kind)]
+    return f"argument.{made.converter}({', '.join([label, quoted(name), name, *rest])})"
 
 
 def _class_of(made: Coercion) -> str:
@@ -335,30 +262,15 @@ def _class_of(made: Coercion) -> str:
     return "StorageBase" if made.kind == "Storage" else str(made.kind)
 
 
-def _objects(method: Method, label: str, name: str) -> str:
-    """The call that refuses items of another class, and makes a tuple of a sequence."""
-    made = coercion(method.signature.type_of(name))
-    assert made is not None
-    return f"argument.objects({label}, {quoted(name)}, {name}, {_class_of(made)}, {quoted(made.kind or '')})"
-
-
 def _errors_need_op(method: Method) -> bool:
     """Whether what converts an argument names the op, which is chosen by another one."""
-    coercions = map(coercion, map(method.signature.type_of, method.signature.arguments))
+    coercions = (coercion(parameter.type) for parameter in method.signature.parameters)
     return _label(method) == "op.value" and any(made is not None and made.converter is not None for made in coercions)
 
 
-def _instance(method: Method, label: str, name: str) -> str:
-    """The statement that refuses an argument of another class."""
-    made = coercion(method.signature.type_of(name))
-    assert made is not None
-    classes = f"{_class_of(made)}{OPTIONAL * made.is_optional}"
-    op = quoted(method.name) if name == "op" else label
-    return f"argument.instance({op}, {quoted(name)}, {name}, {classes}, {quoted(made.kind or '')})"
-
-
-def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
-    spread = {operand.name: "*" if method.is_several(operand) else "" for operand in method.operands}
+def _checks(spec: Spec, method: Method) -> Iterable[str]:
+    label = _label(method)
+    spread = {operand.name: "*" * method.is_several(operand) for operand in method.operands}
     others = [f"{spread[operand.name]}{operand.name}" for operand in method.operands if operand.name != "self"]
     if others:
         yield f"require_same_device({', '.join([label, 'self', *others])})"
@@ -373,25 +285,27 @@ def _checks(spec: Spec, method: Method, label: str) -> Iterable[str]:
         elif texts != (BLOCKS,) and len(spec.resolve(operand.dtypes)) < len(spec.dtypes):
             arguments = [label, operand.name, dtypes_constant(operand.dtypes), quoted(op_reason(spec, method) or "")]
             yield f"{given}require_dtype({', '.join(arguments)})"
-    for item in method.checks:
-        yield f"check.{item.call.name}({', '.join([label, *item.call.arguments])})"
+    yield from _checks_of_arguments(method)
     for operand in method.operands:
-        if operand.layout is not None and spread[operand.name]:
-            yield f"check.several_layouts({label}, {operand.name}, {operand.layout})"
-        elif operand.layout is not None:
-            name, layout = operand.name, operand.layout
+        name, layout = operand.name, operand.layout
+        if layout is not None and spread[name]:
+            yield f"check.several_layouts({label}, {name}, {layout})"
+        elif layout is not None:
             given = f"if {name} is not None and {layout} is not None: " if method.is_optional(name) else ""
             yield f"{given}{layout}.check({label}, {name}.inner.length)"
 
 
+def _checks_of_arguments(method: Method) -> list[str]:
+    calls = (item.call for item in method.checks)
+    return [f"check.{call.name}({', '.join([_label(method), *call.arguments])})" for call in calls]
+
+
 def _expression(method: Method, backend: Backend, call: FunctionCall) -> str:
+    function = f"{backend.name}.{call.module}.{call.function}"
     library = [] if call.library is None else [call.library]
     arguments = [*library, *method.call_arguments(f"{backend.name}.")]
-    function = f"{backend.name}.{call.module}.{call.function}"
-    if not has_plans(method):
-        return f"{function}({', '.join(arguments)})"
-    # What is called, and with what, so that the call can be made again with other storages and numbers.
-    return ", ".join([function, *arguments])
+    # Of a method with plans, what is called, and with what, so that it can be called again with other operands.
+    return ", ".join([function, *arguments]) if has_plans(method) else f"{function}({', '.join(arguments)})"
 
 
 def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
@@ -405,7 +319,7 @@ def _last(method: Method, backend: Backend, lowering: Lowering) -> str:
     return _expression(method, backend, lowering.calls[-1])
 
 
-def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> Branch:
+def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: list[str], dtype: str) -> View:
     """The branch of `backend`: what it lacks raises, then come the calls of libraries, then the call that takes all."""
     lowered = {
         (op, element): lowering
@@ -423,7 +337,7 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
             guarded.setdefault(lowering.unsupported, []).append(case)
         else:
             done.setdefault(lowering, []).append(case)
-    condition = _Conditions(spec, method, dtype, frozenset(lowered))
+    conditions = _Conditions(spec, method, dtype, frozenset(lowered))
     # The call that serves most needs no condition.
     counts: dict[str, int] = {}
     for lowering, cases in done.items():
@@ -431,34 +345,36 @@ def _branch(spec: Spec, method: Method, backend: Backend, suffix: str, stored: l
         counts[text] = counts.get(text, 0) + len(cases)
     final = max(counts, key=counts.__getitem__, default=None)
     attempts = []
-    is_device = suffix == "Device"
-    holder = "inner" if is_device else "inner.device"
     for lowering, cases in done.items():
         last = _last(method, backend, lowering)
-        for where in condition.of(cases, is_all=len(done) == 1):
+        for where in conditions.of(cases, is_all=len(done) == 1):
             for call in lowering.calls[:-1]:
-                asked = [where] if where else []
-                asked += ["not is_deterministic()"] if call.any_order else []
+                asked = [*([where] if where else []), *["not is_deterministic()"] * call.any_order]
                 made = _expression(method, backend, call)
-                attempts.append(Attempt(" and ".join(asked) or None, call.library, made, holder))
+                attempts.append(View(condition=" and ".join(asked), library=call.library, call=made))
             if last != final:
-                attempts.append(Attempt(where, None, last))
+                attempts.append(View(condition=where, library=None, call=last))
     guards = [
-        Guard(where, quoted(reason))
+        View(condition=where, reason=quoted(reason))
         for reason, cases in guarded.items()
-        for where in condition.of(cases, is_all=not done and len(guarded) == 1)
+        for where in conditions.of(cases, is_all=not done and len(guarded) == 1)
     ]
+    is_device = suffix == "Device"
     uses_inner = final is not None or (dtype.startswith("inner.") and not has_plans(method))
-    names = {n: f"{backend.class_prefix}Device" if is_device else storage_class(method, backend, n) for n in stored}
-    classes = {n: f"({name}() | None)" if method.is_optional(n) else f"{name}()" for n, name in names.items()}
-    patterns = [f"{made} as {inner_name(operand)}" if uses_inner else made for operand, made in classes.items()]
-    return Branch(
+    patterns = []
+    for name in stored:
+        kind = f"{backend.class_prefix}Device" if is_device else storage_class(method, backend, name)
+        pattern = f"({kind}() | None)" if method.is_optional(name) else f"{kind}()"
+        patterns.append(f"{pattern} as {inner_name(name)}" if uses_inner else pattern)
+    return View(
         backend=backend.name,
         pattern=patterns[0] if len(patterns) == 1 else f"({', '.join(patterns)})",
-        guards=tuple(guards),
-        attempts=tuple(attempts),
-        result=f"{backend.name}_result",
-        call=final,
+        guards=guards,  # each raises UnsupportedDType, on a condition or always
+        # Calls that are preferred to the last one: on a condition, and where a library is there, which may give None.
+        attempts=attempts,
+        device="inner" if is_device else "inner.device",  # what has the libraries
+        result=f"{backend.name}_result",  # what a library made: that of each backend has a class of its own
+        call=final,  # what is done in the end; None where nothing is supported
     )
 
 
@@ -486,25 +402,15 @@ class _Conditions(NamedTuple):
     def _condition(self, ops: list[str | None], dtypes: tuple[str, ...]) -> str | None:
         parts = []
         if ops != list(self.spec.ops(self.method)):
-            members = _tuple(f"{self.spec.functors[self.method.kind or ''].class_name}.{str(op).upper()}" for op in ops)
-            parts.append(f"op in {members}")
+            kind = self.spec.functors[self.method.kind or ""]
+            parts.append(f"op in {_tuple(f'{kind.class_name}.{str(op).upper()}' for op in ops)}")
         if dtypes:
             enum = "GgmlDType" if self.method.holds_blocks else "DType"
             parts.append(f"{self.dtype} in {_tuple(f'{enum}.{dtype.upper()}' for dtype in dtypes)}")
         return " and ".join(parts) or None
 
 
-class FamilyView(NamedTuple):
-    """One family's module."""
-
-    doc: str
-    class_name: str
-    base: str
-    methods: tuple[MethodView, ...]
-    names: Mapping[str, tuple[str, ...]]  # what the module may import, by module
-
-
-def mixin_name(family: Family) -> str:
+def _mixin(family: Family) -> str:
     """The class of a family's methods: reduce -> ReduceMethods."""
     return "".join(word.capitalize() for word in family.name.split("_")) + "Methods"
 
@@ -519,119 +425,73 @@ def ops_names(spec: Spec) -> tuple[str, ...]:
     return tuple(backend.name for backend in spec.backends if backend.package is not None)
 
 
-def _types(spec: Spec, pattern: str) -> tuple[str, ...]:
-    """The types in the signatures of storage methods whose names match."""
-    texts = (parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters)
-    return tuple(sorted({name for text in texts for name in re.findall(r"[A-Z]\w*", text) if re.match(pattern, name)}))
-
-
-def storage_family(spec: Spec, member: str | None) -> FamilyView:
-    """The module of the family named `member`."""
-    family = next(family for family in spec.families if family.name == member)
-    return FamilyView(
+def family_module(spec: Spec, family: Family) -> View:
+    """The module of a family."""
+    types = [parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters]
+    classes = sorted({name for text in types for name in re.findall(r"[A-Z]\w*", text)})
+    return View(
         doc=family.doc,
-        class_name=mixin_name(family),
+        class_name=_mixin(family),
         base="QStorageBase" if family.holds_blocks else "StorageBase",
-        methods=tuple(storage_method(spec, method) for method in family.methods),
+        methods=[storage_method(spec, method) for method in family.methods],
+        # What the module may import.
         names={
-            "runtime.core.argument": ("DTypeLike",),
-            "backends": (
-                *backend_classes(spec, "Storage"),
-                *backend_classes(spec, "Storage", "Q"),
-                *ops_names(spec),
-            ),
-            "runtime.core.conv": _types(spec, "Params"),
-            "custom_op": _types(spec, "CustomOp|InplaceOp"),
-            "dtype": ("Array", "DType", *(group.upper() for group in spec.groups)),
-            "ggml_dtype": ("GgmlDType",),
-            "op": (*op_classes(spec), METHOD_OP),
+            "runtime.core.argument": ["DTypeLike"],
+            "backends": [*(backend_classes(spec, "Storage") + backend_classes(spec, "Storage", "Q")), *ops_names(spec)],
+            "runtime.core.conv": [name for name in classes if name.startswith("Params")],
+            "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
+            "dtype": ["Array", "DType", *(group.upper() for group in spec.groups)],
+            "ggml_dtype": ["GgmlDType"],
+            "op": [*op_classes(spec), METHOD_OP],
         },
     )
 
 
-class StoragePackageView(NamedTuple):
-    """storage/__init__.py: the class Storage made of the families."""
-
-    families: tuple[tuple[str, str], ...]  # module and class
-    classes: tuple[str, ...]
-    block_classes: tuple[str, ...]  # of storages of weights in blocks
-
-
-def storage_package(spec: Spec, _: str | None) -> StoragePackageView:
+def storage(spec: Spec) -> View:
     """The package that makes one class of the families' methods."""
-    classes = {holds: [mixin_name(f) for f in spec.families if f.holds_blocks is holds] for holds in (False, True)}
-    families = tuple((family.name, mixin_name(family)) for family in spec.families)
-    return StoragePackageView(families, tuple(classes[False]), tuple(classes[True]))
+    return View(
+        families=[(family.name, _mixin(family)) for family in spec.families],
+        classes=[_mixin(family) for family in spec.families if not family.holds_blocks],
+        block_classes=[_mixin(family) for family in spec.families if family.holds_blocks],
+    )
 
 
-class StorageBaseView(NamedTuple):
-    """storage/base.py: what the families share."""
-
-    backends: tuple[Backend, ...]
-    storages: tuple[str, ...]
-    blocks: tuple[str, ...]  # the storages of weights in blocks
-    numbers: Mapping[str, int]  # how many numbers plans of a method are given, where these are any
-
-
-def storage_base(spec: Spec, _: str | None) -> StorageBaseView:
+def storage_base(spec: Spec) -> View:
     """The base of the families' methods."""
     counts = {method.name: len(_numbers(spec, method)) for method in spec.storage_methods() if has_plans(method)}
-    numbers = {name: count for name, count in counts.items() if count}
-    classes = backend_classes(spec, "Storage"), backend_classes(spec, "Storage", "Q")
-    return StorageBaseView(spec.backends, *classes, numbers)
+    return View(
+        backends=spec.backends,
+        storages=backend_classes(spec, "Storage"),
+        blocks=backend_classes(spec, "Storage", "Q"),
+        # How many numbers plans of a method are given, where these are any.
+        numbers={name: count for name, count in counts.items() if count},
+    )
 
 
-class OpenerView(NamedTuple):
-    """How a device of one backend is opened and named."""
-
-    name: str
-    prefix: str
-    parameters: str
-    ordinal: str
-    own_parameters: str  # of the tensor method that moves there
-    own_arguments: str
-    lacking: str  # the dtypes that its library has not
-    label: str
-    display: str
-    dlpack: int
-
-
-class DeviceView(NamedTuple):
-    """device.py and device_base.py."""
-
-    doc: str
-    backends: tuple[OpenerView, ...]  # from the preferred one down
-    classes: tuple[str, ...]  # those of the backends' devices
-    names: tuple[str, ...]  # what branches need of the backends
-    example: str
-    groups: tuple[str, ...]
-    methods: tuple[MethodView, ...]
-
-
-def device(spec: Spec, _: str | None) -> DeviceView:
-    """The class Device, and what it is derived from."""
+def device(spec: Spec) -> View:
+    """The class Device, what it is derived from, and the tensor methods that move there."""
     numbered = [f"{backend.name}:1" for backend in spec.backends if backend.is_numbered]
+    classes = backend_classes(spec, "Device")
     openers = [
-        OpenerView(
-            name=backend.name,
-            prefix=backend.class_prefix,
+        View(
+            backend=backend,
             parameters="cls, ordinal: int = 0" if backend.is_numbered else "cls",
             ordinal='argument.integer("device", "ordinal", ordinal)' if backend.is_numbered else "0",
             own_parameters="self, ordinal: int = 0" if backend.is_numbered else "self",
             own_arguments="ordinal" if backend.is_numbered else "",
             lacking="".join(f"DType.{name.upper()}, " for name in backend.lacking),
-            label=backend.label,
-            display=backend.display,
-            dlpack=backend.dlpack,
         )
         for backend in spec.backends
     ]
-    return DeviceView(
+    return View(
         doc=f"A device of some backend: `inner` is that backend's own. {spec.device_doc}",
-        backends=tuple(openers),
-        classes=tuple(backend_classes(spec, "Device")),
-        names=(*backend_classes(spec, "Device"), *ops_names(spec)),
+        openers=openers,
+        classes=classes,
+        names=(*classes, *ops_names(spec)),
         example=[*numbered, spec.backends[0].name][0],
-        groups=tuple(group.upper() for group in spec.groups),
-        methods=tuple(device_method(spec, method) for method in spec.device_methods),
+        groups=[group.upper() for group in spec.groups],
+        methods=[device_method(spec, method) for method in spec.device_methods],
     )
+
+
+device_base = tensor_moves = device

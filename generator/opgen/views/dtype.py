@@ -1,54 +1,23 @@
 """The view of dtype.py."""
 
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
 from opgen.model import DType, Spec
 from opgen.views.python import quoted
 
 
-class DTypeRow(NamedTuple):
-    """A member of the enum DType."""
-
-    name: str
-    value: str
-    doc: str
-    facts: str
-
-
-class GroupRow(NamedTuple):
-    """A set of dtypes."""
-
-    name: str
-    assignment: str
-
-
-class DTypeView(NamedTuple):
-    """dtype.py."""
-
-    dtypes: tuple[DTypeRow, ...]
-    groups: tuple[GroupRow, ...]
-
-
-def _row(dtype: DType) -> DTypeRow:
-    numpy = dtype.numpy.rpartition(".")
-    values = [
-        quoted(dtype.kind),
-        str(dtype.bytes),
-        quoted(numpy[0]),
-        quoted(numpy[2]),
-        quoted(dtype.compute),
-        str(dtype.index_mark),
-        quoted(dtype.safetensors),
-        str(dtype.dlpack),
-        quoted(dtype.cpp),
-    ]
-    return DTypeRow(dtype.name.upper(), dtype.name, dtype.doc, ", ".join(values))
-
-
-def dtype_module(spec: Spec, _: str | None) -> DTypeView:
+def dtype(spec: Spec) -> View:
     """The enum DType and the groups."""
-    groups = []
+    groups = {}
     for name, members in spec.groups.items():
         items = "".join(f"DType.{member.upper()}, " for member in members)
-        groups.append(GroupRow(name.upper(), f"{name.upper()}: Final = frozenset(({items}))"))
-    return DTypeView(tuple(_row(dtype) for dtype in spec.dtypes), tuple(groups))
+        groups[name.upper()] = items
+    return View(dtypes=[View(dtype=each, member=each.name.upper(), facts=_facts(each)) for each in spec.dtypes],
+                groups=groups)  # fmt: skip
+
+
+def _facts(each: DType) -> str:
+    module, _, name = each.numpy.rpartition(".")
+    numpy = [quoted(module), quoted(name), quoted(each.compute), str(each.index_mark)]
+    return ", ".join([quoted(each.kind), str(each.bytes), *numpy, quoted(each.safetensors), str(each.dlpack),
+                      quoted(each.cpp)])  # fmt: skip

@@ -2,7 +2,7 @@
 
 import math
 from html import escape
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
 from opgen.model import Backend, Spec
 
@@ -15,54 +15,18 @@ _LEFT, _PADDING, _WIDTH, _MARGIN = 464, 14, 880, 24
 _CODE_LETTER, _SMALL_LETTER = 13 * 0.62, 12 * 0.6
 
 
-class BackendRow(NamedTuple):
-    """A backend's storage: what it is called, what does its work, and where that is drawn."""
-
-    storage: str
-    words: str
-    style: str
-    top: int
-    baseline: int
-    arrow: int
-
-
-class FlowView(NamedTuple):
-    """The picture. Of the coordinates, those that depend on how many backends there are, and on their words."""
-
-    width: int
-    height: int
-    frame_width: int
-    frame_height: int
-    line_width: int
-    tip: int
-    left: int
-    row_width: int
-    storages: int
-    words: int
-    rows: tuple[BackendRow, ...]
-
-
-def flow(spec: Spec, _: str | None) -> FlowView:
-    """The picture, with a row for each backend."""
+def docs_flow(spec: Spec) -> View:
+    """The picture, with a row for each backend: what of it depends on how many there are, and on their words."""
+    names = [f"{backend.class_prefix}Storage" for backend in spec.backends]
+    texts = [escape(_words(spec, backend)) for backend in spec.backends]
+    words = _LEFT + 2 * _PADDING + math.ceil(_CODE_LETTER * max(map(len, names)))
+    width = max(_WIDTH, words + _PADDING + math.ceil(_SMALL_LETTER * max(map(len, texts))) + _MARGIN)
+    height = _TOP + len(names) * _STEP + 12
     rows = []
-    for number, backend in enumerate(spec.backends):
-        top = _TOP + number * _STEP
-        rows.append(
-            BackendRow(
-                storage=f"{backend.class_prefix}Storage",
-                words=escape(_words(spec, backend)),
-                style="absent" if backend.package is None else "made",
-                top=top,
-                baseline=top + 20,
-                arrow=top + _ROW // 2,
-            )
-        )
-    storages = _LEFT + _PADDING
-    words = storages + _PADDING + math.ceil(_CODE_LETTER * max(len(row.storage) for row in rows))
-    end = words + _PADDING + math.ceil(_SMALL_LETTER * max(len(row.words) for row in rows))
-    width = max(_WIDTH, end + _MARGIN)
-    height = _TOP + len(rows) * _STEP + 12
-    return FlowView(
+    for top, backend, name, text in zip(range(_TOP, height, _STEP), spec.backends, names, texts, strict=False):
+        style = "absent" if backend.package is None else "made"
+        rows.append(View(storage=name, words=text, style=style, top=top, baseline=top + 20, arrow=top + _ROW // 2))
+    return View(
         width=width,
         height=height,
         frame_width=width - 2,
@@ -71,9 +35,9 @@ def flow(spec: Spec, _: str | None) -> FlowView:
         tip=_LEFT - 2,
         left=_LEFT,
         row_width=width - _MARGIN - _LEFT,
-        storages=storages,
+        storages=_LEFT + _PADDING,
         words=words,
-        rows=tuple(rows),
+        rows=rows,
     )
 
 

@@ -68,9 +68,8 @@ class FamilyView(NamedTuple):
     kernels: tuple[KernelRow, ...]
 
 
-def kernel_family(spec: Spec, member: str | None) -> FamilyView:
-    """The HIP source of the family named `member`."""
-    family = next(family for family in spec.kernels if family.name == member)
+def kernel_family(spec: Spec, family: KernelFamily) -> FamilyView:
+    """The source of a family."""
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return FamilyView(
         doc=family.doc,
@@ -128,7 +127,7 @@ class StatesView(NamedTuple):
     states: tuple[StateRow, ...]
 
 
-def states(spec: Spec, _: str | None) -> StatesView:
+def kernels_states(spec: Spec) -> StatesView:
     """The structs of states that are several numbers."""
     return StatesView(tuple(_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()))
 
@@ -308,12 +307,12 @@ class ArgumentsView(NamedTuple):
     families: tuple[str, ...]
 
 
-def arguments(spec: Spec, _: str | None) -> ArgumentsView:
+def kernels_arguments(spec: Spec) -> ArgumentsView:
     """The packers of all structs of kernels for GPUs."""
     return _arguments(spec, host=False)
 
 
-def host_arguments(spec: Spec, _: str | None) -> ArgumentsView:
+def kernels_host_arguments(spec: Spec) -> ArgumentsView:
     """The packers of all structs of kernels for the host."""
     return _arguments(spec, host=True)
 
@@ -353,7 +352,7 @@ class ConstantsView(NamedTuple):
     methods: tuple[str, ...]  # the storage methods that compute elementwise ops
 
 
-def constants(spec: Spec, _: str | None) -> ConstantsView:
+def kernels_constants(spec: Spec) -> ConstantsView:
     """The numbers and names that kernels and their launchers share."""
     rows = []
     for constant in spec.constants:
@@ -391,7 +390,7 @@ class DTypesView(NamedTuple):
     dtypes: tuple[TraitsRow, ...]
 
 
-def dtypes(spec: Spec, _: str | None) -> DTypesView:
+def kernels_dtypes(spec: Spec) -> DTypesView:
     """The C++ types of the dtypes, and their traits."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes}
     rows = []

@@ -1,23 +1,14 @@
 """Views of the vendors' libraries: their functions as ctypes takes them."""
 
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
-from opgen.libraries import C_TYPES, RESULT_TYPES
+from opgen.libraries import C_TYPES, RESULT_TYPES, CLibrary
 from opgen.model import Spec
 from opgen.views.python import quoted
 
 
-class FunctionsView(NamedTuple):
-    """A library's table of functions."""
-
-    doc: str
-    types: str  # of ctypes, those that are used
-    rows: tuple[str, ...]
-
-
-def library_functions(spec: Spec, member: str | None) -> FunctionsView:
-    """The table of the library named `member`."""
-    library = next(library for library in spec.c_libraries if library.name == member)
+def functions(_: Spec, library: CLibrary) -> View:
+    """The table of a library's functions."""
     rows = []
     used: set[str] = set()
     for name, function in library.functions.items():
@@ -26,4 +17,4 @@ def library_functions(spec: Spec, member: str | None) -> FunctionsView:
         rows.append(f"{quoted(name)}: ({', '.join(types)},),")
     what = f"The functions of the library {library.name} that are called"
     doc = f"{what}: the type of the result, then those of the arguments.\n\n{library.doc}"
-    return FunctionsView(doc, ", ".join(sorted(used)), tuple(rows))
+    return View(doc=doc, types=", ".join(sorted(used)), rows=rows)

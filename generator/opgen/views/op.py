@@ -2,152 +2,87 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace as View
 
 from opgen.formula import text_of
 from opgen.model import ANY_RESULT, BOUNDS, METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec, sentence
 from opgen.scopes import COUNT, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
+from opgen.views.python import quoted
 
 
-class OpRow(NamedTuple):
-    """A member of an op's enum."""
-
-    name: str
-    value: str
-    dtypes: str
-    result: str
-    needs_elements: bool  # of a reduction of nothing there is no result
-    gives_position: bool
-    numbers: int  # of the compute dtype that a partial result of a reduction is
-    moves: bool
-    unsupported: str
-    doc: str
-
-
-class OpClass(NamedTuple):
-    """An enum of functors."""
-
-    name: str
-    doc: str
-    rows: tuple[OpRow, ...]
-
-
-class OpView(NamedTuple):
-    """op.py."""
-
-    groups: tuple[str, ...]
-    reasons: tuple[str, ...]  # why ops have not the dtypes that they lack
-    classes: tuple[OpClass, ...]
-
-
-def _row(kind: FunctorKind, functor: Functor) -> OpRow:
-    return OpRow(
-        name=functor.name.upper(),
-        value=functor.name,
-        dtypes=dtypes_constant(functor.dtypes),
-        result="None" if functor.result in (None, ANY_RESULT) else f"DType.{functor.result.upper()}",
-        needs_elements=isinstance(functor.reduction, Position)
-        or (functor.reduction is not None and functor.reduction.identity in BOUNDS),
-        gives_position=isinstance(functor.reduction, Position),
-        numbers=_numbers(kind, functor),
-        moves=functor.condition is not None,
-        unsupported=functor.unsupported,
-        doc=functor.summary,
-    )
-
-
-def _numbers(kind: FunctorKind, functor: Functor) -> int:
-    state = functor.reduction.state if isinstance(functor.reduction, Monoid) else None
-    return 1 if state is None else len(kind.states[state].parts)
-
-
-def op_module(spec: Spec, _: str | None) -> OpView:
+def op(spec: Spec) -> View:
     """The enums UnaryOp, BinaryOp, CmpOp, ReduceOp and MethodOp."""
     classes = []
     for kind in (kind for kind in spec.functors.values() if kind.chosen):
         method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
-        rows = tuple(_row(kind, functor) for functor in kind.chosen)
-        classes.append(OpClass(kind.class_name, f"The ops of `{method}`.", rows))
-    own = tuple(_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods)
+        rows = [_row(kind, functor) for functor in kind.chosen]
+        classes.append(View(name=kind.class_name, doc=f"The ops of `{method}`.", rows=rows))
+    own = [_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods]
     if own:
-        classes.append(OpClass(METHOD_OP, "The ops that are storage methods of their own.", own))
-    reasons = dict.fromkeys(row.unsupported for op_class in classes for row in op_class.rows)
-    return OpView(tuple(group.upper() for group in spec.groups), tuple(reasons), tuple(classes))
+        classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
+    # Why ops have not the dtypes that they lack.
+    reasons = list(dict.fromkeys(row.functor.unsupported for each in classes for row in each.rows))
+    return View(groups=[group.upper() for group in spec.groups], reasons=reasons, classes=classes)
 
 
-class FunctionView(NamedTuple):
-    """The function of an elementwise op."""
+def _row(kind: FunctorKind, functor: Functor) -> View:
+    """A member of an op's enum."""
+    reduction = functor.reduction
+    is_position = isinstance(reduction, Position)
+    state = reduction.state if isinstance(reduction, Monoid) else None
+    return View(
+        functor=functor,
+        name=functor.name.upper(),
+        dtypes=dtypes_constant(functor.dtypes),
+        result="None" if functor.result in (None, ANY_RESULT) else f"DType.{functor.result.upper()}",
+        # Of a reduction of nothing there may be no result.
+        needs_elements=is_position or (isinstance(reduction, Monoid) and reduction.identity in BOUNDS),
+        gives_position=is_position,
+        # So many numbers of the compute dtype a partial result of a reduction is.
+        numbers=1 if state is None else len(kind.states[state].parts),
+        moves=functor.condition is not None,
+    )
 
-    op: str  # the member of its enum
-    text: str
-    is_one_step: bool  # one pass over the operands
 
-
-class FunctorsView(NamedTuple):
-    """functors.py of the backends on array libraries."""
-
-    classes: tuple[str, ...]
-    functions: tuple[FunctionView, ...]
-    reductions: tuple[tuple[str, str], ...]  # the member of the enum, and how its rows are reduced
-
-
-def functors(spec: Spec, _: str | None) -> FunctorsView:
+def array_functors(spec: Spec) -> View:
     """All functors in words of array libraries."""
     functions = []
-    for functor, member in _elementwise(spec):
-        names = ", ".join((*functor.operands, *functor.parameters))
-        # The last operand is of the dtype that is computed in.
-        last = functor.operands[-1]
-        formula = scopes(spec, functor)["formula"].expression("array", _literal(last))
-        split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
-        # A conversion to another dtype takes more.
-        is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
-        functions.append(FunctionView(member, f"lambda {names}: {split}{formula.float}", is_one_step))
-    words = [word for family in spec.backend_families for word in family.vocabulary.values()]
+    for kind in spec.functors.values():
+        for functor in (functor for functor in kind.functors if functor.reduction is None):
+            names = ", ".join((*functor.operands, *functor.parameters))
+            # The last operand is of the dtype that is computed in.
+            last = functor.operands[-1]
+            formula = scopes(spec, functor)["formula"].expression("array", _literal(last))
+            split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
+            # Whether it is one pass over the operands: a conversion to another dtype takes more.
+            is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
+            text = f"lambda {names}: {split}{formula.float}"
+            functions.append(View(op=kind.member(functor), text=text, is_one_step=is_one_step))
     joining = {
         text_of(word.combine.node): f"np.{word.name}"
         if "dtype" in word.parameters
         else f"lambda x, axis, _: np.{word.name}(x, axis)"
-        for word in words
+        for family in spec.backend_families
+        for word in family.vocabulary.values()
         if word.combine is not None
     }
-
-    def function(functor: Functor) -> str:
-        reduction = functor.reduction
-        if isinstance(reduction, Position):
-            return f"ReduceOp.{reduction.of.upper()}, np.{functor.name}"
-        assert isinstance(reduction, Monoid)
-        return joining[text_of(reduction.combine.node)]
-
-    return FunctorsView(_classes(spec), tuple(functions), _reductions(spec, function))
-
-
-def _elementwise(spec: Spec) -> Iterator[tuple[Functor, str]]:
-    """The functors that are no reductions, and the members of their enums."""
-    for kind in spec.functors.values():
-        for functor in kind.functors:
-            if functor.reduction is None:
-                yield functor, kind.member(functor)
-
-
-def _reductions(spec: Spec, function: Callable[[Functor], str]) -> tuple[tuple[str, str], ...]:
-    """The members of the enums, and how their rows are reduced: `function` says what joins or finds elements."""
-    return tuple(
-        (kind.member(functor), _rows(spec, kind, functor, function))
+    reductions = {
+        kind.member(functor): _rows(spec, kind, functor, joining)
         for kind in spec.functors.values()
         for functor in kind.functors
         if functor.reduction is not None
-    )
+    }
+    return View(classes=_classes(spec), functions=functions, reductions=reductions)
 
 
-def _rows(spec: Spec, kind: FunctorKind, functor: Functor, function: Callable[[Functor], str]) -> str:
-    """The object of rows.py that reduces the last axis."""
+def _rows(spec: Spec, kind: FunctorKind, functor: Functor, joining: Mapping[str, str]) -> str:
+    """The object of rows.py that reduces the last axis; `joining` has what joins elements, by formula."""
     reduction = functor.reduction
     assert reduction is not None
     if isinstance(reduction, Position):
-        return f"Position({function(functor)})"
+        return f"Position(ReduceOp.{reduction.of.upper()}, np.{functor.name})"
     own, other = scopes(spec, functor), given(kind, reduction)
     identity = "None" if reduction.identity in BOUNDS else reduction.identity
     element = finish = rows_of_other = "None"
@@ -160,9 +95,10 @@ def _rows(spec: Spec, kind: FunctorKind, functor: Functor, function: Callable[[F
         count = COUNT if re.search(rf"\b{COUNT}\b", text) else "_"
         finish = f"lambda {', '.join(['x', count, *functor.parameters])}: {text}"
     if other is not None:
-        rows_of_other = _rows(spec, kind, other, function)
+        rows_of_other = _rows(spec, kind, other, joining)
     accumulate, kept = (f"DType.{name.upper()}" if name else "None" for name in (reduction.accumulate, functor.result))
-    return f"Monoid({function(functor)}, {identity}, {element}, {accumulate}, {kept}, {finish}, {rows_of_other})"
+    joined = joining[text_of(reduction.combine.node)]
+    return f"Monoid({joined}, {identity}, {element}, {accumulate}, {kept}, {finish}, {rows_of_other})"
 
 
 def _literal(operand: str) -> Callable[[str], str]:
@@ -191,23 +127,6 @@ def _classes(spec: Spec) -> tuple[str, ...]:
     return (*op_classes(spec), *own)
 
 
-class TensorMethodView(NamedTuple):
-    """A tensor method that is one op."""
-
-    name: str
-    parameters: str
-    doc: str
-    body: str
-
-
-class TensorOpsView(NamedTuple):
-    """tensor/ops.py."""
-
-    classes: tuple[str, ...]
-    members: Mapping[str, str]  # of the enums, by the names of constants
-    methods: tuple[TensorMethodView, ...]
-
-
 _TENSOR_BODIES = {
     "unary": "return self._unary({op})",
     "binary": "return self._binary({op}, other)",
@@ -222,29 +141,33 @@ _TENSOR_PARAMETERS = {
 }
 
 
-def tensor_ops(spec: Spec, _: str | None) -> TensorOpsView:
+def tensor_ops(spec: Spec) -> View:
     """The tensor methods of all functors, and of the storage methods that say so."""
-    methods, members = [], {}
-    for kind in spec.functors.values():
-        for functor in kind.chosen:
-            members[functor.name.upper()] = kind.member(functor)
-            if not functor.has_front:
-                continue
-            body = _TENSOR_BODIES[kind.name].format(op=functor.name.upper())
-            doc = sentence(functor.summary)
-            methods.append(TensorMethodView(functor.name, _TENSOR_PARAMETERS[kind.name], doc, body))
+    chosen = [(kind, functor) for kind in spec.functors.values() for functor in kind.chosen]
+    methods = [
+        View(
+            name=functor.name,
+            parameters=_TENSOR_PARAMETERS[kind.name],
+            doc=sentence(functor.summary),
+            body=_TENSOR_BODIES[kind.name].format(op=functor.name.upper()),
+        )
+        for kind, functor in chosen
+        if functor.has_front
+    ]
     for method in spec.storage_methods():
-        if method.tensor is not None:
-            front = method.tensor
-            if len(method.operands) > 1:
-                stored = [operand.name for operand in method.operands]
-                numbers = [name for name in front.arguments if name not in stored]
-                operands = [f"{name}={name}" for name in front.arguments if name in stored]
-                arguments = ", ".join([f'"{front.name}"', f"self._storage.{method.name}", *numbers, *operands])
-                body = f"return self._joined({arguments})"
-            else:
-                arguments = ", ".join(["self._layout", *front.arguments])
-                body = f"return self._like(self._storage.{method.name}({arguments}))"
-            parameters = ", ".join(["self", *map(str, front.parameters)])
-            methods.append(TensorMethodView(front.name, parameters, method.doc, body))
-    return TensorOpsView(_classes(spec), members, tuple(methods))
+        front = method.tensor
+        if front is None:
+            continue
+        if len(method.operands) > 1:
+            stored = [operand.name for operand in method.operands]
+            numbers = [name for name in front.arguments if name not in stored]
+            operands = [f"{name}={name}" for name in front.arguments if name in stored]
+            arguments = ", ".join([quoted(front.name), f"self._storage.{method.name}", *numbers, *operands])
+            body = f"return self._joined({arguments})"
+        else:
+            arguments = ", ".join(["self._layout", *front.arguments])
+            body = f"return self._like(self._storage.{method.name}({arguments}))"
+        parameters = ", ".join(["self", *map(str, front.parameters)])
+        methods.append(View(name=front.name, parameters=parameters, doc=method.doc, body=body))
+    members = {functor.name.upper(): kind.member(functor) for kind, functor in chosen}
+    return View(classes=_classes(spec), members=members, methods=methods)  # members of the enums by constants' names

@@ -2,28 +2,14 @@
 
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
 from opgen.matrix import cells
 from opgen.model import Spec
 from opgen.views.python import LINE_LENGTH, in_triple_quotes
 
 
-class SupportRow(NamedTuple):
-    """A row of the table: the cells of some backends, ops and dtypes that are alike otherwise."""
-
-    head: str  # backends | status | dtypes | via | reason
-    ops: tuple[str, ...]  # lines of `method` or `method.op`
-
-
-class SupportView(NamedTuple):
-    """support_table.py."""
-
-    group_rows: tuple[str, ...]  # name: dtypes of each group in use
-    rows: tuple[SupportRow, ...]
-
-
-def support(spec: Spec, _: str | None) -> SupportView:
+def support_table(spec: Spec) -> View:
     """The matrix."""
     dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
     for cell in cells(spec):
@@ -39,12 +25,11 @@ def support(spec: Spec, _: str | None) -> SupportView:
     for key in sorted(ops_of, key=lambda key: order.index(key[0])):
         backends_of.setdefault((key[1:], tuple(ops_of[key])), []).append(key[0])
     used = {said[1] for said, _ in backends_of}
-    groups = tuple(f'"{name}": "{" ".join(members)}"' for name, members in spec.sets.items() if name in used)
-    rows = (
-        SupportRow(in_triple_quotes(" | ".join((" ".join(backends), *said))), _lines(names))
-        for (said, names), backends in backends_of.items()
-    )
-    return SupportView(groups, tuple(rows))
+    rows = []
+    for (said, names), backends in backends_of.items():
+        head = in_triple_quotes(" | ".join((" ".join(backends), *said)))  # backends | status | dtypes | via | reason
+        rows.append(View(head=head, ops=_lines(names)))
+    return View(groups={name: " ".join(members) for name, members in spec.sets.items() if name in used}, rows=rows)
 
 
 def _dtypes(spec: Spec, dtypes: list[str]) -> str:
