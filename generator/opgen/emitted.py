@@ -3,7 +3,7 @@
 import ast
 import re
 import tomllib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from opgen.plan import Output
@@ -91,13 +91,28 @@ class _Whole:
     def _imports(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
         for match in _IMPORT.finditer(text):
             module = path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
-            # What is no module may be a name that the package defines, unless it is the package that asks.
-            init = module / f"{_PACKAGE}.py"
-            defined = self.texts.get(init, "") if init != path else ""
-            for missing in _missing(module, match[3], defined, self.texts, self._folders, self._bare):
+            for missing in self._missing(module, match[3], path):
                 name = missing.parent.name if missing.name == _PACKAGE else missing.name
                 message = f"it imports {name}, but there is no {self._source(_file(missing))}; write it"
                 yield Problem(self._place(path, text, match.start()), f"{message} or remove the import")
+
+    def _missing(self, module: PurePosixPath, names: str, path: PurePosixPath) -> Iterator[PurePosixPath]:
+        """The modules that `from module import names` of the file at `path` needs, and that are not there."""
+        for package in sorted(self._bare.intersection((module, *module.parents))):
+            self._bare.remove(package)  # which is noted once
+            yield package / _PACKAGE
+        if _file(module) in self.texts:
+            return
+        if module not in self._folders:
+            yield module
+            return
+        # What is no module may be a name that the package defines, unless it is the package that asks.
+        init = module / f"{_PACKAGE}.py"
+        defined = frozenset(_WORD.findall(self.texts.get(init, "") if init != path else ""))
+        for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
+            inner = module / name
+            if _file(inner) not in self.texts and inner not in self._folders and name not in defined:
+                yield inner
 
     def _files(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
         """What a pyproject.toml names of files that are not there."""
@@ -109,33 +124,6 @@ class _Whole:
             if "*" not in name and not any(other.match(name) for other in self.texts):
                 message = f"it names '{name}', which is not there; write it below templates/ or runtime/"
                 yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
-
-
-def _missing(
-    module: PurePosixPath,
-    names: str,
-    defined: str,
-    texts: Mapping[PurePosixPath, str],
-    folders: Container[PurePosixPath],
-    bare: set[PurePosixPath],
-) -> Iterator[PurePosixPath]:
-    """The modules that `from module import names` needs and no text is; the text `defined` defines names of its own.
-
-    `bare` are the packages that no text makes and that are not noted yet.
-    """
-    for package in sorted(bare.intersection((module, *module.parents))):
-        bare.remove(package)  # which is noted once
-        yield package / _PACKAGE
-    if _file(module) in texts:
-        return
-    if module not in folders:
-        yield module
-        return
-    own = frozenset(_WORD.findall(defined))
-    for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
-        inner = module / name
-        if _file(inner) not in texts and inner not in folders and name not in own:
-            yield inner
 
 
 def _file(module: PurePosixPath) -> PurePosixPath:

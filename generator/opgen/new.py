@@ -3,7 +3,7 @@
 import importlib
 import json
 import re
-from collections.abc import Iterator
+from operator import attrgetter
 
 from opgen.arrays import LIBRARY, Word
 from opgen.model import BackendFamily, DType, Spec
@@ -78,19 +78,16 @@ def _dtype(dtype: DType, module: str, library: object | None) -> str:
 
 def _missing(word: Word, library: object) -> list[str]:
     """The names in a word's spelling that a library lacks."""
-    return [name for name in dict.fromkeys(_names(word)) if not _has(library, name)]
-
-
-def _names(word: Word) -> Iterator[str]:
-    for match in re.finditer(rf"\b{LIBRARY}\.([\w.]+)", word.spelling.text if word.spelling is not None else ""):
-        yield match[1]
+    text = word.spelling.text if word.spelling is not None else ""
+    names = dict.fromkeys(re.findall(rf"\b{LIBRARY}\.([\w.]+)", text))
+    return [name for name in names if not _has(library, name)]
 
 
 def _has(library: object, name: str) -> bool:
-    for part in name.split("."):
-        if not hasattr(library, part):
-            return False
-        library = getattr(library, part)
+    try:
+        attrgetter(name)(library)
+    except AttributeError:
+        return False
     return True
 
 
