@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 from opgen.decoder import Mark, Name, Spot
-from opgen.fields import Names
+from opgen.names import Names
 from opgen.problem import Location, nearest
 
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")

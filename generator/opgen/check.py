@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, coercion
-from opgen.fields import Names
 from opgen.kernels import KernelFamily
 from opgen.model import (
     ANY_RESULT,
@@ -20,6 +19,7 @@ from opgen.model import (
     Position,
     Spec,
 )
+from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
 from opgen.scopes import check_formulas
 

@@ -16,7 +16,7 @@ import click
 from opgen import __version__
 from opgen.arrays import is_module
 from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date, remove_orphans
-from opgen.fields import is_name
+from opgen.decoder import is_name
 from opgen.matrix import cells, counts, laid_out, ways
 from opgen.model import Spec
 from opgen.problem import Refusal, SpecError, did_you_mean

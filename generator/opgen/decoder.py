@@ -33,6 +33,7 @@ Found = TypeVar("Found")
 # positions leads; where the path ends with None in its key, so that (None,) is the key of the record; or anywhere.
 Mistakes: TypeAlias = Iterator[tuple[str | tuple[str | int | None, ...] | Location, str]]
 Notes: TypeAlias = tuple[object, ...]
+Rule: TypeAlias = Callable[["Spot", Any], Iterator[str]]
 
 # Names become file names, module names and identifiers, so nothing else may stand in one: no path leaves the output.
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -84,6 +85,13 @@ class Using:
     """A function reads the value."""
 
     read: Callable[["Spot"], Any]
+
+
+@dataclass(frozen=True)
+class Example:
+    """How a mapping is written, for messages."""
+
+    text: str
 
 
 class Of(tuple[str, ...]):
@@ -245,10 +253,11 @@ class Spot:
         self.no_value(f"{self.what} must be a list, not {self.value.type_name}")
         return []
 
-    def entries(self, hint: Any = str) -> dict[str, "Spot"]:
+    def entries(self, hint: Any = str, *notes: object) -> dict[str, "Spot"]:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
-            self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}")
+            mend = f"; write it like '{example.text}'" if (example := _first(notes, Example)) else ""
+            self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}{mend}")
             return {}
         entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
         for key, entry in entries.items():
@@ -287,10 +296,10 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
         return spot.decode(inner[0], *notes), spot.value.location
     if origin is tuple:
         entry = _entry(_split(inner[0])[0])
-        elements = spot.elements(*notes) if entry is None else spot.entries(entry).values()
+        elements = spot.elements(*notes) if entry is None else spot.entries(entry, *notes).values()
         return tuple(element.decode(inner[0]) for element in elements)
     if origin is Mapping and inner[1] is not Location:
-        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0]).items()}
+        return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
     if origin is Mapping:
         return _places(spot, inner[0])
     return _scalar(spot, hint, notes)
@@ -363,6 +372,8 @@ class _Keys:
 
     def field(self, name: str, hint: Any, notes: Notes) -> Any:
         """What a field of a record holds."""
+        if Mark.LATER in notes or self.spot.variant not in (_first(notes, Of) or [self.spot.variant]):
+            return blank(hint, self.spot.value.location)
         for note in notes:
             match note:
                 case Entry():
@@ -380,8 +391,6 @@ class _Keys:
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
                 case Mark.INLINE:
                     return self.inline(_options(hint))
-        if Mark.LATER in notes or self.spot.variant not in (_first(notes, Of) or [self.spot.variant]):
-            return blank(hint, self.spot.value.location)
         if hint in (Location, Path):
             return self.spot.value.key_location if hint is Location else self.spot.value.location.path
         key = renamed.name if (renamed := _first(notes, Key)) else name
@@ -391,7 +400,7 @@ class _Keys:
             return blank(hint, self.spot.value.location)
         spot = self.at(key)
         is_empty = get_origin(hint) in (tuple, Mapping) and spot.value.content in ([], {})
-        if is_empty and self.asked[key] and Mark.MAY_BE_EMPTY not in notes:
+        if is_empty and (self.asked[key] or _first(notes, Example) is not None) and Mark.MAY_BE_EMPTY not in notes:
             spot.problem(f"{spot.what} is empty; write what it holds")
         return spot.decode(hint, *notes)
 

@@ -4,8 +4,9 @@ import ast
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from opgen.fields import Fields
+from opgen.decoder import Entry, Spot
 from opgen.problem import Location
 
 _FORM = "write it like 'silu(-inf): -0.0'"
@@ -17,10 +18,40 @@ _SHOWN = {"nan": "NaN"}
 class Edge:
     """A call of a functor and its result. A name in the place of a number stands for every finite one."""
 
+    call: Annotated[str, Entry("edge '{}'")]
     functor: str
     arguments: tuple[str, ...]  # of a reduction its elements, of others the operands and then the parameters
     value: str
     location: Location
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Edge":
+        """The edge that a key and its value say."""
+        value, place = str(spot.value.content), spot.value.key_location
+        function, arguments = _called(spot.key) or ("", ())
+        if not function or isinstance(spot.value.content, bool | dict | list):
+            spot.problem(f"'{spot.key}: {value}' is no edge of {spot.owner}; {_FORM}", place)
+            function = ""
+        return cls(spot.key, function, arguments, value, place)
+
+    def flaw(self, name: str, operands: Iterable[str], parameters: Mapping[str, float | None] | None) -> str | None:
+        """What is wrong with it as one of the functor `name`; its arguments are elements where `parameters` is None."""
+        names = [*operands, *(parameters or ())]
+        least = len(names) - sum(default is not None for default in (parameters or {}).values())
+        if self.functor != name:
+            return f"'{self.call}' of op '{name}' calls '{self.functor}'; call '{name}'"
+        if parameters is not None and not least <= len(self.arguments) <= len(names):
+            return f"'{self.call}' lacks a number for one of {', '.join(names)}, or has too many; {_FORM}"
+        # A name stands where the operand or the parameter of this name does, so that it cannot be mistaken.
+        places = [""] * len(self.arguments) if parameters is None else names
+        for argument, place in zip(self.arguments, places, strict=False):
+            if argument != place and not _is_number(argument, ()):
+                mend = f"write one, or '{place}' for every finite one" if place else "write one"
+                return f"'{argument}' in '{self.call}' is no number; {mend}"
+        free = [place for place, argument in zip(places, self.arguments, strict=False) if argument == place]
+        if not _is_number(self.value, free):
+            return f"'{self.value}' is no result of '{self.call}'; write a number, or a product or sum with its names"
+        return None
 
     def __str__(self) -> str:
         arguments = ", ".join(_SHOWN.get(text, text) for text in self.arguments)
@@ -35,46 +66,6 @@ class Edge:
         """The arguments and the result where the names have these values."""
         known = {**_NUMBERS, **values}
         return [_evaluated(text, known) for text in self.arguments], _evaluated(self.value, known)
-
-
-def build_edges(
-    fields: Fields, name: str, operands: Iterable[str], parameters: Mapping[str, float | None], *, is_reduction: bool
-) -> tuple[Edge, ...]:
-    """The edges below the key `edges` of the functor `name`."""
-    value = fields.optional("edges")
-    if value is None:
-        return ()
-    if not isinstance(value.content, dict) or not value.content:
-        fields.problem(value.location, f"'edges' of {fields.what} must map calls to what they give; {_FORM}")
-        return ()
-    names = [*operands, *parameters]
-    least = len(names) - sum(default is not None for default in parameters.values())
-    found = []
-    for text, inner in value.content.items():
-        given = str(inner.content)
-        function, arguments = _called(text) or ("", ())
-        if not function or isinstance(inner.content, bool | dict | list):
-            fields.problem(inner.key_location, f"'{text}: {given}' is no edge of {fields.what}; {_FORM}")
-            continue
-        problem = None
-        if function != name:
-            problem = f"'{text}' of {fields.what} calls '{function}'; call '{name}'"
-        elif not is_reduction and not least <= len(arguments) <= len(names):
-            problem = f"'{text}' lacks a number for one of {', '.join(names)}, or has too many; {_FORM}"
-        # A name stands where the operand or the parameter of this name does, so that it cannot be mistaken.
-        places = [""] * len(arguments) if is_reduction else names
-        free = [place for place, argument in zip(places, arguments, strict=False) if argument == place]
-        for argument, place in zip(arguments, places, strict=False):
-            if problem is None and argument != place and not _is_number(argument, ()):
-                mend = f"write one, or '{place}' for every finite one" if place else "write one"
-                problem = f"'{argument}' in '{text}' is no number; {mend}"
-        if problem is None and not _is_number(given, free):
-            problem = f"'{given}' is no result of '{text}'; write a number, or a product or sum with its names"
-        if problem is not None:
-            fields.problem(inner.key_location, problem)
-        else:
-            found.append(Edge(name, arguments, given, inner.key_location))
-    return tuple(found)
 
 
 def _called(text: str) -> tuple[str, tuple[str, ...]] | None:

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from opgen.cells import PARTS, FunctionCall, Lowering, Lowerings
 from opgen.check import are_known
-from opgen.fields import Names
 from opgen.model import FUNCTOR_KINDS, Backend, Method, Owner, Spec
+from opgen.names import Names
 from opgen.problem import Location, Problems, did_you_mean
 
 Subject: TypeAlias = tuple[Method, str | None]

@@ -13,6 +13,7 @@ from opgen.cells import CELL_KEYS, CellFile, Lowerings
 from opgen.decoder import (
     Choice,
     Entry,
+    Example,
     Key,
     Mark,
     Mistakes,
@@ -22,14 +23,17 @@ from opgen.decoder import (
     Place,
     Placeholders,
     Range,
+    Rule,
     Spot,
+    Using,
+    number_mend,
 )
 from opgen.edges import Edge
-from opgen.fields import Names
 from opgen.formats import Format
 from opgen.formula import Formula, Primitives
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
+from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
 from opgen.signature import Call, Signature, is_optional
 from opgen.toolchains import CodeObjects
@@ -38,7 +42,8 @@ from opgen.toolchains import CodeObjects
 # such a kind may be chosen by an argument, which is of an enum.
 CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
 # The others name their operands themselves.
-FUNCTOR_KINDS = (*CHOSEN_KINDS, "ternary")
+NAMED = "ternary"
+FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
@@ -55,6 +60,13 @@ STORAGE, DEVICE = "storage", "device"
 _VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 _PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*"
 _MODULE = re.compile(r"\w+(?:/\w+)*")
+# The names that the functions of a functor give to what is no operand or parameter of it.
+_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
+# Identities of floats besides finite numbers.
+_INFINITIES = ("inf", "-inf")
+# As many have the functors that name them: the cells that compute them take no more.
+_NAMED_OPERANDS = 3
+_NAMED = Of((NAMED,))
 _ORDINAL = Placeholders(("ordinal",))
 
 
@@ -169,52 +181,135 @@ class State:
     location: Location = field(compare=False)
 
 
+def _identity(spot: Spot) -> str:
+    content = spot.value.content
+    is_number = isinstance(content, int | float) and not isinstance(content, bool) and math.isfinite(content)
+    if is_number or str(content) in (*BOUNDS, *_INFINITIES):
+        return str(content)
+    message = f"{spot.what} must be a number, 'inf', '-inf', 'highest' or 'lowest'"
+    spot.no_value(message + number_mend(spot.value))
+    return "0"
+
+
 @dataclass(frozen=True)
 class Monoid:
     """How a reduction joins what its elements contribute."""
 
-    identity: str  # a number, which may be `inf` or `-inf`, or `highest` or `lowest` of the dtype
-    element: Formula | None  # what an element contributes; None for itself
+    identity: Annotated[str, Using(_identity), "a number or `inf` or `-inf`, or `highest` or `lowest` of the dtype"]
+    element: Annotated[Formula | None, "what an element contributes; itself where it is not written"]
     combine: Formula
-    accumulate: str | None  # the dtype in which NumPy joins floats, None for the compute dtype
-    finish: Formula | None  # what is made of all contributions; None for themselves
-    state: str | None  # what a contribution is in kernels where it is more than a number
-    identity_location: Location = field(compare=False)
+    accumulate: Annotated[str | None, "the dtype in which NumPy joins floats, for the compute dtype"]
+    finish: Annotated[Formula | None, "what is made of all contributions; themselves where it is not written"]
+    state: Annotated[str | None, "what a contribution is in kernels where it is more than a number"]
+    identity_location: Annotated[Location, Place("identity")] = field(compare=False)
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note a state that does not begin with 0."""
+        if self.state is not None and self.identity != "0":
+            yield "identity", f"'identity' of {what} must be 0, as the numbers of a state are"
 
     @property
     def number(self) -> float:
         """Its identity, where that is a number."""
         # A float would round a large integer.
-        return int(self.identity) if self.identity.lstrip("-").isdecimal() else float(self.identity)
+        return int(self.identity) if self.identity.lstrip("-").isdecimal() else float(self.identity or 0)
 
 
 @dataclass(frozen=True)
 class Position:
     """A reduction whose result is where another one finds its element."""
 
-    of: str  # the other reduction
+    of: Annotated[str, Key("position"), "the other reduction"]
+
+
+def _free(noun: str) -> Rule:
+    """A rule for the name of an operand or a parameter."""
+
+    def flaws(spot: Spot, text: str) -> Iterator[str]:
+        if text in _TAKEN_NAMES:
+            yield f"'{text}' cannot be {noun} of {spot.owner}, the name is taken; choose another one"
+
+    return flaws
+
+
+def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
+    count = len({*names})
+    mend = "; compute it in two ops, or write a storage method with kernels of its own"
+    if count != _NAMED_OPERANDS:
+        yield f"{spot.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
 
 
 @dataclass(frozen=True)
 class Functor:
     """What one op computes of each element, or of all elements that it reduces."""
 
-    name: str
+    name: Annotated[Name, Entry("op '{}'")]
+    kind: Annotated[str, Mark.VARIANT]
+    named: Annotated[tuple[Annotated[Name, _free("an operand")], ...], Key("operands"), _NAMED, _are_as_many,
+                     "as the expressions call them"]  # fmt: skip
+    condition: Annotated[Names | None, _NAMED,
+                         "the dtypes of the first operand, where it only chooses between the others"]  # fmt: skip
+    result: Annotated[str | None, "the dtype of the result, for that of the operands; `any` for that of an argument"]
+    parameters: Annotated[Mapping[Annotated[Name, _free("a parameter")], Annotated[float | None, Mark.NULL]],
+                          Mark.OPTIONAL, Example("slope: 0.01"), Of(("unary", "binary", "reduce", NAMED)),
+                          "numbers besides the operands, and their defaults, or null"]  # fmt: skip
+    let: Annotated[Mapping[Name, Formula], Mark.OPTIONAL, "named parts of the formula and of the gradients"]
+    written: Annotated[Formula, Key("formula"), Of(("unary", "binary", "cmp", NAMED))]
+    gradients: Annotated[Mapping[Name, Formula], Key("gradient"), Mark.OPTIONAL,
+                         "of operands, where it is not what follows from the formula"]  # fmt: skip
     doc: str
-    operands: tuple[str, ...]  # as the expressions call them
-    condition: Names | None  # the dtypes of the first of them, where it only chooses between the others
     dtypes: Names
-    parameters: Mapping[str, float | None]  # numbers besides the operands, and their defaults
-    formula: Formula | None  # None of a reduction
-    gradient: Mapping[str, Formula]  # of operands, where it is not what follows from the formula
-    note: str | None  # what else callers should know
-    edges: tuple[Edge, ...]  # what it gives where it is easily wrong
-    result: str | None  # the dtype of the result, None for that of the operands, ANY_RESULT for that of an argument
-    reduction: Monoid | Position | None  # of a reduction, in place of the formula
-    unsupported: str  # why it has not the dtypes that it lacks
-    is_method: bool  # a storage method of its own; the others are chosen by an argument `op`
-    has_front: bool  # the tensor method is this op alone
+    note: Annotated[str | None, "what else callers should know"]
+    edges: Annotated[tuple[Edge, ...], Mark.OPTIONAL, Example("silu(-inf): -0.0"), "where it is easily wrong"]
+    reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
+    unsupported: Annotated[str, _NAMED, Mark.OPTIONAL, "why it has not the dtypes that it lacks"]
+    tensor: Annotated[bool | None, "false where no tensor method is this op alone"]
     location: Location
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The operands, as the expressions call them."""
+        return CHOSEN_KINDS.get(self.kind, tuple(filter(None, self.named)))
+
+    @cached_property
+    def formula(self) -> Formula | None:
+        """What it computes of each element; None of a reduction."""
+        return None if self.reduction is not None else self.written.with_parts(self.let)
+
+    @cached_property
+    def gradient(self) -> Mapping[str, Formula]:
+        """The gradients of operands, where they are not what follows from the formula."""
+        return {operand: formula.with_parts(self.let) for operand, formula in self.gradients.items()}
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
+        return self.kind not in CHOSEN_KINDS or bool(self.parameters) or self.result == ANY_RESULT
+
+    @property
+    def has_front(self) -> bool:
+        """Whether the tensor method is this op alone."""
+        return self.tensor is not False
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note parameters that calls could not give, edges that are no calls of it, and a dtype that it cannot have."""
+        defaults = list(self.parameters.values())
+        for position, name in enumerate(self.parameters):
+            if name in self.named:
+                message = f"'{name}' cannot be a parameter of {what}, the name is taken; choose another one"
+                yield ("parameters", name, None), message
+            if defaults[position] is None and any(default is not None for default in defaults[:position]):
+                message = f"parameter '{name}' without a default follows one with a default; move it before that one"
+                yield ("parameters", name, None), message
+        if self.is_method and not self.has_front and any(default is not None for default in defaults):
+            message = f"{what} has a default of a parameter, but no tensor method that takes it; write null"
+            yield "parameters", message
+        if self.condition is not None and self.result is not None:
+            yield ("result", None), f"{what} has the dtype of what it chooses; remove 'result'"
+        parameters = None if self.reduction is not None else self.parameters
+        for edge in self.edges:
+            if edge.functor and (message := edge.flaw(self.name, self.operands, parameters) or ""):
+                yield edge.location, message
 
     @property
     def summary(self) -> str:
@@ -230,12 +325,22 @@ class FunctorKind:
     kind in its `ops`.
     """
 
-    name: str
-    family: str | None  # the file of spec/storage that its methods join, where none chooses between its ops
-    unsupported: str  # why an op has not the dtypes that it lacks
-    functors: tuple[Functor, ...]
-    states: Mapping[str, State]  # of reductions
+    name: Annotated[str, Entry("{}.yaml")]
+    unsupported: Annotated[str, Of((*CHOSEN_KINDS,)), "why an op has not the dtypes that it lacks"]
+    functors: Annotated[tuple[Functor, ...], Key("ops")]
+    joined: Annotated[Name, Key("family"), _NAMED, "the file of spec/storage that its methods join"]
+    listed: Annotated[tuple[State, ...], Key("states"), Mark.OPTIONAL, Of(("reduce",))]
     path: Path
+
+    @property
+    def family(self) -> str | None:
+        """The file of spec/storage that its methods join, where none chooses between its ops."""
+        return None if self.name in CHOSEN_KINDS else self.joined
+
+    @cached_property
+    def states(self) -> Mapping[str, State]:
+        """The states of reductions, by their names."""
+        return {state.name: state for state in self.listed}
 
     @property
     def class_name(self) -> str:
@@ -493,7 +598,7 @@ class Backend(CellFile):
     extra: Annotated[Name | None, "the optional dependencies that it needs"]
     requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "what pip installs for this extra"]
     listed: Annotated[tuple[str, ...], Key("modules"), Mark.OPTIONAL, "importable when these are installed"]
-    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL]
+    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL, Example("blas: {class: module.Class}")]
     array: Annotated[ArrayLibrary | None, "what it computes with, where its family has a vocabulary"]
     code_objects: Annotated[CodeObjects | None, "what its kernels are compiled for ahead of time"]
     label: Annotated[str, _ORDINAL]

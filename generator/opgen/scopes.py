@@ -321,7 +321,7 @@ def _check_gradient(spec: Spec, functor: Functor, problems: list[Problem]) -> No
             message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
             problems.append(Problem(formula.location, message + did_you_mean(operand, functor.operands)))
     try:
-        derived = derivatives(spec, replace(functor, gradient={}))
+        derived = derivatives(spec, replace(functor, gradients={}))
     except FormulaError as error:
         try:
             derivatives(spec, functor)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from opgen.fields import Fields
 from opgen.loader import Value, load
 from opgen.problem import Location, Problem, SpecError, did_you_mean
 
@@ -161,18 +160,6 @@ def test_lines_of_a_flat_file(tmp_path_factory: pytest.TempPathFactory, items: d
     for number, (key, value) in enumerate(root.content.items(), 1):
         assert (value.key_location.line, value.key_location.column) == (number, 1)
         assert place(value) == (number, len(key) + 6)
-
-
-def test_fields_reports_what_nobody_asked_for(root: Value) -> None:
-    problems: list[Problem] = []
-    fields = Fields(root, "the file", problems)
-    assert fields.text("name") == "tallow"
-    fields.mapping("ops")
-    fields.text("number")
-    fields.finish()
-    assert [str(problem) for problem in problems] == [
-        "spec/file.yaml:3:1: unknown key 'numbers' in the file; did you mean 'number'?"
-    ]
 
 
 def test_problems_are_sorted_by_place_and_said_once() -> None:

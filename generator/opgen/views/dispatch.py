@@ -8,9 +8,9 @@ from typing import NamedTuple, TypeAlias
 from opgen.arguments import Coercion, accepted, coercion
 from opgen.cells import FunctionCall, Lowering
 from opgen.errors import errors_of
-from opgen.fields import Names
 from opgen.matrix import op_reason
 from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
+from opgen.names import Names
 from opgen.signature import OPTIONAL
 from opgen.views.python import quoted
 

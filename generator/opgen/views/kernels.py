@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from opgen.fields import Names
 from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
+from opgen.names import Names
 from opgen.scopes import Expression, scopes, state_scopes
 from opgen.views.formats import struct_name
 from opgen.views.python import comment

@@ -1,0 +1,28 @@
+"""Dtypes as the spec names them."""
+
+from dataclasses import dataclass
+
+from opgen.decoder import Mark, Spot
+from opgen.problem import Location
+
+
+@dataclass(frozen=True)
+class Names:
+    """Dtypes as the spec names them: one group's name, or a list. `check` resolves them."""
+
+    texts: tuple[str, ...]
+    locations: tuple[Location, ...]
+    listed: bool  # written as a list
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Names":
+        """A group's name, or a list."""
+        content = spot.value.content
+        if not content or not isinstance(content, str | list):
+            is_empty = content in ([], "")
+            wrong = "is empty; write what it holds" if is_empty else "must be a group or a list of dtypes"
+            spot.no_value(f"{spot.what} {wrong}")
+            return cls((), (), listed=True)
+        elements = spot.elements(Mark.ONE_OR_MORE)
+        places = tuple(element.value.location for element in elements)
+        return cls(tuple(element.scalar(str) or "" for element in elements), places, isinstance(content, list))
