@@ -7,6 +7,7 @@ the primitives have implementations.
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -581,3 +582,31 @@ def simplified(node: Node) -> Node:
         case "where", (_, x, y) if x == y:
             return x
     return Call(node.primitive, arguments, node.offset)
+
+
+def shared(node: Node) -> tuple[dict[str, Node], Node]:
+    """A formula whose parts that it has more than once are named, each over those before it: the parts and the rest."""
+    uses: Counter[Node] = Counter()
+
+    def count(node: Node) -> None:
+        for argument in node.arguments if isinstance(node, Call) else ():
+            uses[argument] += 1
+            if uses[argument] == 1:
+                count(argument)
+
+    count(node)
+    parts: dict[Node, Name] = {}
+
+    def name(node: Node) -> Node:
+        if node in parts or not isinstance(node, Call):
+            return parts.get(node, node)
+        named = Call(node.primitive, tuple(map(name, node.arguments)), node.offset)
+        if uses[node] < 2:
+            return named
+        parts[node] = Name(f"part_{len(parts) + 1}")
+        bodies[parts[node].text] = named
+        return parts[node]
+
+    bodies: dict[str, Node] = {}
+    whole = name(node)
+    return bodies, whole

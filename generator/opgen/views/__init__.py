@@ -15,6 +15,7 @@ from opgen.model import Backend, Spec
 from opgen.views import (
     arrays,
     backend,
+    derivatives,
     dispatch,
     dtype,
     flow,
@@ -28,7 +29,21 @@ from opgen.views import (
 )
 
 PLACEHOLDER = re.compile(r"{(.*?)}")
-_MODULES = (arrays, backend, dispatch, dtype, flow, formats, kernels, libraries, op, package, support, toolchains)
+_MODULES = (
+    arrays,
+    backend,
+    derivatives,
+    dispatch,
+    dtype,
+    flow,
+    formats,
+    kernels,
+    libraries,
+    op,
+    package,
+    support,
+    toolchains,
+)
 View: TypeAlias = Callable[[Spec], object]
 
 

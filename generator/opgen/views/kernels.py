@@ -159,7 +159,7 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
     number = "typename Base::Number"
     own = scopes(spec, functor)
     state = spec.functors["reduce"].states[reduction.state] if reduction.state is not None else None
-    finish = own["finish"].expression("kernel", _literal(number)).float if reduction.finish else None
+    finish = own["finish"].expression("kernel", _literal("Number")).float if reduction.finish else None
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
         parent = f"{_camel(other.name)}<T>"

@@ -1,0 +1,144 @@
+"""The gradients of functors are those of what the ops compute: beside differences in f64, beside f64 elsewhere."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from tallow import Tensor
+from tallow.dtype import FLOAT, DType
+from tallow.gradients.functors import DERIVATIVES, Derivative
+from tallow.op import BinaryOp, MethodOp, ReduceOp, UnaryOp
+
+STEP = 1e-6
+# Away from edges, at which there is no slope: each of x is another distance from each of y.
+X = np.array([[-2.3, -0.45, 0.35], [0.8, 1.6, 2.9]])
+Y = np.array([[1.7, 0.6, 1.2], [2.4, 0.9, 3.3]])
+PARAMETERS = {"slope": 0.1, "lower": -1.1, "upper": 1.3, "mul": 1.5, "add": -0.5, "alpha": 1.7, "correction": 1.0}
+# Functions that are defined for positive numbers alone.
+POSITIVE = {"log", "sqrt", "rsqrt", "log1p", "powf", "pow"}
+OPS = [op for op, gradients in DERIVATIVES.items() if gradients is not None]
+DIMS = (1,)
+
+Arrays = Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
+
+
+def arrays_of(op: object) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    name = op.value  # type: ignore[attr-defined]
+    x = np.abs(X) if name in POSITIVE else X
+    if isinstance(op, BinaryOp):
+        return {"x": x, "y": Y}
+    if name == "where_cond":
+        return {"on_true": X, "on_false": Y}
+    return {"x": x}
+
+
+def computed(op: object, tensors: Mapping[str, Tensor]) -> Tensor:
+    name = op.value  # type: ignore[attr-defined]
+    if name == "where_cond":
+        return condition().where(tensors["on_true"], tensors["on_false"])
+    if isinstance(op, ReduceOp) or name in ("var", "std"):
+        return getattr(tensors["x"], name)(*DIMS, keepdim=True)  # type: ignore[no-any-return]
+    if isinstance(op, BinaryOp):
+        return tensors["x"].div(tensors["y"]) if name == "div" else getattr(tensors["x"], name)(tensors["y"])
+    if name == "to_dtype":
+        return tensors["x"].to_dtype(tensors["x"].dtype)
+    parameters = {key: value for key, value in PARAMETERS.items() if key in parameters_of(name)}
+    method = getattr(tensors["x"], "clamp" if name == "clamp" else name)
+    return method(*parameters.values())  # type: ignore[no-any-return]
+
+
+def parameters_of(name: str) -> tuple[str, ...]:
+    of = {"leaky_relu": "slope", "clamp": "lower upper", "affine": "mul add", "powf": "alpha", "elu": "alpha"}
+    return tuple(of.get(name, "").split())
+
+
+def condition() -> Tensor:
+    return Tensor([[1, 0, 1], [0, 0, 1]], "u8")
+
+
+def gradient(op: object, derivative: Derivative, tensors: Mapping[str, Tensor], g: Tensor) -> Tensor:
+    known = {
+        **tensors,
+        **PARAMETERS,
+        "condition": condition(),
+        "result": computed(op, tensors),
+        "dims": DIMS,
+        "count": X.shape[DIMS[0]],
+    }
+    found = derivative.function(g, **{name: known[name] for name in derivative.takes})
+    return found.broadcast_as(X.shape)
+
+
+@pytest.mark.parametrize("op", OPS, ids=str)
+def test_gradients_are_differences(op: BinaryOp | ReduceOp | UnaryOp | MethodOp) -> None:
+    arrays = arrays_of(op)
+    weights = np.array([[1.0, -2.0, 0.5], [3.0, 0.7, -1.1]])
+    tensors = {name: Tensor(array, "f64") for name, array in arrays.items()}
+    result = computed(op, tensors)
+    g = Tensor(weights[:, : result.shape[1]].copy(), "f64")
+    gradients = DERIVATIVES[op]
+    assert gradients is not None
+    for operand, array in arrays.items():
+        expected = np.zeros(X.shape)
+        for place in np.ndindex(*X.shape):
+            sums = []
+            for step in (STEP, -STEP):
+                moved = array.copy()
+                moved[place] += step
+                outcome = computed(op, {**tensors, operand: Tensor(moved, "f64")})
+                sums.append(float((outcome * g).sum().item()))
+            expected[place] = (sums[0] - sums[1]) / (2 * STEP)
+        # An operand without a derivative has the gradient 0.
+        found = np.zeros(X.shape)
+        if operand in gradients:
+            found = gradient(op, gradients[operand], tensors, g).numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, err_msg=operand)
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype in FLOAT and dtype is not DType.F64], ids=str)
+@pytest.mark.parametrize("op", OPS, ids=str)
+def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | UnaryOp | MethodOp, dtype: DType) -> None:
+    rounded = {name: Tensor(array, "f64").to_dtype(dtype) for name, array in arrays_of(op).items()}
+    wide = {name: tensor.to_dtype(DType.F64) for name, tensor in rounded.items()}
+    result = computed(op, rounded)
+    weights = np.array([[1.0, -2.0, 0.5], [3.0, 0.75, -1.0]])[:, : result.shape[1]].copy()
+    unit = {DType.F32: 2.0**-23, DType.BF16: 2.0**-7, DType.F16: 2.0**-10, DType.F8E4M3: 2.0**-3}[dtype]
+    gradients = DERIVATIVES[op]
+    assert gradients is not None
+    for operand, derivative in gradients.items():
+        found = gradient(op, derivative, rounded, Tensor(weights, dtype)).to_dtype(DType.F64).numpy()
+        expected = gradient(op, derivative, wide, Tensor(weights, "f64")).numpy()
+        # Each of the steps of a formula rounds once.
+        np.testing.assert_allclose(found, expected, rtol=24 * unit, atol=12 * unit, err_msg=operand)
+
+
+def test_an_op_has_gradients_unless_it_gives_no_floats() -> None:
+    lacking = {op.value for op, gradients in DERIVATIVES.items() if gradients is None}
+    predicates = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "any", "all", "argmin", "argmax"}
+    assert lacking == {*predicates, "sum_i64", "prod_i64"}
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("norm", [[0.0, 0.0]], [[0.0, 0.0]]),
+        ("std", [[1.0, 1.0]], [[0.0, 0.0]]),
+        ("max", [[2.0, 2.0, 1.0]], [[0.5, 0.5, 0.0]]),
+        ("min", [[2.0, 1.0, 1.0, 1.0]], [[0.0, 1 / 3, 1 / 3, 1 / 3]]),
+        ("prod", [[0.0, 3.0, 2.0]], [[6.0, 0.0, 0.0]]),
+        ("prod", [[0.0, 0.0, 2.0]], [[0.0, 0.0, 0.0]]),
+        ("prod", [[2.0, 3.0, -1.0]], [[-3.0, -2.0, 6.0]]),
+    ],
+)
+def test_gradients_of_reductions_at_their_edges(name: str, x: list[list[float]], expected: list[list[float]]) -> None:
+    tensor = Tensor(x, "f64")
+    op = next(op for op in DERIVATIVES if op.value == name and isinstance(op, ReduceOp | MethodOp))
+    gradients = DERIVATIVES[op]
+    assert gradients is not None
+    result = getattr(tensor, name)(1, keepdim=True)
+    known = {"x": tensor, "result": result, "dims": (1,), "count": len(x[0]), "correction": 1.0}
+    derivative = gradients["x"]
+    found = derivative.function(Tensor([[1.0]], "f64"), **{key: known[key] for key in derivative.takes})
+    np.testing.assert_allclose(found.broadcast_as(tensor.shape).numpy(), expected, rtol=1e-12)
+    assert math.isfinite(float(found.sum().item()))
