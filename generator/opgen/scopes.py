@@ -6,7 +6,9 @@ from typing import Final, NamedTuple
 
 from opgen.formula import (
     INCOMING,
+    OPERATORS,
     RESULT,
+    WHERE,
     Call,
     Formula,
     FormulaError,
@@ -238,6 +240,17 @@ def derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
     return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
 
 
+def tensor_methods(spec: Spec) -> Mapping[str, str]:
+    """The tensor methods that are one primitive each, by that."""
+    methods: dict[str, str] = {}
+    for functor in spec.every_functor:
+        operands = tuple(map(Name, (*functor.operands, *functor.parameters)))
+        node = functor.formula.node if functor.formula is not None else None
+        if isinstance(node, Call) and node.arguments == operands and node.primitive not in OPERATORS:
+            methods.setdefault(node.primitive, functor.name)
+    return methods
+
+
 def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     """The gradient of the elements of a sum: the sum's own, of what each contributes."""
     if monoid.combine.node != Call("x + y", (Name("x"), Name("y"))):
@@ -328,6 +341,13 @@ def _check_gradient(spec: Spec, functor: Functor, problems: list[Problem]) -> No
         except FormulaError:
             problems.append(Problem(functor.location, f"op '{functor.name}': {error}"))
         return
+    numbers = {*functor.parameters, COUNT}
+    of_tensors = (part for node in derivatives(spec, functor).values() for part in walk(node) if isinstance(part, Call))
+    known = {*OPERATORS, WHERE, *tensor_methods(spec), *(other.name for other in spec.every_functor if other.reduction)}
+    for part in of_tensors:
+        if part.primitive not in known and not {*names(part)} <= numbers:
+            message = f"the gradient of op '{functor.name}' has '{part.primitive}', which is no op"
+            problems.append(Problem(functor.location, f"{message}; add the op, or write 'gradient'"))
     for operand, formula in functor.gradient.items():
         if formula.node == derived.get(operand):
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"

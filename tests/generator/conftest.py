@@ -10,7 +10,7 @@ from .compilation import compilation as compilation
 from .project import REPOSITORY, SMALL, Project, copy_project
 
 FEW_OPS = {
-    "unary": "exp log neg abs sqr tanh ceil softplus to_dtype powf elu",
+    "unary": "exp log sin cos neg abs sign sqr tanh sigmoid ceil softplus to_dtype powf elu",
     "binary": "add sub mul div floor_divide remainder pow fmod atan2",
     "reduce": "sum sum_i64 prod prod_i64 mean norm min max argmin argmax",
 }

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from opgen.formula import OPERATORS, RESULT, Call, Name, Node, Number, Primitive, names, shared, text_of, walk
 from opgen.model import METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec
-from opgen.scopes import COUNT, derivatives, is_differentiable
+from opgen.scopes import COUNT, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 
 # Python's functions of numbers that are primitives.
@@ -18,6 +18,8 @@ class OperandView(NamedTuple):
 
     operand: str
     takes: tuple[str, ...]
+    parameters: str
+    arguments: str
     parts: tuple[tuple[str, str], ...]
     text: str
 
@@ -29,33 +31,34 @@ class GradientView(NamedTuple):
     name: str
     operands: tuple[OperandView, ...]
 
+    @property
+    def functions(self) -> list[OperandView]:
+        """Those with named parts."""
+        return [operand for operand in self.operands if operand.parts]
+
 
 class DerivativesView(NamedTuple):
     """gradients/functors.py."""
 
     classes: tuple[str, ...]
-    types: Mapping[str, str]  # of what derivatives take
     gradients: tuple[GradientView, ...]
     others: tuple[str, ...]  # the ops without a gradient
 
 
 def gradients_functors(spec: Spec) -> DerivativesView:
     """The gradients of all functors, in Tensor's methods."""
-    methods = _methods(spec)
-    reductions = [functor.name for functor in spec.every_functor if isinstance(functor.reduction, Monoid)]
+    methods = tensor_methods(spec)
+    types = {name: "float" for functor in spec.every_functor for name in functor.parameters}
+    types |= {name: "Tensor" for functor in spec.every_functor for name in (*functor.operands, RESULT, "g")}
+    types |= {COUNT: "int", "dims": "tuple[int, ...]"}
     rows: dict[str, GradientView | None] = {}
     for kind in spec.functors.values():
         for functor in kind.functors:
-            row = _gradient(spec, kind, functor, methods, reductions) if is_differentiable(spec, functor) else None
+            row = _gradient(spec, kind, functor, methods, types) if is_differentiable(spec, functor) else None
             rows[kind.member(functor)] = row
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     found = tuple(row for row in rows.values() if row is not None)
-    types = {name: "float" for functor in spec.every_functor for name in functor.parameters}
-    types |= {name: "Tensor" for functor in spec.every_functor for name in (*functor.operands, RESULT)}
-    types |= {COUNT: "int", "dims": "tuple[int, ...]"}
-    return DerivativesView(
-        (*op_classes(spec), *own), types, found, tuple(name for name, row in rows.items() if row is None)
-    )
+    return DerivativesView((*op_classes(spec), *own), found, tuple(name for name, row in rows.items() if row is None))
 
 
 class FormulaRow(NamedTuple):
@@ -100,20 +103,10 @@ def _row(spec: Spec, functor: Functor) -> FormulaRow:
     return FormulaRow(functor.name, formula, "; ".join(listed) or "none")
 
 
-def _methods(spec: Spec) -> Mapping[str, str]:
-    """The tensor methods that are one primitive, by that."""
-    methods: dict[str, str] = {}
-    for functor in spec.every_functor:
-        operands = tuple(map(Name, (*functor.operands, *functor.parameters)))
-        node = functor.formula.node if functor.formula is not None else None
-        if isinstance(node, Call) and node.arguments == operands and node.primitive not in OPERATORS:
-            methods.setdefault(node.primitive, functor.name)
-    return methods
-
-
 def _gradient(
-    spec: Spec, kind: FunctorKind, functor: Functor, methods: Mapping[str, str], reductions: Collection[str]
+    spec: Spec, kind: FunctorKind, functor: Functor, methods: Mapping[str, str], types: Mapping[str, str]
 ) -> GradientView:
+    reductions = [other.name for other in spec.every_functor if isinstance(other.reduction, Monoid)]
     operands = []
     for operand, node in derivatives(spec, functor).items():
         if isinstance(node, Number):
@@ -129,7 +122,9 @@ def _gradient(
         known = (*functor.operands, RESULT, *functor.parameters, COUNT)
         takes = [name for name in known if name in names(node)] + ["dims"] * bool(called & {*reductions})
         text = _text(whole, numbers, methods, reductions)
-        operands.append(OperandView(operand, tuple(takes), tuple(bodies), text))
+        parameters = ", ".join(f"{name}: {types[name]}" for name in ("g", *takes))
+        arguments = ", ".join(("g", *takes))
+        operands.append(OperandView(operand, tuple(takes), parameters, arguments, tuple(bodies), text))
     return GradientView(kind.member(functor), functor.name, tuple(operands))
 
 
