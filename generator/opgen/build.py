@@ -184,6 +184,7 @@ def _functor_method(kind: FunctorKind, functor: Functor) -> Method:
         checks=tuple(checks),
         errors={},
         tensor=Signature(functor.name, tuple(front), "Tensor") if functor.has_front else None,
+        gradient=None,
         owner=STORAGE,
         location=functor.location,
     )

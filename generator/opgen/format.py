@@ -8,8 +8,9 @@ from pathlib import Path, PurePosixPath
 from opgen.problem import Refusal
 from opgen.views.python import LINE_LENGTH
 
-# Imports that nothing uses go, and conditions left empty by it: a template lists what any of its outputs may need.
-_RULES = "F401,TC005,I,RUF022"
+# Imports that nothing uses go, and conditions left empty by it: a template lists what any of its outputs may need. The
+# rest is sorted afterwards, so that what fits into a line is in one.
+_RULES = ("F401,TC005", "I,RUF022")
 _SETTINGS = (f"--line-length={LINE_LENGTH}", "--target-version=py311", "--isolated", "--no-cache")
 
 
@@ -26,7 +27,8 @@ def formatted(texts: Mapping[PurePosixPath, str]) -> dict[PurePosixPath, str]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(texts[path], encoding="utf-8", newline="")
         if python:
-            _ruff("check", f"--select={_RULES}", "--fix", "--exit-zero", *_SETTINGS, str(folder))
+            for rules in _RULES:
+                _ruff("check", f"--select={rules}", "--fix", "--exit-zero", *_SETTINGS, str(folder))
             _ruff("format", *_SETTINGS, str(folder))
         return {path: python[path].read_bytes().decode() if path in python else text for path, text in texts.items()}
 

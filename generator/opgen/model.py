@@ -31,6 +31,7 @@ from opgen.decoder import (
 from opgen.edges import Edge
 from opgen.formats import Format
 from opgen.formula import Formula, Primitives
+from opgen.gradients import Gradient
 from opgen.kernels import Constant, KernelFamily
 from opgen.libraries import CLibrary
 from opgen.names import Names
@@ -381,6 +382,11 @@ class Operand:
     dtypes: Annotated[Names, "or `same` (as the first operand's), or `op` (the functor's)"]
     location: Location
 
+    @property
+    def is_of_blocks(self) -> bool:
+        """Whether it holds weights in blocks."""
+        return self.dtypes.texts == (BLOCKS,)
+
 
 @dataclass(frozen=True)
 class Check:
@@ -410,6 +416,7 @@ class Method:
     checks: Annotated[tuple[Check, ...], Mark.OPTIONAL]
     errors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "what backends raise besides what follows from all else"]
     tensor: Annotated[Signature | None, Of((STORAGE,)), "the tensor method that is this method alone"]
+    gradient: Annotated[Gradient | None, Of((STORAGE,)), "of all that makes something of floats; ops say their own"]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location
 
@@ -443,7 +450,7 @@ class Method:
     @property
     def holds_blocks(self) -> bool:
         """Whether it is a method of weights in blocks."""
-        return bool(self.operands) and self.operands[0].dtypes.texts == (BLOCKS,)
+        return bool(self.operands) and self.operands[0].is_of_blocks
 
     @property
     def custom_class(self) -> str | None:

@@ -9,6 +9,7 @@ from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
 from opgen.errors import check_errors
 from opgen.format import FormatError, formatted
+from opgen.gradients import check_gradients
 from opgen.loader import Document, load
 from opgen.lower import lower
 from opgen.model import Spec
@@ -60,6 +61,7 @@ def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, pr
         check(spec, problems)
         spec = lower(read_symbols(spec, sources, problems), problems)
         check_symbols(spec, sources, problems)
+        check_gradients(spec, sources, problems)
         check_errors(spec, problems)
         outputs = plan(spec, sources, problems)
     problems += sources.problems

@@ -153,6 +153,18 @@ class InvalidArgument(TallowError, ValueError):
         return f"{self.op}: {self.reason}"
 
 
+class GradientError(TallowError, RuntimeError):
+    """A gradient that there is not was asked for, or what one needs is gone; `reason` says what to do."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(op, reason)
+        self.op = op
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.reason}"
+
+
 class InvalidIndex(TallowError, IndexError):
     """An index does not name an element of a dim of `size` elements."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..base.error import InvalidArgument
+from ..base.error import GradientError, InvalidArgument
 from ..core.layout import Layout
 from ..core.shape import Shape
 
@@ -29,6 +29,18 @@ class UserOp:
     name: str = _NameOfClass()  # type: ignore[assignment]
     # The method of storages and tensors that takes ops of the class.
     applied_by: ClassVar[str]
+
+    def bwd(self, *given: Any) -> Any:
+        """Give the gradients of the operands of a CustomOp; the op has none where it is not written.
+
+        It is given the operands, the result and the gradient of the result, as tensors: bwd(x, result, g) of a
+        CustomOp1. It returns a gradient in the shape of its operand, or None for zeros; for several operands a tuple of
+        as many.
+        """
+        operands = [f"x{place}" for place in range(1, len(given) - 1)]
+        parameters = ", ".join(["self", *operands, "result", "g"])
+        reason = f"class {type(self).__name__} gives no gradient; define bwd({parameters}) in it"
+        raise GradientError(self.name, reason)
 
 
 def require_op(op: object, kind: type[UserOp], backend: str) -> None:

@@ -49,6 +49,8 @@ def fuse(function: Callable[P, Result]) -> Callable[P, Result]:
     Numbers may differ from call to call; where the function decides by one (`if limit > 0`), it is run for each value.
     On the CPU the ops that this finds are called one by one.
 
+    Where an argument is recorded, a `Var` or what came of one, the ops are called one by one, and are recorded too.
+
     A method may be fused too; what it reads of its object, as of anything else that is no argument, it reads when it is
     run for that object.
 
@@ -137,6 +139,9 @@ class Fused:
         found = self._kinds.get(tuple(key))
         traced = None if found is None else found.only or found.find(numbers)
         if traced is None:
+            if any(type(value) is Tensor and value._storage.is_recorded for value in given):
+                # One by one, so that each op is recorded.
+                return self._function(*arguments, **named)
             traced = self._trace(tuple(key), arguments, named, numbers)
         device = inners[0].device
         for inner in inners:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 import numpy as np
 
@@ -27,6 +27,12 @@ class QStorageBase(Calls):
     """Weights in blocks on a device: `inner` is what the device's backend has for them."""
 
     __slots__ = ("inner",)
+
+    if TYPE_CHECKING:
+
+        @property
+        def recorded(self) -> type[Self]:
+            """The class of what records, which is made after this one."""
 
     inner: AnyQStorage
 

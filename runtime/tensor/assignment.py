@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Self
 
 from ...op import BinaryOp
-from ...storage import Storage
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.check import require_alike_but
 from .arithmetic import OPERANDS
@@ -106,7 +105,7 @@ class AssignmentMethods(ComposedMethods):
             reason = f"indexes are a vector, and the source has a row for each, so the shape {expected}"
             raise ShapeMismatch("index_copy_", (indexes.shape, source.shape), reason)
         column = indexes.reshape(*(-1 if i == dim else 1 for i in range(self.rank)))
-        return self._scattered("index_copy_", Storage.scatter_set, column.broadcast_as(source.shape), source, dim)
+        return self._scattered("index_copy_", "scatter_set", column.broadcast_as(source.shape), source, dim)
 
     def _changed(self, name: str, op: BinaryOp, other: Self | float) -> Self:
         operand, layout = self._operand(name, other), self._layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from operator import attrgetter
-from typing import Final, Never, ParamSpec, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Never, ParamSpec, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,13 @@ class TensorBase:
     _layout: Layout
     _storage: Storage
 
+    # The class of what ops make of tensors of a class: the class itself, unless it says otherwise.
+    _result_class: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        if "_result_class" not in vars(cls):
+            cls._result_class = cls
+
     # With this, NumPy leaves `array_scalar * tensor` to the tensor instead of taking the tensor apart.
     __array_ufunc__ = None
 
@@ -64,7 +71,8 @@ class TensorBase:
         return tensor
 
     def _like(self, storage: Storage) -> Self:
-        tensor, layout = new(type(self)), self._layout
+        tensor: Self = new(self._result_class)
+        layout = self._layout
         tensor._storage = storage
         tensor._layout = layout._dense or layout.dense
         return tensor
@@ -109,7 +117,8 @@ class TensorBase:
         return self._layout.is_contiguous
 
     def _unary(self, op: UnaryOp) -> Self:
-        tensor, layout = new(type(self)), self._layout
+        tensor: Self = new(self._result_class)
+        layout = self._layout
         tensor._storage = self._storage.unary_impl(op, layout)
         tensor._layout = layout._dense or layout.dense
         return tensor
@@ -125,7 +134,7 @@ class TensorBase:
             rhs, other_layout = self._number(op.value, other), layout.repeated
             if reflected:
                 lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
-        tensor = new(type(self))
+        tensor: Self = new(self._result_class)
         tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
         tensor._layout = layout._dense or layout.dense
         return tensor
@@ -150,7 +159,7 @@ class TensorBase:
                 layout, other_layout = stretched or broadcast(op.value, layout, other_layout)
         else:
             rhs, other_layout = self._number(op.value, other), layout.repeated
-        tensor = new(type(self))
+        tensor: Self = new(self._result_class)
         tensor._storage = lhs.cmp(op, rhs, layout, other_layout)
         tensor._layout = layout._dense or layout.dense
         return tensor
@@ -184,7 +193,7 @@ class TensorBase:
         layout = self._layout
         key = layout.number, dim, keepdim
         dims, result = _reductions.get(key) or _reductions.keep(key, _reduction(op.value, layout.shape, dim, keepdim))
-        tensor = new(type(self))
+        tensor: Self = new(self._result_class)
         if isinstance(op, ReduceOp):
             tensor._storage = self._storage.reduce_op(op, layout, dims)
         else:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from ...storage import Storage
 from ..base.error import InvalidArgument, ShapeMismatch
 from ..core.argument import integer, integers
 from ..core.conv import Params, ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
@@ -33,7 +32,7 @@ class ConvolutionMethods(ViewMethods):
         the input channels is convolved with its part of the kernels.
         """
         steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv1d", Storage.conv1d, kernel, groups, steps)
+        return self._convolved("conv1d", kernel, groups, steps)
 
     def conv_transpose1d(
         self,
@@ -49,7 +48,7 @@ class ConvolutionMethods(ViewMethods):
         The result is (b, c_out, (l - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1).
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose1d", Storage.conv_transpose1d, kernel, groups, steps)
+        return self._convolved("conv_transpose1d", kernel, groups, steps)
 
     def conv2d(self, kernel: Self, padding: int = 0, stride: int = 1, dilation: int = 1, groups: int = 1) -> Self:
         """Convolve (b, c_in, h, w) with a kernel (c_out, c_in / groups, kh, kw), zero padded.
@@ -57,7 +56,7 @@ class ConvolutionMethods(ViewMethods):
         The sizes of the result follow as in `conv1d`, along both dims.
         """
         steps = {"padding": padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv2d", Storage.conv2d, kernel, groups, steps)
+        return self._convolved("conv2d", kernel, groups, steps)
 
     def conv_transpose2d(
         self,
@@ -73,12 +72,11 @@ class ConvolutionMethods(ViewMethods):
         The sizes of the result follow as in `conv_transpose1d`, along both dims.
         """
         steps = {"padding": padding, "output_padding": output_padding, "stride": stride, "dilation": dilation}
-        return self._convolved("conv_transpose2d", Storage.conv_transpose2d, kernel, groups, steps)
+        return self._convolved("conv_transpose2d", kernel, groups, steps)
 
     def _convolved(
         self,
         op: str,
-        method: Callable[[Storage, Layout, Storage, Layout, Any], Storage],
         kernel: Self,
         groups: int,
         steps: Mapping[str, int],
@@ -89,12 +87,13 @@ class ConvolutionMethods(ViewMethods):
         numbers = tuple([(name, integer(op, name, step)) for name, step in steps.items()])
         params, layout = _convolution(op, self.shape, kernel.shape, groups, numbers)
         if groups == 1:
-            return self._new(method(self._storage, self._layout, kernel._storage, kernel._layout, params), layout)
+            convolve = getattr(self._storage, op)
+            return self._new(convolve(self._layout, kernel._storage, kernel._layout, params), layout)
         width, depth, parts = self.shape[1] // groups, kernel.shape[0] // groups, []
         for group in range(groups):
             source, weights = self.narrow(1, group * width, width), kernel.narrow(0, group * depth, depth)
-            storage = method(source._storage, source._layout, weights._storage, weights._layout, params)
-            parts.append(self._new(storage, layout))
+            convolve = getattr(source._storage, op)
+            parts.append(self._new(convolve(source._layout, weights._storage, weights._layout, params), layout))
             if not kernel.elem_count or not layout.elem_count:
                 # Groups are alike where nothing is added up, or nothing results.
                 batch, channels, *sizes = layout.shape

@@ -9,7 +9,6 @@ from typing import Self, SupportsIndex
 import numpy as np
 
 from ...dtype import DType
-from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, InvalidIndex, TallowError
 from ..core.argument import integer
@@ -108,11 +107,11 @@ class IndexMethods(CreationMethods):
         Indexes and source have one shape; it has the rank of the tensor and, in every dim but `dim`, at most its size.
         Of several writes to one element the last in row-major order wins.
         """
-        return self.copy()._scattered("scatter", Storage.scatter_set, indexes, source, dim)
+        return self.copy()._scattered("scatter", "scatter_set", indexes, source, dim)
 
     def scatter_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter` does, in place: views of the same storage see it. The tensor itself."""
-        return self._scattered("scatter_", Storage.scatter_set, indexes, source, dim)
+        return self._scattered("scatter_", "scatter_set", indexes, source, dim)
 
     def scatter_add(self, indexes: Self, source: Self, dim: int) -> Self:
         """Copy the tensor and add source[.., i, ..] to copy[.., indexes[.., i, ..], ..] along `dim`.
@@ -120,19 +119,20 @@ class IndexMethods(CreationMethods):
         The shapes are those of `scatter`. Sums are in row-major order of the source, or with `deterministic(False)` in
         any order, in the compute dtype, rounded once.
         """
-        return self.copy()._scattered("scatter_add", Storage.scatter_add, indexes, source, dim)
+        return self.copy()._scattered("scatter_add", "scatter_add", indexes, source, dim)
 
     def scatter_add_(self, indexes: Self, source: Self, dim: int) -> Self:
         """Do as `scatter_add` does, in place: views of the same storage see it. The tensor itself."""
-        return self._scattered("scatter_add_", Storage.scatter_add, indexes, source, dim)
+        return self._scattered("scatter_add_", "scatter_add", indexes, source, dim)
 
-    def _scattered(self, op: str, scatter: Callable[..., None], indexes: Self, source: Self, dim: int) -> Self:
+    def _scattered(self, op: str, method: str, indexes: Self, source: Self, dim: int) -> Self:
         if not (isinstance(indexes, TensorBase) and isinstance(source, TensorBase)):
             require_tensors(op, indexes=indexes, source=source)
         layout = self._layout
         dim = layout.shape.dim(op, dim)
         try:
-            scatter(self._storage, layout, indexes._storage, indexes._layout, source._storage, source._layout, dim)
+            scatter = getattr(self._storage, method)
+            scatter(layout, indexes._storage, indexes._layout, source._storage, source._layout, dim)
         except TallowError as error:
             error.rename(op)
             raise

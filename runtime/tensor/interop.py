@@ -169,6 +169,11 @@ class InteropMethods(ArithmeticMethods):
     def _moved(self, target: Device) -> Self:
         if target == self.device:
             return self
+        if self._storage.is_recorded:
+            from ..gradient.moves import moved as recorded_move
+
+            there: Self = recorded_move(self, target)
+            return there
         moved = target.inner.copy_of(self._whole().inner) if target.backend == self.device.backend else None
         storage = target.storage_owned(self.numpy()) if moved is None else Storage(moved)
         return self._new(storage, Layout.contiguous(self.shape))

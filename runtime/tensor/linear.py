@@ -31,7 +31,7 @@ class LinearMethods(ViewMethods):
         left, right = self._layout, other._layout
         key = left.number, right.number
         bmnk, lhs, rhs, layout = _products.get(key) or _products.keep(key, _product(left, right))
-        tensor = new(type(self))
+        tensor: Self = new(self._result_class)
         tensor._storage = self._storage.matmul(other._storage, bmnk, lhs, rhs)
         tensor._layout = layout
         return tensor

@@ -55,6 +55,11 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     "count_nonzero": "x.ne(0).sum()",
     "logsumexp": "x.exp().sum(dim).log(), or x.log_softmax(dim)",
     "swish": "x.silu()",
+    **dict.fromkeys(
+        ("requires_grad", "grad_fn", "track_op", "is_variable"), "x.is_recorded; tallow.Var(x) makes a variable"
+    ),
+    **dict.fromkeys(("requires_grad_", "retain_grad"), "tallow.Var(x)"),
+    "grad": "grads = loss.backward(), then grads[w] of a tallow.Var w",
     **dict.fromkeys(("empty_like", "new_zeros", "new_empty"), "x.zeros_like()"),
     "full_like": "x.zeros_like().fill_(value)",
 }
@@ -68,6 +73,9 @@ OF_THE_PACKAGE: Final[Mapping[str, str]] = {
     "save": "tallow.save_safetensors(tensors, path)",
     "load": "tallow.load_safetensors(path)",
     "compile": "tallow.fuse(function)",
+    **dict.fromkeys(("Parameter", "Variable"), "tallow.Var(tensor)"),
+    **dict.fromkeys(("grad", "autograd"), "loss.backward(), or tallow.value_and_grad(function)"),
+    **dict.fromkeys(("set_grad_enabled", "inference_mode"), "tallow.no_grad()"),
     "jit": "tallow.fuse(function)",
     "set_printoptions": "tallow.set_print_options()",
     "set_num_threads": "tallow.set_threads(count)",

@@ -13,10 +13,19 @@ from .convolution import ConvolutionMethods
 from .custom import CustomMethods
 from .display import debug, pretty
 from .familiar import FamiliarMethods
+from .gradients import GradientMethods
 from .network_ops import NetworkOpMethods
 
 
-class Tensor(AssignmentMethods, FamiliarMethods, NetworkOpMethods, AttentionMethods, ConvolutionMethods, CustomMethods):
+class Tensor(
+    AssignmentMethods,
+    FamiliarMethods,
+    NetworkOpMethods,
+    AttentionMethods,
+    ConvolutionMethods,
+    CustomMethods,
+    GradientMethods,
+):
     """Elements of one dtype on one device, in at most `limits.MAX_RANK` dims.
 
     A tensor is a storage and a layout. Views share the storage, so what is written through one of them shows in all:

@@ -25,7 +25,7 @@ class ViewMethods(TensorBase):
     def _view(self, layout: Layout) -> Self:
         if layout is self._layout:
             return self
-        tensor = new(type(self))
+        tensor: Self = new(self._result_class)
         tensor._storage = self._storage
         tensor._layout = layout
         return tensor

@@ -19,7 +19,9 @@ FACTS = {
     *("libraries.miopen", "libraries.onednn"),
 }
 # What the runtime has of the front, which stands on the dispatch.
-FRONT = tuple(f"runtime.{room}" for room in ("files", "graph", "models", "quantized", "run", "tensor", "tokenizer"))
+FRONT = tuple(
+    f"runtime.{room}" for room in ("files", "gradient", "graph", "models", "quantized", "run", "tensor", "tokenizer")
+)
 # Imported when the first kernel of a user is launched.
 USER_KERNELS = "runtime.backends.gpu_backend.user_kernels"
 FRONT += (USER_KERNELS,)
@@ -84,6 +86,8 @@ OWN = {
 
 def room(name: str) -> str:
     """Where a module is in the drawing: in a room of the runtime, or among those that are generated."""
+    if name.partition(".")[0] == "gradients":
+        return "gradient"
     if name in OWN or name in FACTS or name == "support_table":
         return OWN.get(name, "facts")
     if name.startswith("runtime."):

@@ -20,6 +20,7 @@ from opgen.views import (
     dtype,
     flow,
     formats,
+    gradients,
     kernels,
     libraries,
     op,
@@ -37,6 +38,7 @@ _MODULES = (
     dtype,
     flow,
     formats,
+    gradients,
     kernels,
     libraries,
     op,
@@ -74,6 +76,7 @@ def _is_imported(spec: Spec, each: Backend) -> bool:
 
 MEMBERS: Mapping[str, Members] = {
     "storage": Members(_named(lambda spec: spec.families), dispatch.family_module, "spec/storage"),
+    "recorded": Members(_named(lambda spec: spec.families), gradients.recorded_module),
     "family": Members(
         _named(lambda spec: (k for k in spec.kernels if not k.host)), kernels.kernel_family, "spec/kernels"
     ),

@@ -12,6 +12,7 @@ from opgen.matrix import op_reason
 from opgen.model import BLOCKS, METHOD_OP, Backend, Family, Method, Spec, inner_name
 from opgen.names import Names
 from opgen.signature import OPTIONAL
+from opgen.views.hand_over import hand_over, hand_over_first
 from opgen.views.python import quoted
 
 # An op of a method, where it chooses between several, and a dtype.
@@ -70,9 +71,9 @@ def storage_method(spec: Spec, method: Method) -> View:
         **_method(spec, method, "Storage", stored, _label(method), dtype),
         is_property=is_property,
         subject=subject if len(stored) == 1 else f"({subject})",
-        checks=() if is_property else (*_refusals(method), *_checks(spec, method)),
+        checks=() if is_property else (*hand_over(spec, method), *_refusals(method), *_checks(spec, method)),
         # What makes the arguments what the signature says, before all else.
-        coercions=() if is_property else tuple(_coercions(method)),
+        coercions=() if is_property else (*_coercions(method), *hand_over_first(method)),
         plan=plan,
         others=tuple(stored[1:]),  # these may be on another backend
     )
@@ -410,7 +411,7 @@ class _Conditions(NamedTuple):
         return " and ".join(parts) or None
 
 
-def _mixin(family: Family) -> str:
+def mixin_name(family: Family) -> str:
     """The class of a family's methods: reduce -> ReduceMethods."""
     return "".join(word.capitalize() for word in family.name.split("_")) + "Methods"
 
@@ -425,24 +426,31 @@ def ops_names(spec: Spec) -> tuple[str, ...]:
     return tuple(backend.name for backend in spec.backends if backend.package is not None)
 
 
-def family_module(spec: Spec, family: Family) -> View:
-    """The module of a family."""
+def argument_names(spec: Spec) -> dict[str, list[str]]:
+    """What the signatures of storage methods name, by the module that has it."""
     types = [parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters]
     classes = sorted({name for text in types for name in re.findall(r"[A-Z]\w*", text)})
+    return {
+        "runtime.core.argument": ["DTypeLike"],
+        "runtime.core.conv": [name for name in classes if name.startswith("Params")],
+        "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
+        "op": [*op_classes(spec), METHOD_OP],
+    }
+
+
+def family_module(spec: Spec, family: Family) -> View:
+    """The module of a family."""
     return View(
         doc=family.doc,
-        class_name=_mixin(family),
+        class_name=mixin_name(family),
         base="QStorageBase" if family.holds_blocks else "StorageBase",
         methods=[storage_method(spec, method) for method in family.methods],
         # What the module may import.
         names={
-            "runtime.core.argument": ["DTypeLike"],
+            **argument_names(spec),
             "backends": [*(backend_classes(spec, "Storage") + backend_classes(spec, "Storage", "Q")), *ops_names(spec)],
-            "runtime.core.conv": [name for name in classes if name.startswith("Params")],
-            "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
             "dtype": ["Array", "DType", *(group.upper() for group in spec.groups)],
             "ggml_dtype": ["GgmlDType"],
-            "op": [*op_classes(spec), METHOD_OP],
         },
     )
 
@@ -450,9 +458,9 @@ def family_module(spec: Spec, family: Family) -> View:
 def storage(spec: Spec) -> View:
     """The package that makes one class of the families' methods."""
     return View(
-        families=[(family.name, _mixin(family)) for family in spec.families],
-        classes=[_mixin(family) for family in spec.families if not family.holds_blocks],
-        block_classes=[_mixin(family) for family in spec.families if family.holds_blocks],
+        families=[(family.name, mixin_name(family)) for family in spec.families],
+        classes=[mixin_name(family) for family in spec.families if not family.holds_blocks],
+        block_classes=[mixin_name(family) for family in spec.families if family.holds_blocks],
     )
 
 

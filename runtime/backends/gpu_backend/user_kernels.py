@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from ....device import Device
 from ....dtype import DType
 from ....storage.base import StorageBase
-from ...base.error import CompilationFailed, DeviceMismatch, InvalidArgument, shown
+from ...base.error import CompilationFailed, DeviceMismatch, GradientError, InvalidArgument, shown
 from ...core import argument
 from ...custom.kernel_signature import Parameter, parameters
 from ...custom.user_kernel import Kernel, Size
@@ -322,6 +322,9 @@ class GpuKernel(Kernel):
                     return index(value)
                 except TypeError:
                     raise InvalidArgument(op, f"{name} must be {expected}, not {shown(value)}") from None
+            if getattr(value, "is_recorded", False):
+                reason = f"{name} is recorded, and what a kernel does with it is not; give it x.detach()"
+                raise GradientError(op, reason)
             if type(storage) is not storage_class or storage.device.driver is not driver:
                 raise DeviceMismatch(op, (self.device, Device(storage.device).label))
             dtype: DType = storage.dtype

@@ -1,0 +1,175 @@
+"""What storage methods say of their gradients: the key `gradient`, read and checked."""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from opgen.decoder import Name, Spot
+from opgen.problem import Location, Problem, did_you_mean
+from opgen.signature import is_optional
+
+if TYPE_CHECKING:
+    from opgen.model import Method, Operand, Spec
+    from opgen.sources import Sources
+
+# The functions that expressions may call, and what expressions call these.
+RULES = PurePosixPath("runtime/gradient/rules.py")
+_RULES = "rules"
+# What gradients call that of the result, and the result.
+INCOMING, RESULT = "g", "result"
+# What expressions may name besides these, operands and other arguments: how gradients and layouts are made.
+_KNOWN = (_RULES, "BinaryOp", "Layout", "list", "len", "range")
+# The keys of `gradient` that are no operand.
+_KEYS = ("all", "instead", "missing", "none", "shape")
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression of Python."""
+
+    text: str
+    location: Location
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Expression":
+        """The text of one."""
+        text: str = spot.decode(str)
+        try:
+            ast.parse(text or "0", mode="eval")
+        except SyntaxError as error:
+            mend = f"write one over {INCOMING} and the operands"
+            spot.no_value(f"'{text}' is no expression of Python ({error.msg}); {mend}")
+            text = "0"
+        return cls(text or "0", spot.value.location)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it names, each once."""
+        nodes = (node for node in ast.walk(ast.parse(self.text, mode="eval")) if isinstance(node, ast.Name))
+        return tuple(dict.fromkeys(node.id for node in nodes))
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The gradients of a storage method."""
+
+    functions: Mapping[str, Expression]  # by operand
+    all: Expression | None  # those of all operands together, in their order
+    shape: Expression | None  # that of the result, if it is not that of the first operand
+    instead: Mapping[str, Expression]  # calls that are recorded in the place of this one where an operand is given
+    none: str | None  # why it has none
+    missing: str | None  # why it cannot be recorded
+    location: Location
+
+    @classmethod
+    def decode(cls, spot: Spot) -> "Gradient":
+        """An expression for each operand, beside the keys that are no operand."""
+        entries = spot.entries(Name)
+        instead = entries["instead"].entries(Name) if "instead" in entries else {}
+        every, shape = (entries[key].decode(Expression) if key in entries else None for key in ("all", "shape"))
+        none, missing = (entries[key].decode(str) if key in entries else None for key in ("none", "missing"))
+        functions = {name: entry.decode(Expression) for name, entry in entries.items() if name not in _KEYS}
+        said = (every, none, missing, functions or instead or None)
+        if sum(item is not None for item in said) != 1:
+            forms = "an expression for each operand, one for 'all', or why there are 'none' or they are 'missing'"
+            spot.problem(f"{spot.what} must have one of these: {forms}")
+        calls = {name: entry.decode(Expression) for name, entry in instead.items()}
+        return cls(functions, every, shape, calls, none, missing, spot.value.key_location)
+
+    def expressions(self) -> Iterator[tuple[str, Expression]]:
+        """All expressions, each with its key."""
+        yield from self.functions.items()
+        yield from ((key, it) for key, it in (("all", self.all), ("shape", self.shape)) if it is not None)
+        yield from self.instead.items()
+
+
+def differentiable(spec: "Spec", method: "Method") -> "tuple[Operand, ...]":
+    """The operands of a method that may have gradients: those of floats, in the order of the signature."""
+    floats = {*spec.groups["float"]}
+    found = []
+    for operand in method.operands:
+        names = method.operands[0].dtypes if operand.dtypes.texts == ("same",) else operand.dtypes
+        if not operand.is_of_blocks and (names.texts == ("op",) or floats & {*spec.resolve(names)}):
+            found.append(operand)
+    return tuple(in_order(method, found))
+
+
+def in_order(method: "Method", operands: "Iterable[Operand]") -> "list[Operand]":
+    """Operands as the signature has them, the storage itself first."""
+    order = ["self", *method.signature.arguments]
+    return sorted(operands, key=lambda operand: order.index(operand.name))
+
+
+def writes(method: "Method") -> bool:
+    """Whether a method writes to a storage of elements and makes none."""
+    return method.signature.returns == "None" and not method.holds_blocks
+
+
+def makes_elements(method: "Method") -> bool:
+    """Whether a method makes a storage of elements, or writes to one."""
+    return method.signature.returns == "None" or method.signature.returns.startswith(("Storage", "tuple[Storage"))
+
+
+def check_gradients(spec: "Spec", sources: "Sources", problems: list[Problem]) -> None:
+    """Note what methods do not say of their gradients, and what is unknown in what they say."""
+    functions = sources.functions(RULES) if RULES in sources.paths else None
+    for method in spec.storage_methods():
+        if method.is_broken:
+            continue
+        gradient, operands = method.gradient, differentiable(spec, method)
+        takes = method.kind is None and makes_elements(method) and bool(operands)
+        if gradient is None and takes:
+            message = f"method '{method.name}' says nothing of gradients; write 'gradient' with an expression for"
+            names = ", ".join(operand.name for operand in operands)
+            problems.append(Problem(method.location, f"{message} {names}, or '{{none: reason}}'"))
+        elif gradient is not None and not takes and all(map(spec.resolve, (it.dtypes for it in method.operands))):
+            reason = "its ops say them" if method.kind is not None else "it makes nothing of floats"
+            message = f"'gradient' of method '{method.name}' says what it cannot have: {reason}; remove it"
+            problems.append(Problem(gradient.location, message))
+        elif gradient is not None and takes:
+            problems += _mistakes(method, gradient, [operand.name for operand in operands], functions)
+
+
+def _mistakes(
+    method: "Method", gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
+) -> Iterator[Problem]:
+    what = f"'gradient' of method '{method.name}'"
+    for name, expression in gradient.functions.items():
+        if name not in operands:
+            message = f"{what} has '{name}', which is no operand of floats"
+            yield Problem(expression.location, message + did_you_mean(name, [*operands, *_KEYS]))
+    for name, expression in gradient.instead.items():
+        if name not in operands:
+            message = f"'instead' of {what} has '{name}', which is no operand of floats"
+            yield Problem(expression.location, message + did_you_mean(name, operands))
+    always = any(not is_optional(method.signature.type_of(name)) for name in gradient.instead)
+    for name in operands:
+        given = name in gradient.functions or name in gradient.instead
+        if gradient.functions and not always and not given:
+            yield Problem(gradient.location, f"{what} lacks operand '{name}'; write an expression for it")
+    signature = method.signature
+    # Of several operands there is no one tensor.
+    arguments = ["self", *(name for name in signature.arguments if "Storage, ..." not in signature.type_of(name))]
+    for key, expression in gradient.expressions():
+        known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT))]
+        if writes(method) and key not in gradient.instead:
+            # What was there before is overwritten, and there is no other result.
+            known = [name for name in known if name not in ("self", RESULT)]
+        for name in expression.names:
+            if name not in known:
+                message = f"'{key}' of {what} names the unknown '{name}'"
+                yield Problem(expression.location, message + did_you_mean(name, known))
+        for name in _called(expression):
+            if functions is not None and name not in functions:
+                message = f"'{key}' of {what} calls '{name}', which {RULES} lacks"
+                yield Problem(expression.location, message + did_you_mean(name, functions))
+
+
+def _called(expression: Expression) -> Iterator[str]:
+    """The functions of the rules that an expression calls."""
+    for node in ast.walk(ast.parse(expression.text, mode="eval")):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == _RULES:
+                yield name

@@ -1,0 +1,262 @@
+"""What the templates of gradients see: what each storage method records, and the gradients of its operands."""
+
+import re
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace as View
+
+from opgen.arguments import accepted
+from opgen.gradients import RESULT, Expression, Gradient, differentiable, in_order, makes_elements, writes
+from opgen.model import METHOD_OP, Family, Method, Operand, Spec
+from opgen.views.dispatch import argument_names, mixin_name
+from opgen.views.hand_over import own, written_elsewhere
+from opgen.views.python import quoted
+
+
+def _parameters(method: Method) -> str:
+    return ", ".join(["self", *(f"{p.name}: {own(method, accepted(p.type))}" for p in method.signature.parameters)])
+
+
+def _stored(method: Method) -> list[Operand]:
+    """The operands that are storages of elements."""
+    return [operand for operand in in_order(method, method.operands) if not operand.is_of_blocks]
+
+
+def _variables(name: str) -> tuple[str, str]:
+    return ("plain", "node") if name == "self" else (f"plain_{name}", f"{name}_node")
+
+
+def _opening(method: Method, operand: Operand) -> str:
+    """The statement that names the plain storage of an operand, and its node where that is needed."""
+    optional = method.is_optional(operand.name)
+    how = "opened_each" if method.is_several(operand) else "opened_or_none" if optional else "opened"
+    plain, node = _variables(operand.name)
+    if not _has_gradients(method):
+        return f"{plain} = {how}({operand.name})[0]"
+    return f"{plain}, {node} = {how}({operand.name})"
+
+
+def _has_gradients(method: Method) -> bool:
+    return method.gradient is None or bool(method.gradient.functions) or method.gradient.all is not None
+
+
+def _rule(method: Method, gradient: Gradient) -> View:
+    operands, every = _stored(method), gradient.all
+    stored = [operand.name for operand in operands]
+    statements = [
+        f"{name}: {_type_of(method, name)} = node.arguments[{place}]"
+        for place, name in enumerate(_arguments(method, gradient))
+    ]
+    if not writes(method):
+        given = "shape" if _gives_shape(method) else f"{operands[0].layout}.shape"
+        shape = given if gradient.shape is None else gradient.shape.text
+        statements += [] if shape == "shape" else [f"shape = {shape}"]
+        statements.append("g = g.reshape(shape)")
+    if every is not None:
+        statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
+    parts = tuple(
+        View(
+            condition="any(node.nodes)" if method.is_several(operand) else f"node.takes({place})",
+            operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
+            gives=_gives(method, operand, place, gradient.functions[operand.name]),
+        )
+        for place, operand in enumerate(operands)
+        if operand.name in gradient.functions
+    )
+    return View(name=method.name, statements=statements, parts=parts)
+
+
+def _gives(method: Method, operand: Operand, place: int, gradient: Expression) -> str:
+    """What a part yields."""
+    return f"from enumerate({gradient.text}, {place})" if method.is_several(operand) else f"{place}, {gradient.text}"
+
+
+def _gives_shape(method: Method) -> bool:
+    return method.signature.returns == "tuple[Storage, Shape]"
+
+
+def _type_of(method: Method, name: str) -> str:
+    if name == "self":
+        return "QStorage"
+    return "Shape" if name == "shape" and _gives_shape(method) else method.signature.type_of(name)
+
+
+def _fetched(method: Method, stored: list[str], expression: Expression) -> Iterator[str]:
+    """The statements that name the operands which an expression needs."""
+    for name in expression.names:
+        if name in stored:
+            how = "optional" if method.is_optional(name) else "operand"
+            yield f"{name} = node.{how}({stored.index(name)})"
+        elif name == RESULT:
+            yield f"{RESULT} = node.made(shape)"
+
+
+def _arguments(method: Method, gradient: Gradient) -> list[str]:
+    """The other arguments that expressions name, and the shape of the result where it follows from none of them."""
+    stored = [operand.name for operand in _stored(method)]
+    used = {
+        name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
+    }
+    if gradient.shape is None and not writes(method) and not _gives_shape(method):
+        used.add(str(_stored(method)[0].layout))
+    shape = ["shape"] if _gives_shape(method) else []
+    return [name for name in ("self", *method.signature.arguments) if name in used and name not in stored] + shape
+
+
+def _needs_result(gradient: Gradient) -> str | None:
+    """When the result is kept; None for never."""
+    if gradient.all is not None:
+        return "True" if RESULT in gradient.all.names else None
+    asked = [_variables(name)[1] for name, it in gradient.functions.items() if RESULT in it.names]
+    return " or ".join(f"{node} is not None" for node in asked) or None
+
+
+def _kept(method: Method, gradient: Gradient) -> str:
+    """The operands that gradients need, where they are asked for."""
+    found = []
+    for operand in _stored(method):
+        value = f"watched({_variables(operand.name)[0]})"
+        asked = [name for name, expression in gradient.functions.items() if operand.name in expression.names]
+        if gradient.all is not None and operand.name in gradient.all.names:
+            found.append(value)
+        elif asked:
+            condition = " or ".join(f"{_variables(name)[1]} is not None" for name in asked)
+            found.append(f"{value} if {condition} else None")
+        else:
+            found.append("None")
+    return tuple_of(found) if {*found} != {"None"} else "()"
+
+
+def tuple_of(items: Iterable[str]) -> str:
+    """The text of a tuple."""
+    texts = list(items)
+    return f"({texts[0]},)" if len(texts) == 1 and not texts[0].startswith("*") else f"({', '.join(texts)})"
+
+
+def _ends(spec: Spec, method: Method) -> str:
+    """What records a call."""
+    stored = _stored(method)
+    signature, gradient = method.signature, method.gradient
+    nodes = tuple_of(("*" if method.is_several(it) else "") + _variables(it.name)[1] for it in stored)
+    layouts = tuple_of(("*" if method.is_several(it) else "") + str(it.layout) for it in stored)
+    if method.kind is not None:
+        op = "op" if method.functor is None else f"{METHOD_OP}.{method.functor.upper()}"
+        functor = spec.functor(method, None)
+        names = () if functor is None else functor.parameters
+        parameters = f"{{{', '.join(f'{quoted(name)}: {name}' for name in names)}}}"
+        arguments = f"(dims, {parameters})" if "dims" in signature.arguments else f"({parameters},)"
+        given = [nodes, layouts, tuple_of(_variables(it.name)[0] for it in stored)]
+        if len(stored) < 3:
+            # One by one: tuples of them would take time.
+            given = [text.strip("(,)") for text in given]
+        if names or "dims" in signature.arguments:
+            given.append(arguments)
+        return f"return computed_of_{('one', 'two', 'three')[len(stored) - 1]}(made, {op}, {', '.join(given)})"
+    assert gradient is not None
+    arguments = tuple_of(_arguments(method, gradient)) if _arguments(method, gradient) else "()"
+    given = [f"_{method.name}", nodes, layouts, _kept(method, gradient), arguments]
+    if writes(method):
+        layouts = tuple_of(["None", *(str(it.layout) for it in stored[1:])])
+        return f"rewritten(self, {', '.join([*given[:2], layouts, *given[3:]])})"
+    result = _needs_result(gradient)
+    call = f"record(made, {', '.join([*given, *([] if result is None else [result])])})"
+    return {
+        "Storage": f"return {call}",
+        # A user's op may make integers.
+        "tuple[Storage, Shape]": f"return ({call} if made.dtype.is_float else made), shape",
+        "tuple[Storage, ...]": f"return ({call}, *others)",
+    }[signature.returns]
+
+
+def _method(spec: Spec, method: Method) -> View:
+    signature = method.signature
+    return View(
+        name=method.name,
+        parameters=_parameters(method),
+        # That of a mixin's own class is not known here.
+        returns=re.sub(r"\bStorage\b", "Any", signature.returns),
+        doc=_doc(method),
+        statements=tuple(_statements(spec, method)),
+    )
+
+
+def _statements(spec: Spec, method: Method) -> Iterator[str]:
+    """What a method does that records."""
+    gradient, signature = method.gradient, method.signature
+    gives = "return " * (signature.returns != "None")
+    if method.kind is not None and writes(method):
+        yield f"changed(self, {', '.join(signature.arguments)})"
+        return
+    for name, call in {} if gradient is None else gradient.instead.items():
+        if not method.is_optional(name):
+            yield f"{gives}{call.text}"
+            return
+        yield f"if {name} is not None: {gives}{call.text}"
+    if gradient is not None and gradient.missing is not None:
+        yield f"if state.records: raise GradientError({quoted(method.name)}, {quoted(gradient.missing)})"
+    stored = _stored(method)
+    for operand in stored:
+        yield _opening(method, operand)
+    if writes(method) and _has_gradients(method):
+        yield f"require_writable({quoted(method.name)}, node)"
+    names = [operand.name for operand in stored]
+    values = [_variables(name)[0] if name in names else name for name in signature.arguments]
+    holder = _variables("self")[0] if "self" in names else "self"
+    yield f"{_made(method)}{holder}.{method.name}({', '.join(values)})"
+    if _has_gradients(method):
+        yield _ends(spec, method)
+
+
+def _made(method: Method) -> str:
+    """What names the results of a call."""
+    returns = method.signature.returns
+    if returns == "None":
+        return ""
+    several = {"tuple[Storage, ...]": "made, *others = ", "tuple[Storage, Shape]": "made, shape = "}
+    return several.get(returns, "made = ") if _has_gradients(method) else "return "
+
+
+def _doc(method: Method) -> str:
+    gradient = method.gradient
+    if gradient is not None and gradient.none is not None:
+        return f"Do the same; there is no gradient: {gradient.none}."
+    if gradient is not None and gradient.missing is not None:
+        return f"Refused while calls are recorded: {gradient.missing}."
+    return f"Record `{method.name}`."
+
+
+def _is_recorded(spec: Spec, method: Method) -> bool:
+    return makes_elements(method) and bool(differentiable(spec, method))
+
+
+def class_of(family: Family) -> str:
+    """The class of what a family's methods record: reduce -> RecordedReduceMethods."""
+    return f"Recorded{mixin_name(family)}"
+
+
+def recorded_module(spec: Spec, family: Family) -> View:
+    """The module of a family."""
+    methods = [method for method in family.methods if _is_recorded(spec, method)]
+    return View(
+        family=family.name,
+        class_name=class_of(family),
+        base="QStorage" if family.holds_blocks else "RecordedBase",
+        methods=[_method(spec, method) for method in methods],
+        rules=[_rule(method, method.gradient) for method in methods if method.gradient and _has_gradients(method)],
+        names={**argument_names(spec), "dtype": ["DType"]},
+    )
+
+
+def gradients_storages(spec: Spec) -> View:
+    """The classes that are made of what each family records."""
+    written = [method for method in spec.storage_methods() if writes(method) and not written_elsewhere(method)]
+    return View(
+        families=[(family.name, class_of(family)) for family in spec.families],
+        classes=[class_of(family) for family in spec.families if not family.holds_blocks],
+        block_classes=[class_of(family) for family in spec.families if family.holds_blocks],
+        # The methods that write to their storage.
+        writes=[
+            View(name=method.name, parameters=_parameters(method), arguments=", ".join(method.signature.arguments))
+            for method in written
+        ],
+        names={**argument_names(spec), "dtype": ["DType"]},
+    )

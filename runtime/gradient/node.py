@@ -1,0 +1,309 @@
+"""What is recorded: storages that know the call which made them, and what that call needs for its gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ...storage import Storage
+from ..base.error import GradientError
+from ..core.layout import Layout
+from ..storage.calls import new
+from ..tensor import Tensor
+from .recording import Pauses, Place, line_of, place, state
+
+if TYPE_CHECKING:
+    from ...device import Device
+    from ...dtype import Array, DType
+
+Contributions: TypeAlias = Iterable[tuple[int, Tensor | None]]
+"""The gradients of operands, each with the operand's place; None, or nothing, is a gradient of zeros."""
+Rule: TypeAlias = "Callable[[Node, Tensor], Contributions]"
+"""Gives the gradients of a call's operands, in the shapes of their layouts, for the gradient of its result.
+
+Where a layout repeats elements, a gradient may have a dim of size 1.
+"""
+
+# It has the classes of storages that are made of what is here.
+_classes: Final[Any] = Storage
+# What is made, and what is written to, in one order.
+_numbers: Final = itertools.count()
+
+
+class Node:
+    """A call that was recorded, or a variable, which no call made.
+
+    A gradient is that of a storage, all of whose elements are counted in their order: views of it share it.
+    """
+
+    __slots__ = ("arguments", "layouts", "length", "nodes", "number", "place", "result", "rule", "values")
+
+    number: int
+    """Higher than those of all calls whose results it depends on."""
+    length: int
+    """The elements of the storage that the call made, or wrote to."""
+    rule: Rule | None
+    """None of a variable."""
+    nodes: tuple[Node | None, ...]
+    """What made each operand; None of one that has no gradient."""
+    layouts: tuple[Layout | None, ...]
+    values: tuple[Storage | None, ...]
+    """The operands that gradients need."""
+    result: Storage | None
+    """The result, if gradients need it."""
+    arguments: tuple[Any, ...]
+    """The other arguments that gradients need."""
+    place: Place | None
+    """Where the call was made, if gradients need something that may be overwritten."""
+
+    @classmethod
+    def variable(cls, length: int) -> Node:
+        """What stands for a storage that no call made."""
+        node = new(cls)
+        node.number = next(_numbers)
+        node.length = length
+        node.rule = None
+        node.nodes = ()
+        return node
+
+    @property
+    def name(self) -> str:
+        """The method or the op."""
+        found: str = self.rule.__name__.removeprefix("_")  # type: ignore[union-attr]
+        return found
+
+    def takes(self, operand: int) -> bool:
+        """Whether the gradient of an operand is asked for."""
+        return self.nodes[operand] is not None
+
+    def operand(self, operand: int) -> Tensor:
+        """An operand as it was given, which must be as it was."""
+        value, layout, node = self.values[operand], self.layouts[operand], self.nodes[operand]
+        assert value is not None
+        assert layout is not None
+        self._require_unchanged(value)
+        return Tensor._new(_with_node(value, node), layout)
+
+    def optional(self, operand: int) -> Tensor | None:
+        """An operand that may have been left out."""
+        return None if self.values[operand] is None else self.operand(operand)
+
+    def made(self, shape: Iterable[int]) -> Tensor:
+        """The result, which must be as it was."""
+        assert self.result is not None
+        self._require_unchanged(self.result)
+        return Tensor._new(_with_node(self.result, self), Layout.contiguous(shape))
+
+    def free(self) -> None:
+        """Let go of all that gradients need: they were worked out."""
+        self.rule = _Freed(self.name)
+        self.nodes = self.layouts = self.values = self.arguments = ()
+        self.result = None
+
+    def _require_unchanged(self, value: Storage) -> None:
+        number, where = getattr(value, "written", _NEVER)
+        if number > self.number and where is not None:
+            at = "" if self.place is None else f" at {line_of(self.place)}"
+            raise GradientError(
+                "backward",
+                f"{self.name}{at} needs elements for its gradient that {line_of(where)} has overwritten;"
+                " write x = x + y in place of x += y there, or give the op a copy",
+            )
+
+
+_NEVER: Final[tuple[int, Place | None]] = (-1, None)
+
+
+class _Freed:
+    """The rule of a node that has let go of what gradients need."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __call__(self, _: Node, __: Tensor) -> Contributions:
+        raise GradientError(
+            "backward",
+            f"gradients went back through {self.__name__} already, and what they need is gone;"
+            " write backward(keep=True) the first time, or compute the loss again",
+        )
+
+
+class RecordedInner:
+    """What stands in a recorded storage for that of a backend: a plain storage that has it, and the node."""
+
+    __slots__ = ("node", "value")
+
+    # That of no storage, so that no plan is found.
+    kind: Final = -1
+
+    value: Storage
+    node: Node
+
+    dtype = property(attrgetter("value.inner.dtype"))
+    device = property(attrgetter("value.inner.device"))
+    length = property(attrgetter("value.inner.length"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value.inner, name)
+
+
+class RecordedBase(Storage):
+    """What recorded storages have besides the methods that record."""
+
+    __slots__ = ()
+
+    is_recorded = True
+    is_watched = True
+
+    inner: RecordedInner  # type: ignore[assignment]
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
+        return self.inner.value.dtype
+
+    @property
+    def device(self) -> Device:
+        """The device that holds the elements."""
+        return self.inner.value.device
+
+    def to_numpy(self) -> Array:
+        """A copy of all elements as a NumPy array of one dim; see `Storage.to_numpy`."""
+        return self.inner.value.to_numpy()
+
+
+class WatchedBase(Storage):
+    """A plain storage that gradients need."""
+
+    __slots__ = ()
+
+    is_watched = True
+    is_shown = False
+
+
+def watched(value: Storage | None) -> Storage | None:
+    """A plain storage that gradients need: when it is written to they are not worked out of other elements."""
+    if type(value) is Storage:
+        value.__class__ = _classes.watched
+    return value
+
+
+def opened(storage: Any) -> tuple[Any, Node | None]:
+    """The plain storage of one that may be recorded, and its node."""
+    inner = storage.inner
+    return (inner.value, inner.node) if type(inner) is RecordedInner else (storage, None)
+
+
+def opened_or_none(storage: Any) -> tuple[Any, Node | None]:
+    """The same of an operand that may be left out."""
+    return (None, None) if storage is None else opened(storage)
+
+
+def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | None, ...]]:
+    """The same of several."""
+    pairs = [opened(storage) for storage in storages]
+    return tuple([value for value, _ in pairs]), tuple([node for _, node in pairs])
+
+
+def mark(storage: Storage) -> None:
+    """Note that a plain storage is written to, and where."""
+    storage.written = next(_numbers), place(4)
+
+
+def _with_node(value: Storage, node: Node | None) -> Storage:
+    """A storage as gradients see it: as a plain one, unless they are to have gradients themselves."""
+    if node is None or not state.keeps_graph:
+        return value
+    return recorded_of(value, node)
+
+
+def recorded_of(value: Storage, node: Node) -> Storage:
+    """A storage that a node has made."""
+    storage: Storage = new(_classes.recorded)
+    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
+    inner.value = value
+    inner.node = node
+    return storage
+
+
+def record(
+    made: Storage,
+    rule: Rule,
+    nodes: tuple[Node | None, ...],
+    layouts: tuple[Layout | None, ...],
+    values: tuple[Storage | None, ...],
+    arguments: tuple[Any, ...] = (),
+    needs_result: bool = False,
+    calls: int = 4,
+) -> Any:
+    """What a call made, which depends on what some nodes made; a plain storage where nothing is recorded.
+
+    Between a user's code and this are at least so many calls, less one.
+    """
+    if Pauses.count and not state.records:
+        return made
+    storage: Storage = new(_classes.recorded)
+    # What `recorded_of` and `_node` do, in place: an op takes little more time than their calls.
+    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
+    inner.value = made
+    inner.node = node = new(Node)
+    node.number = next(_numbers)
+    node.length = made.inner.length
+    node.rule = rule
+    node.nodes = nodes
+    node.layouts = layouts
+    node.values = values
+    node.arguments = arguments
+    node.result = watched(made) if needs_result else None
+    node.place = place(calls) if values or needs_result else None
+    return storage
+
+
+def require_writable(op: str, node: Node | None) -> None:
+    """Raise GradientError for a variable that is written to while calls are recorded."""
+    if node is not None and node.rule is None and state.records:
+        raise GradientError(
+            op,
+            "a Var is not written to while calls are recorded, since its gradient would be lost;"
+            " write in `with tallow.no_grad():`, or call its set_",
+        )
+
+
+def rewritten(
+    storage: Storage,
+    rule: Rule,
+    nodes: tuple[Node | None, ...],
+    layouts: tuple[Layout | None, ...],
+    values: tuple[Storage | None, ...],
+    arguments: tuple[Any, ...],
+) -> None:
+    """Record that a call has written to a storage, the first of its operands: all views of it see that."""
+    if Pauses.count and not state.records:
+        return
+    node = new(Node)
+    node.number = next(_numbers)
+    inner: Any = storage.inner
+    node.length = inner.length
+    node.rule = rule
+    node.nodes = nodes
+    node.layouts = layouts
+    node.values = values
+    node.arguments = arguments
+    node.result = None
+    node.place = place(4)
+    if type(inner) is RecordedInner:
+        inner.node = node
+        return
+    if getattr(storage, "is_shown", False):
+        reason = "what is recorded is written to elements that detach has shown"
+        raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
+    # What is in no tensor but those that show this storage.
+    value = new(_classes.watched)
+    value.inner = inner
+    storage.written = node.number, node.place
+    storage.__class__ = _classes.recorded
+    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
+    inner.value = value
+    inner.node = node

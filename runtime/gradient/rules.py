@@ -1,0 +1,432 @@
+"""Gradients of methods of storages that spec/storage names, where an expression would be long.
+
+`g` is the gradient of the result. Those of operands have the shapes of the operands, or size 1 where an operand is
+repeated along a dim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...dtype import DType
+from ...op import BinaryOp
+from ..backends.array_backend.ops.upsample import neighbours
+from ..base.error import GradientError
+from ..base.error import shown as shown_value
+from ..core.conv import Params
+from ..core.layout import Layout
+from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from ...storage import QStorage, Storage
+    from ..custom.user_op import UserOp
+
+
+def shown(gradient: Tensor, layout: Layout) -> Tensor:
+    """What a layout shows of a storage, of its gradient."""
+    flat = gradient.reshape(-1).contiguous()
+    start = flat._layout.start_offset + layout.start_offset
+    return Tensor._new(flat._storage, Layout(layout.shape, layout.strides, start))
+
+
+def overwritten(gradient: Tensor, layout: Layout, inside: Tensor | None = None) -> Tensor | None:
+    """The gradient of a storage before what a layout shows was written to: there it is `inside`, or zeros."""
+    size = gradient.elem_count
+    if inside is None and layout.start_offset == 0 and layout.elem_count == size and not layout.overlaps_itself:
+        return None
+    before = gradient.reshape(-1).copy()
+    part = Tensor._new(before._storage, layout)
+    if inside is None:
+        part.zero_()
+    else:
+        part.copy_(inside)
+    return before
+
+
+def product_left(g: Tensor, rhs: Tensor, layout: Layout) -> Tensor:
+    """That of the left operand, which `layout` shows, of a product."""
+    m, k, n = layout.shape[-2], *rhs.shape[-2:]
+    if _is_repeated(layout):
+        count = math.prod(layout.shape[:-2])
+        columns = g.reshape(count, m, n).transpose(0, 1).reshape(m, count * n)
+        return columns.matmul(rhs.mT.reshape(count * n, k)).reshape(*_ones(layout), m, k)
+    return g.matmul(rhs.reshape(*layout.shape[:-2], k, n).mT)
+
+
+def product_right(g: Tensor, lhs: Tensor, layout: Layout) -> Tensor:
+    """That of the right operand, which `layout` shows, of a product."""
+    m, (k, n) = lhs.shape[-2], layout.shape[-2:]
+    if _is_repeated(layout):
+        # As one product, which needs no memory for each of the matrices.
+        rows = math.prod(layout.shape[:-2]) * m
+        return lhs.reshape(rows, k).t().matmul(g.reshape(rows, n)).reshape(*_ones(layout), k, n)
+    batch = layout.shape[:-2]
+    return lhs.reshape(*batch, m, k).mT.matmul(g.reshape(*batch, m, n))
+
+
+def _is_repeated(layout: Layout) -> bool:
+    """Whether a layout shows one matrix several times."""
+    batch = range(layout.rank - 2)
+    return layout.rank > 2 and all(layout.strides[dim] == 0 or layout.shape[dim] == 1 for dim in batch)
+
+
+def _ones(layout: Layout) -> list[int]:
+    return [1] * (layout.rank - 2)
+
+
+def convolved(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
+    """That of the input, of some shape, of a convolution."""
+    # What is cut off is not in the result: one padding serves dims that need different ones.
+    extra = params.stride - 1
+    return _cut(_convolution(g, kernel, "conv_transpose", params, output_padding=extra), shape)
+
+
+def transposed(g: Tensor, kernel: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
+    """That of the input, of some shape, of a transposed convolution."""
+    return _cut(_convolution(g, kernel, "conv", params), shape)
+
+
+def weights(image: Tensor, window: Tensor, params: Params, shape: Sequence[int]) -> Tensor:
+    """That of the weights, of some shape: a convolution of the larger side with the smaller one, channel by channel."""
+    if not image.elem_count or not window.elem_count:
+        return Tensor.zeros(shape, dtype=image.dtype, device=image.device)
+    convolve = getattr(image.transpose(0, 1), f"conv{image.rank - 2}d")
+    # What was a step between windows is now one between weights.
+    found = convolve(
+        window.transpose(0, 1), padding=params.padding, stride=params.dilation, dilation=params.stride
+    ).transpose(0, 1)
+    return _cut(found, shape)
+
+
+def _convolution(x: Tensor, kernel: Tensor, kind: str, params: Params, **more: int) -> Tensor:
+    convolve = getattr(x, f"{kind}{x.rank - 2}d")
+    made: Tensor = convolve(kernel, padding=params.padding, stride=params.stride, dilation=params.dilation, **more)
+    return made
+
+
+def _cut(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The first elements along each dim, and zeros where there are not so many."""
+    if not x.elem_count:
+        return Tensor.zeros(shape, dtype=x.dtype, device=x.device)
+    for dim, size in enumerate(shape):
+        if x.shape[dim] < size:
+            x = x.pad_with_zeros(dim, 0, size - x.shape[dim])
+        elif x.shape[dim] > size:
+            x = x.narrow(dim, 0, size)
+    return x
+
+
+def _windows(x: Tensor, counts: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> list[Tensor]:
+    """For each place in a window a view of the elements that are there, in all windows."""
+    (height, width), (down, right) = kernel_size, stride
+    rows = [x.narrow(2, i, counts[0], down) for i in range(height)]
+    return [row.narrow(3, j, counts[1], right) for row in rows for j in range(width)]
+
+
+def averaged(g: Tensor, shape: Sequence[int], kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
+    """That of what windows averaged."""
+    found = Tensor.zeros(shape, dtype=g.dtype, device=g.device)
+    if g.elem_count:
+        share = g / (kernel_size[0] * kernel_size[1])
+        for view in _windows(found, g.shape[2:], kernel_size, stride):
+            view.add_(share)
+    return found
+
+
+def largest(g: Tensor, x: Tensor, result: Tensor, kernel_size: tuple[int, int], stride: tuple[int, int]) -> Tensor:
+    """That of elements of which each window took the largest: those that are equal share it."""
+    found = x.detach().zeros_like()
+    if not g.elem_count:
+        return found
+    counts = g.shape[2:]
+    chosen = [
+        (view.eq(result).maximum(view.isnan() * result.isnan())) for view in _windows(x, counts, kernel_size, stride)
+    ]
+    number = chosen[0].to_dtype(g.dtype)
+    for each in chosen[1:]:
+        number = number + each.to_dtype(g.dtype)
+    share = g / number
+    for view, each in zip(_windows(found, counts, kernel_size, stride), chosen, strict=True):
+        view.add_(each.where(share, 0))
+    return found
+
+
+def stretched(g: Tensor, shape: Sequence[int]) -> Tensor:
+    """That of what was stretched along its last dims to the nearest elements."""
+    for dim in range(2, len(shape)):
+        size, new = shape[dim], g.shape[dim]
+        if size != new:
+            places = Tensor(np.arange(new, dtype=np.int64) * size // max(new, 1), device=g.device)
+            zeros = Tensor.zeros((*g.shape[:dim], size, *g.shape[dim + 1 :]), dtype=g.dtype, device=g.device)
+            g = zeros.index_add(places, g, dim)
+    return g
+
+
+def interpolated(
+    g: Tensor, shape: Sequence[int], align_corners: bool, scale_h: float | None, scale_w: float | None
+) -> Tensor:
+    """That of what was interpolated: the transposes of the matrices that interpolate rows and columns."""
+    if not g.elem_count or not math.prod(shape):
+        return Tensor.zeros(shape, dtype=g.dtype, device=g.device)
+    wide = g.to_dtype(g.dtype.compute)
+    if shape[2] != g.shape[2]:
+        wide = _interpolation(wide, shape[2], g.shape[2], align_corners, scale_h).t().matmul(wide)
+    if shape[3] != g.shape[3]:
+        wide = wide.matmul(_interpolation(wide, shape[3], g.shape[3], align_corners, scale_w))
+    return wide.to_dtype(g.dtype)
+
+
+def _interpolation(like: Tensor, old: int, new: int, align_corners: bool, factor: float | None) -> Tensor:
+    before, after, share = neighbours(old, new, align_corners, factor)
+    matrix = np.zeros((new, old))
+    np.add.at(matrix, (np.arange(new), before), 1 - share)
+    np.add.at(matrix, (np.arange(new), after), share)
+    return Tensor(matrix, dtype=like.dtype, device=like.device)
+
+
+def parts(g: Tensor, first: Layout, others: Sequence[Layout], dim: int) -> list[Tensor]:
+    """Those of tensors that were joined along a dim behind a first one."""
+    found, start = [], first.shape[dim]
+    for layout in others:
+        found.append(g.narrow(dim, start, layout.shape[dim]))
+        start += layout.shape[dim]
+    return found
+
+
+def joined(layouts: Sequence[Layout], dim: int) -> tuple[int, ...]:
+    """The shape of tensors that were joined along a dim."""
+    shape = layouts[0].shape
+    return (*shape[:dim], sum(layout.shape[dim] for layout in layouts), *shape[dim + 1 :])
+
+
+def pooled(layout: Layout, kernel_size: tuple[int, int], stride: tuple[int, int]) -> tuple[int, ...]:
+    """The shape of what windows give."""
+    (height, width), (down, right) = kernel_size, stride
+    return (*layout.shape[:2], (layout.shape[2] - height) // down + 1, (layout.shape[3] - width) // right + 1)
+
+
+def zeros(g: Tensor, layout: Layout) -> Tensor:
+    """Zeros in the shape of a layout."""
+    return Tensor.zeros(layout.shape, dtype=g.dtype, device=g.device)
+
+
+def put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor | None:
+    """That of a storage before a scatter wrote to it: zeros where it did."""
+    inside = shown(g, layout)
+    return overwritten(g, layout, inside.scatter(indexes, zeros(g, indexes._layout), dim))
+
+
+def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
+    """That of a source whose elements a scatter wrote: of those written to one place the last is there."""
+    order = Tensor.arange(indexes.elem_count, dtype="i64", device=g.device).reshape(indexes.shape)
+    none = Tensor.full(layout.shape, -1, dtype="i64", device=g.device)
+    is_there = none.scatter(indexes, order, dim).gather(indexes, dim).eq(order)
+    return is_there.where(shown(g, layout).gather(indexes, dim), 0)
+
+
+def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
+    """That of softmax."""
+    g_wide, y = _wide(g), _wide(result)
+    return (y * (g_wide - (g_wide * y).sum(dim, keepdim=True))).to_dtype(g.dtype)
+
+
+def log_softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
+    """That of log_softmax."""
+    g_wide, y = _wide(g), _wide(result)
+    return (g_wide - y.exp() * g_wide.sum(dim, keepdim=True)).to_dtype(g.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to_dtype(x.dtype.compute)
+
+
+def cross_entropy(g: Tensor, x: Tensor, targets: Tensor, dim: int, ignore_index: int) -> Tensor:
+    """That of predictions whose losses were taken at targets."""
+    # An index is no operand of a gradient, and what is not counted has none.
+    wide = targets.to_dtype("i64")
+    info = np.iinfo(targets.dtype.numpy)
+    is_counted = wide.ne(ignore_index)
+    if targets.dtype is not DType.U8:
+        is_counted = is_counted * wide.ne(int(info.max))
+    place = is_counted.where(wide, 0).unsqueeze(dim)
+    losses = is_counted.where(g, 0).unsqueeze(dim)
+    found = _wide(x).softmax(dim) * losses
+    return found.scatter_add(place, -losses, dim).to_dtype(x.dtype)
+
+
+def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
+    """The normalised elements, in the dtype in which they are computed, and what they were multiplied by."""
+    x = _wide(x)
+    if centred:
+        x = x - x.mean(-1, keepdim=True)
+    scale = (x.sqr().mean(-1, keepdim=True) + eps).rsqrt()
+    return x * scale, scale
+
+
+def layer_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """That of what layer_norm normalised."""
+    normal, scale = _normal(x, eps, centred=True)
+    part = _scaled(g, weight)
+    part = part - part.mean(-1, keepdim=True) - normal * (part * normal).mean(-1, keepdim=True)
+    return (part * scale).to_dtype(g.dtype)
+
+
+def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+    """That of what rms_norm normalised."""
+    normal, scale = _normal(x, eps, centred=False)
+    part = _scaled(g, weight)
+    return ((part - normal * (part * normal).mean(-1, keepdim=True)) * scale).to_dtype(g.dtype)
+
+
+def norm_weight(g: Tensor, x: Tensor, eps: float, *, centred: bool) -> Tensor:
+    """That of the weight of a norm."""
+    normal, _ = _normal(x, eps, centred=centred)
+    return summed_rows(_wide(g) * normal).to_dtype(g.dtype)
+
+
+def layer_norm_of_sum(
+    x: Storage,
+    layout: Layout,
+    residual: Storage,
+    residual_layout: Layout | None,
+    weight: Storage | None,
+    weight_layout: Layout | None,
+    bias: Storage | None,
+    bias_layout: Layout | None,
+    eps: float,
+) -> tuple[Storage, ...]:
+    """What layer_norm makes of a sum, and the sum: both are recorded."""
+    assert residual_layout is not None
+    total, shape = x.binary_impl(BinaryOp.ADD, residual, layout, residual_layout), layout.dense
+    return *total.layer_norm(shape, weight, weight_layout, bias, bias_layout, None, None, eps), total
+
+
+def rms_norm_of_sum(
+    x: Storage,
+    layout: Layout,
+    residual: Storage,
+    residual_layout: Layout | None,
+    weight: Storage | None,
+    weight_layout: Layout | None,
+    eps: float,
+) -> tuple[Storage, ...]:
+    """What rms_norm makes of a sum, and the sum: both are recorded."""
+    assert residual_layout is not None
+    total = x.binary_impl(BinaryOp.ADD, residual, layout, residual_layout)
+    return *total.rms_norm(layout.dense, weight, weight_layout, None, None, eps), total
+
+
+def _scaled(g: Tensor, weight: Tensor | None) -> Tensor:
+    return _wide(g) if weight is None else _wide(g) * _wide(weight)
+
+
+def summed_rows(g: Tensor) -> Tensor:
+    """The sum over all dims but the last."""
+    return g.sum(list(range(g.rank - 1))) if g.rank > 1 else g
+
+
+def rope_table(g: Tensor, x: Tensor, table: Layout, positions: Tensor, interleaved: bool, *, is_sine: bool) -> Tensor:
+    """That of a table of cosines or sines."""
+    (g_first, g_second), (first, second) = (_pairs(_wide(each), interleaved) for each in (g, x))
+    part = g_second * first - g_first * second if is_sine else g_first * first + g_second * second
+    tokens, half = part.shape[-2:]
+    # One position serves the whole batch, or each of it has its own.
+    batch = positions.elem_count if part.rank > 2 else 1
+    others = math.prod(part.shape[:-2]) // max(batch, 1)
+    part = part.reshape(batch, others, tokens, half).sum(1).reshape(batch * tokens, half)
+    rows = positions.to_dtype("i64").reshape(-1, 1) + Tensor.arange(tokens, dtype="i64", device=g.device)
+    return zeros(part, table).index_add(rows.reshape(-1), part, 0).to_dtype(DType.F32)
+
+
+def _pairs(x: Tensor, interleaved: bool) -> tuple[Tensor, Tensor]:
+    half = x.shape[-1] // 2
+    if interleaved:
+        return x.narrow(-1, 0, half, 2), x.narrow(-1, 1, half, 2)
+    return x.narrow(-1, 0, half), x.narrow(-1, half, half)
+
+
+def attention(
+    g: Tensor,
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Those of queries, keys, values and the mask, by way of the scores."""
+    batch, heads, count, size = queries.shape
+    key_heads, length = keys.shape[1:3]
+    if not length:
+        return queries.zeros_like(), keys.zeros_like(), values.zeros_like(), None if mask is None else mask.zeros_like()
+    # The heads that share a key head are rows of one matrix.
+    rows = heads // max(key_heads, 1) * count
+    grouped = batch, key_heads, rows
+    q, k, v, gradient = (
+        _wide(queries).reshape(*grouped, size),
+        _wide(keys),
+        _wide(values),
+        _wide(g).reshape(*grouped, values.shape[3]),
+    )
+    scores = q.matmul(k.mT) * scale
+    every = batch, heads, count, length
+    if mask is not None:
+        scores = scores + _wide(mask).broadcast_as(every).reshape(scores.shape)
+    seen = _seen(queries, length, lengths, is_causal)
+    if seen is not None:
+        scores = seen.broadcast_as(every).reshape(scores.shape).where(scores, -math.inf)
+    # What sees nothing has weights of 0.
+    p = scores.max(-1, keepdim=True).eq(-math.inf).where(0.0, scores.softmax(-1))
+    of_p = gradient.matmul(v.mT)
+    of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
+    of_mask = None if mask is None else of_scores.reshape(every).to_dtype(mask.dtype)
+    return (
+        (of_scores.matmul(k) * scale).reshape(queries.shape).to_dtype(g.dtype),
+        (of_scores.mT.matmul(q) * scale).to_dtype(g.dtype),
+        p.mT.matmul(gradient).to_dtype(g.dtype),
+        of_mask,
+    )
+
+
+def _seen(queries: Tensor, length: int, lengths: Tensor | None, is_causal: bool) -> Tensor | None:
+    """Where a query sees a key: (batch or 1, 1, queries or 1, keys)."""
+    if lengths is None and not is_causal:
+        return None
+    device = queries.device
+    keys = Tensor.arange(length, dtype="i64", device=device)
+    if lengths is None:
+        known = Tensor.full((1, 1, 1, 1), length, dtype="i64", device=device)
+    else:
+        known = lengths.to_dtype("i64").reshape(-1, 1, 1, 1)
+    seen = keys < known
+    if is_causal:
+        count = queries.shape[2]
+        rows = Tensor.arange(count, dtype="i64", device=device).reshape(-1, 1)
+        seen = seen * (keys <= rows + (known - count))
+    return seen
+
+
+def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
+    """That of what was multiplied with weights in blocks, which have none."""
+    matrix = Tensor._new(blocks.dequantize(rows * hidden), Layout.contiguous((rows, hidden)))
+    return _wide(g).matmul(matrix.to_dtype(g.dtype.compute)).to_dtype(g.dtype)
+
+
+def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[Tensor | None]:
+    """Those that a user's op gives of its operands."""
+    given = op.bwd(*operands, result, g)
+    found = (given,) if len(operands) == 1 and not isinstance(given, tuple) else given
+    if not isinstance(found, tuple) or len(found) != len(operands):
+        reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"
+        raise GradientError(op.name, f"{reason}, not {shown_value(given)}")
+    for gradient, operand in zip(found, operands, strict=True):
+        if gradient is not None and (not isinstance(gradient, Tensor) or gradient.shape != operand.shape):
+            what = str(gradient.shape) if isinstance(gradient, Tensor) else shown_value(gradient)
+            reason = f"bwd of {type(op).__name__} gives gradients in the shapes of the operands"
+            raise GradientError(op.name, f"{reason}, {operand.shape} here, not {what}")
+    return found

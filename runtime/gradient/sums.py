@@ -1,0 +1,101 @@
+"""The gradient of a storage, summed up from those of the views that were used."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ..base.bounded_cache import BoundedCache
+from ..core.layout import Layout
+from ..core.shape import Shape
+from ..tensor import Tensor
+
+
+class _Way(NamedTuple):
+    """How the gradient of what a layout shows becomes a part of that of the storage."""
+
+    repeated: tuple[int, ...]
+    """Dims along which the layout repeats elements."""
+    order: tuple[int, ...] | None
+    """The dims in the order of the storage, where the layout shows all of it; none where they are in it already."""
+    layout: Layout
+    """The layout without repetitions."""
+    overlaps: bool
+
+
+# By the number of the layout and the length of the storage.
+_ways: Final[BoundedCache[tuple[int, int], _Way]] = BoundedCache(1 << 12)
+
+
+def _way(layout: Layout, length: int) -> _Way:
+    repeated = tuple(
+        [i for i, (size, step) in enumerate(zip(layout.shape, layout.strides, strict=True)) if size > 1 and not step]
+    )
+    sizes = [1 if i in repeated else size for i, size in enumerate(layout.shape)]
+    once = Layout(sizes, layout.strides, layout.start_offset)
+    order = sorted(range(len(sizes)), key=lambda i: (-once.strides[i], sizes[i] != 1, i))
+    is_whole = math.prod(sizes) == length and layout.start_offset == 0 and once.permute(order).is_contiguous
+    permuted = () if order == sorted(order) else tuple(order)
+    return _Way(repeated, permuted if is_whole else None, once, once.overlaps_itself)
+
+
+class Sum:
+    """The gradient of a storage so far: as many elements, in the same order, in a tensor of any shape."""
+
+    __slots__ = ("_is_own", "_length", "total")
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._is_own = False
+        """Whether the total is a storage of this sum's own, in row-major order."""
+        self.total: Tensor | None = None
+
+    def add(self, gradient: Tensor, layout: Layout) -> None:
+        """Add the gradient of what a layout shows, in its shape or with size 1 where it repeats elements."""
+        key = layout.number, self._length
+        way = _ways.get(key) or _ways.keep(key, _way(layout, self._length))
+        repeated = [dim for dim in way.repeated if gradient.shape[dim] > 1]
+        if repeated:
+            gradient = gradient.sum(repeated, keepdim=True)
+        if way.order is not None:
+            self._add_whole(gradient.permute(way.order) if way.order else gradient)
+        else:
+            self._add_part(gradient, way)
+
+    def _add_whole(self, gradient: Tensor) -> None:
+        total = self.total
+        if total is None:
+            self.total = gradient
+        elif self._is_own:
+            total.add_(gradient.reshape(total.shape))
+        else:
+            self.total = total + gradient.reshape(total.shape)
+            self._is_own = True
+
+    def _add_part(self, gradient: Tensor, way: _Way) -> None:
+        if self.total is None:
+            self.total = Tensor.zeros(self._length, dtype=gradient.dtype, device=gradient.device)
+        elif not self._is_own:
+            self.total = self.total.copy()
+        self._is_own = True
+        if not gradient.elem_count:
+            return
+        if way.overlaps:
+            places = Tensor(_places(way.layout), dtype="i64", device=gradient.device)
+            self.total = self.total.reshape(-1).index_add(places, gradient.reshape(-1), 0)
+        else:
+            Tensor._new(self.total._storage, way.layout).add_(gradient)
+
+
+def _places(layout: Layout) -> list[int]:
+    """The places of the elements that a layout shows."""
+    steps = zip(np.indices(layout.shape), layout.strides, strict=True)
+    places: list[int] = (layout.start_offset + sum(index * step for index, step in steps)).reshape(-1).tolist()
+    return places
+
+
+def flat(length: int) -> Layout:
+    """The layout that shows all elements of a storage."""
+    return Layout.contiguous(Shape._trusted((length,)))

@@ -1,0 +1,112 @@
+"""Variables: the tensors whose gradients are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, Self
+
+from ...gradients.storages import RecordedStorage
+from ...storage import Storage
+from ..base.error import GradientError, ShapeMismatch, TallowError
+from ..core.layout import Layout
+from ..tensor import Tensor
+from ..tensor.base import require_tensors
+from .backward import Gradients
+from .node import Node, RecordedInner, recorded_of
+from .recording import no_grad
+
+P = ParamSpec("P")
+
+
+class Var(Tensor):
+    """A tensor whose gradient is asked for: a copy of a tensor of floats, in row-major order.
+
+    Ops on it, or on what came of it, are recorded, so that `loss.backward()` gives the gradients of a result; what they
+    give is an ordinary `Tensor`. Outside of `no_grad` a variable is written to by `set_` alone.
+
+        w = tl.Var(tl.randn((3, 2)))
+        grads = (x @ w).sqr().mean().backward()
+        w.set_(w - 0.1 * grads[w])
+
+    `GradientError` for a dtype of integers.
+    """
+
+    __slots__ = ()
+
+    _storage: RecordedStorage
+    _result_class = Tensor
+
+    def __init__(self, tensor: Tensor) -> None:
+        require_tensors("Var", tensor=tensor)
+        if not tensor.dtype.is_float:
+            reason = f"a Var is of floats, and {tensor.dtype.value} has no gradients"
+            raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
+        with no_grad():
+            value = tensor.detach().copy()._storage
+        self._storage = recorded_of(value, Node.variable(value.length))  # type: ignore[assignment]
+        self._layout = Layout.contiguous(tensor.shape)
+
+    @classmethod
+    def _new(cls, storage: Storage, layout: Layout) -> Any:
+        # What comes of a variable is an ordinary tensor.
+        return Tensor._new(storage, layout)
+
+    def set_(self, source: Tensor) -> Self:
+        """Set the elements to those of a tensor of the same shape and dtype, as an optimiser does; nothing is recorded.
+
+        Its memory stays where it is, so that a graph that was captured sees the new elements. The variable itself.
+        """
+        require_tensors("set_", source=source)
+        if source.shape != self.shape:
+            raise ShapeMismatch("set_", (self.shape, source.shape), "the shapes must be equal; make another Var")
+        with no_grad():
+            try:
+                Tensor._new(self._storage, self._layout).copy_(source)
+            except TallowError as error:
+                error.rename("set_")
+                raise
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return type(self)(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the elements and the device, to which they return, as a variable."""
+        return type(self), (self.detach(),)
+
+
+def is_variable(tensor: Tensor) -> bool:
+    """Tell whether a tensor shows the elements of a variable."""
+    inner: Any = tensor._storage.inner
+    return isinstance(inner, RecordedInner) and inner.node.rule is None
+
+
+def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, tuple[Tensor, ...]]]:
+    """Make a function of tensors give its result and the gradients of its tensors.
+
+        loss, (of_w, of_b) = tl.value_and_grad(loss_of)(w, b)
+
+    The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats, in
+    their order, those given by keyword last; of one on which the result does not depend the gradient is zeros.
+    """
+
+    def call(*arguments: P.args, **named: P.kwargs) -> tuple[Tensor, tuple[Tensor, ...]]:
+        variables: list[Var] = []
+
+        def variable(argument: Any) -> Any:
+            if not isinstance(argument, Tensor) or not argument.dtype.is_float:
+                return argument
+            variables.append(Var(argument))
+            return variables[-1]
+
+        given = [variable(argument) for argument in arguments]
+        result = function(*given, **{name: variable(argument) for name, argument in named.items()})
+        require_tensors("value_and_grad", result=result)
+        grads: Gradients = result.backward()
+        found = [grads.get(each) for each in variables]
+        gradients = [
+            each.detach().zeros_like() if grad is None else grad for each, grad in zip(variables, found, strict=True)
+        ]
+        return result.detach(), tuple(gradients)
+
+    return call

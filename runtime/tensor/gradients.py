@@ -1,0 +1,49 @@
+"""Gradients of what was computed of variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from ..core import argument
+from .base import TensorBase
+
+if TYPE_CHECKING:
+    from ..gradient.backward import Gradients
+
+
+class GradientMethods(TensorBase):
+    """Gradients: what an op makes of a `Var`, or of what came of one, knows how it was made."""
+
+    __slots__ = ()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether ops on this tensor are recorded: it is a `Var`, or it came of one."""
+        return self._storage.is_recorded
+
+    def detach(self) -> Self:
+        """Return a tensor of the same elements on which nothing is recorded; it shares their memory."""
+        storage: Any = self._storage
+        if not storage.is_recorded:
+            return self
+        plain = storage.inner.value
+        plain.__class__ = storage.shown
+        return self._new(plain, self._layout)
+
+    def backward(self, gradient: Self | None = None, *, keep: bool = False, create_graph: bool = False) -> Gradients:
+        """Work out the gradients of this tensor, of one element, for every `Var` that it depends on.
+
+        `grads = loss.backward()` gives them: `grads[w]` is that of w. Of a tensor of more elements it gives the
+        gradients of `(x * gradient).sum()`; the gradient has the shape of the tensor. What the gradients need is let go
+        of as soon as it has been used; `keep` keeps it for a second time. With `create_graph` the gradients are
+        recorded too, so that they have gradients themselves; that keeps it too.
+
+        `GradientError` for a tensor that depends on no `Var`, the second time without `keep`, and where something that
+        a gradient needs was overwritten. `ShapeMismatch` for more than one element without a gradient.
+        """
+        from ..gradient.backward import backward
+
+        create_graph = argument.boolean("backward", "create_graph", create_graph)
+        tensor: Any = self
+        given: Any = gradient
+        return backward(tensor, given, argument.boolean("backward", "keep", keep) or create_graph, create_graph)

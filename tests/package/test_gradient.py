@@ -1,0 +1,498 @@
+"""Variables, gradients and what is recorded."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import CustomOp1, CustomOp2, Device, GradientError, InplaceOp1, Shape, ShapeMismatch, Tensor, Var
+
+from .gradcheck import gradcheck, gradients, rand
+
+
+def test_what_is_recorded(device: Device) -> None:
+    x, w = Tensor.ones((2, 3), device=device), Var(Tensor.ones((3, 2), device=device))
+    assert type(w) is Var
+    assert w.is_recorded
+    for recorded in (w * 2, 2 - w, w.T, w[0], x @ w, w.sum(), w.to_dtype("f64"), w.reshape(-1), tl.cat([x, w.T])):
+        assert type(recorded) is Tensor
+        assert recorded.is_recorded
+    for plain in (x, x * 2, w.detach(), w.argmax(), w > 0, w.isnan(), w.argsort(0), w.to_dtype("i64"), w.ones_like()):
+        assert type(plain) is Tensor
+        assert not plain.is_recorded
+    with tl.no_grad():
+        assert not (w * 2).is_recorded
+        assert not (x @ w).is_recorded
+    assert (w * 2).is_recorded
+
+
+def test_recorded_tensors_read_as_others(device: Device) -> None:
+    w = Var(Tensor([[1.0, 2.0], [3.0, 4.0]], device=device))
+    y = (w * 2).T
+    assert (y.dtype, y.device, y.shape) == (tl.DType.F32, device, Shape((2, 2)))
+    assert y.tolist() == [[2, 6], [4, 8]]
+    assert y[0, 1].item() == 6
+    assert float(y.sum()) == 20
+    assert repr(y) == repr(y.detach())
+    assert str(w) == str(w.detach())
+    assert pickle.loads(pickle.dumps(y)).tolist() == y.tolist()
+    np.testing.assert_array_equal(np.asarray(y), [[2, 6], [4, 8]])
+    assert Tensor(y.to("cpu")).tolist() == y.tolist()
+
+
+def test_copies_of_variables(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    for other in (copy.deepcopy(w), pickle.loads(pickle.dumps(w)), Var(w)):
+        assert type(other) is Var
+        with tl.no_grad():
+            other.fill_(0)
+        assert w.tolist() == [1, 2]
+    plain = Tensor([1.0, 2.0], device=device)
+    variable = Var(plain)
+    plain.fill_(3)
+    assert variable.tolist() == [1, 2]
+
+
+def test_gradients_by_variable(device: Device) -> None:
+    a, b, unused = (Var(Tensor([1.0, 2.0], device=device)) for _ in range(3))
+    grads = (a * a * b).sum().backward()
+    assert grads[a].tolist() == [2, 8]
+    assert grads[b].tolist() == [1, 4]
+    assert not grads[a].is_recorded
+    assert unused not in grads
+    assert grads.get(unused) is None
+    assert len(grads) == 2
+    with pytest.raises(GradientError, match=r"grads: the result does not depend on this Var of shape \(2,\)"):
+        grads[unused]
+    for wrong in (a * 2, a.detach(), "a"):
+        with pytest.raises(GradientError, match="gradients are those of Var objects"):
+            grads.get(wrong)
+
+
+def test_backward_of_more_elements(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    with pytest.raises(ShapeMismatch, match=r"the gradient of 2 elements must be given; write x\.sum\(\)\.backward"):
+        (w * 2).backward()
+    with pytest.raises(ShapeMismatch, match="the gradient has the shape of the tensor"):
+        (w * 2).backward(Tensor.ones(3, device=device))
+    assert (w * w).backward(Tensor([1.0, 10.0], device=device))[w].tolist() == [2, 40]
+    assert w.backward(Tensor([5.0, 6.0], device=device))[w].tolist() == [5, 6]
+
+
+def test_what_has_no_gradient_says_so(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    for plain in (w.argmax(), Tensor([1.0], device=device), w.detach()[0]):
+        with pytest.raises(GradientError, match=r"does not depend on a Var .* make its operands with tallow\.Var"):
+            plain.backward()
+    with pytest.raises(GradientError, match="Var: a Var is of floats, and i64 has no gradients; convert"):
+        Var(Tensor([1, 2], device=device))
+
+
+def test_second_time(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    shared = w.exp()
+    loss = shared.sum()
+    first = loss.backward(keep=True)[w]
+    assert loss.backward()[w].tolist() == first.tolist()
+    for again in (loss, (shared * 2).sum()):
+        with pytest.raises(GradientError, match=r"went back through \w+ already.*write backward\(keep=True\)"):
+            again.backward()
+
+
+def test_memory_is_let_go_of(device: Device) -> None:
+    w = Var(Tensor.ones(3, device=device))
+    x = w.exp()
+    held = weakref.ref(x._storage.inner.value) if hasattr(type(x._storage), "__weakref__") else None
+    loss = (x * x).sum()
+    node = loss._storage.inner.node
+    assert held is None or held() is not None
+    loss.backward()
+    assert node.nodes == ()
+    assert node.values == ()
+    # No cycle holds a graph: it goes when the last tensor does.
+    gc.collect()
+    gc.disable()
+    try:
+        tensor = w.exp() * w
+        seen = weakref.ref(tensor)
+        del tensor
+        assert seen() is None
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_only_what_gradients_need_is_kept(device: Device) -> None:
+    w, data = Var(Tensor.ones((2, 2), device=device)), Tensor.ones((2, 2), device=device)
+    product = (data @ w)._storage.inner.node
+    assert [value is not None for value in product.values] == [True, False]
+    assert (w + data)._storage.inner.node.values == ()
+    scaled = (w * data)._storage.inner.node
+    assert [value is not None for value in scaled.values] == [False, True]
+    assert w.exp()._storage.inner.node.values == ()
+    assert w.exp()._storage.inner.node.result is not None
+
+
+def test_writing_to_variables(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    for write in (lambda: w.add_(1), lambda: w[0].fill_(0), lambda: w.copy_(w * 2), lambda: w.fill_(0)):
+        with pytest.raises(GradientError, match=r"a Var is not written to .* write in `with tallow.no_grad\(\):`"):
+            write()
+    assert w.tolist() == [1, 2]
+    grads = (w * w).sum().backward()
+    with tl.no_grad():
+        w -= 0.5 * grads[w]
+    assert type(w) is Var
+    assert w.tolist() == [0, 0]
+    assert w.set_(Tensor([3.0, 4.0], device=device)) is w
+    assert w.set_(w * 2).tolist() == [6, 8]
+    assert (w * w).sum().backward()[w].tolist() == [12, 16]
+    with pytest.raises(ShapeMismatch, match=r"set_: .*the shapes must be equal"):
+        w.set_(Tensor.ones(3, device=device))
+    with pytest.raises(tl.DTypeMismatch, match="set_: "):
+        w.set_(Tensor([1.0, 2.0], dtype="f64", device=device))
+
+
+def test_gradients_serve_after_a_step(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    grads = (w * w).sum().backward()
+    w.set_(w - 0.1 * grads[w])
+    assert grads[w].tolist() == [2, 4]
+
+
+def test_writing_in_place_is_recorded(device: Device) -> None:
+    x, y = rand(3, 4, low=0.5, high=2, device=device), rand(4, low=0.5, high=2, device=device, seed=1)
+    rows = Tensor([2, 0], dtype="u32", device=device)
+    chosen = Tensor([[0, 2, 0, 1], [1, 1, 2, 1]], dtype="u32", device=device)
+
+    def written(write):
+        def call(x: Tensor, y: Tensor) -> Tensor:
+            z = x * 1
+            write(z, y)
+            return z.sqr()
+
+        return call
+
+    def rest(z: Tensor, y: Tensor) -> None:
+        z[:, 1:] = z[:, :3] * 2 + y[1:]
+
+    def overlapping(z: Tensor, _: Tensor) -> None:
+        z[:, 1:] = z[:, :-1]
+        z[1:] *= z[:-1]
+
+    def repeated(z: Tensor, _: Tensor) -> None:
+        z += z
+        z *= z
+
+    for write in (
+        lambda z, y: z.add_(y),
+        lambda z, y: z[1].mul_(y),
+        lambda z, y: z.T[1:3].sub_(y[1:3].unsqueeze(1)),
+        lambda z, y: z.div_(y),
+        lambda z, y: z[1:].div_(3.0),
+        lambda z, y: z.remainder_(y * 0.3),
+        lambda z, y: z.copy_(y),
+        lambda z, y: z[::2].copy_(y * 2),
+        lambda z, y: z[1, 2:].fill_(3.0),
+        lambda z, y: z.fill_(3.0),
+        lambda z, y: z.slice_set(y.sqr().unsqueeze(0), 0, 1),
+        lambda z, y: z.index_copy_(rows, tl.stack([y, y.sqr()]), 0),
+        lambda z, y: z.scatter_(chosen, tl.stack([y, y.sqr()]), 0),
+        lambda z, y: z.T.scatter_add_(chosen.T, tl.stack([y, y.sqr()]).T, 1),
+        rest,
+        overlapping,
+        repeated,
+    ):
+        gradcheck(written(write), x, y)
+
+
+def test_plain_tensors_that_recorded_values_are_written_to(device: Device) -> None:
+    y = rand(3, device=device)
+
+    def call(y: Tensor) -> Tensor:
+        buffer = Tensor.zeros((2, 3), dtype="f64", device=device)
+        view = buffer[1]
+        buffer[0] = y
+        view += y * y
+        buffer.T[1].mul_(y[:2])
+        assert buffer.is_recorded == y.is_recorded
+        return view * buffer[0]
+
+    gradcheck(call, y)
+
+
+def test_copies_of_storages(device: Device) -> None:
+    y = rand(6, device=device)
+
+    def call(y: Tensor) -> Tensor:
+        first, second = (Tensor.zeros(10, dtype="f64", device=device) for _ in range(2))
+        source = y * 1
+        source.storage.copy_strided_src(first.storage, 2, source.reshape(2, 3).T.layout)
+        source.storage.copy2d(second.storage, 2, 2, 3, 4, 1, 2)
+        return first.sqr() + second
+
+    gradcheck(call, y)
+
+
+def test_overwritten_elements_are_noticed(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    h = w * 1.0
+    y = h * h  # the first
+    h.add_(1)  # the second
+    with pytest.raises(GradientError) as caught:
+        y.sum().backward()
+    here = y_line = call_line(test_overwritten_elements_are_noticed, "# the first")
+    written = call_line(test_overwritten_elements_are_noticed, "# the second")
+    assert f"mul at {__file__}:{here} needs elements" in str(caught.value)
+    assert f"{__file__}:{written} has overwritten" in str(caught.value)
+    assert y_line == here
+
+
+def call_line(function, mark: str) -> int:
+    import inspect
+
+    lines, first = inspect.getsourcelines(function)
+    return first + next(place for place, line in enumerate(lines) if line.rstrip().endswith(mark))
+
+
+def test_all_ways_to_overwrite_are_noticed(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    one = Tensor([1.0], device=device)
+    place = Tensor([0], dtype="u32", device=device)
+    for write in (
+        lambda x: x.add_(1),
+        lambda x: x[:1].fill_(1),
+        lambda x: x[1:].copy_(one),
+        lambda x: x.scatter_(place, one, 0),
+        lambda x: x.scatter_add_(place, one, 0),
+        lambda x: one.storage.copy_strided_src(x.storage, 1, one.layout),
+        lambda x: one.storage.copy2d(x.storage, 1, 1, 1, 1, 0, 0),
+        lambda x: x.inplace_op1(Double()) if device.is_cpu() else x.add_(1),
+        lambda x: x[:1].copy_(w[:1]),
+    ):
+        plain = Tensor([3.0, 4.0], device=device)
+        loss = (w * plain).sum()
+        write(plain)
+        with pytest.raises(GradientError, match="has overwritten"):
+            loss.backward()
+    plain = Tensor([3.0, 4.0], device=device)
+    plain.add_(1)
+    loss = (w * plain).sum()
+    plain = plain + 1
+    assert loss.backward()[w].tolist() == [4, 5]
+    loss = (w * w).sum()
+    w.set_(w + 1)
+    with pytest.raises(GradientError, match="has overwritten"):
+        loss.backward()
+
+
+class Double(InplaceOp1):
+    def cpu_fwd(self, storage, layout) -> None:
+        view = storage.view(layout)
+        view *= 2
+
+
+def test_ops_of_users_in_place(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    with pytest.raises(GradientError, match="writes in place says no gradient; write a CustomOp with bwd"):
+        (w * 2).inplace_op1(Double())
+    if device.is_cpu():
+        with tl.no_grad():
+            assert w.inplace_op1(Double()).tolist() == [2, 4]
+
+
+class Cube(CustomOp1):
+    def cpu_fwd(self, storage, layout):
+        array = storage.view(layout) ** 3
+        return storage.device.storage(array), Shape(array.shape)
+
+    def bwd(self, x: Tensor, result: Tensor, g: Tensor) -> Tensor:
+        return g * x * x * 3
+
+
+class Product(CustomOp2):
+    given = None
+
+    def cpu_fwd(self, storage, layout, other, other_layout):
+        array = storage.view(layout) * other.view(other_layout)
+        return storage.device.storage(array), Shape(array.shape)
+
+    def bwd(self, x: Tensor, y: Tensor, result: Tensor, g: Tensor):
+        return (g * y, g * x) if self.given is None else self.given
+
+
+class Silent(Cube):
+    bwd = CustomOp1.bwd
+
+
+def test_ops_of_users(device: Device) -> None:
+    if not device.is_cpu():
+        pytest.skip("the ops are those of the CPU")
+    x, y = rand(2, 3), rand(2, 3, seed=1)
+    gradcheck(lambda x: x.T.apply_op1(Cube()), x)
+    gradcheck(lambda x, y: x.apply_op2(y, Product()), x, y)
+    w = Var(x)
+    with pytest.raises(
+        GradientError, match=r"Silent: class Silent gives no gradient; define bwd\(self, x1, result, g\)"
+    ):
+        w.apply_op1(Silent()).sum().backward()
+    op = Product()
+    for given, message in (
+        (w, "gives one gradient, or None, for each of 2 operands"),
+        ((None, w.detach()[0]), r"in the shapes of the operands, \(2, 3\) here, not \(3,\)"),
+        ((3, None), "in the shapes of the operands"),
+    ):
+        op.given = given
+        with pytest.raises(GradientError, match=message):
+            w.apply_op2(w, op).sum().backward()
+    op.given = (None, None)
+    assert w.apply_op2(w, op).sum().backward().get(w) is None
+
+
+def test_weights_in_blocks(device: Device) -> None:
+    weights = tl.QTensor.quantize(Tensor.randn((4, 32)), "Q8_0").to(device)
+    x = Tensor.randn((3, 32), device=device)
+    w = Var(x)
+    product = tl.QMatMul(weights).forward(w)
+    expected = Tensor.ones((3, 4), device=device) @ weights.dequantize()
+    np.testing.assert_allclose(product.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+    storage = weights.storage.fwd(4, 32, w.storage, w.layout, False, None)
+    made = Tensor.from_storage(storage, tl.Layout.contiguous((3, 4)))
+    np.testing.assert_allclose(made.sum().backward()[w].numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+    assert tl.QTensor.quantize(w, "Q8_0").shape == (3, 32)
+
+
+def test_detached_tensors(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    x = w * 2
+    assert (x.detach() * x).sum().backward()[w].tolist() == [4, 8]
+    assert w.detach().is_recorded is False
+    shown = x.detach()
+    with pytest.raises(GradientError, match=r"elements that detach has shown; write to a copy of these"):
+        shown[0] = w[0]
+    shown.fill_(7)
+    assert x.tolist() == [7, 7]
+
+
+def test_no_grad_decorates_and_is_of_a_thread(device: Device) -> None:
+    w = Var(Tensor([1.0], device=device))
+
+    @tl.no_grad()
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    assert not twice(w).is_recorded
+    found = []
+    with tl.no_grad():
+        thread = threading.Thread(target=lambda: found.append((w * 2).is_recorded))
+        thread.start()
+        thread.join()
+    assert found == [True]
+    with pytest.raises(ValueError, match="inside"), tl.no_grad():
+        raise ValueError("inside")
+    assert (w * 2).is_recorded
+
+
+def test_threads_record_on_their_own(device: Device) -> None:
+    w = Var(Tensor.ones(4, device=device))
+    found: list[list[float]] = []
+
+    def work(factor: float) -> None:
+        for _ in range(20):
+            loss = (w * factor).sqr().sum()
+            found.append([factor, *loss.backward()[w].tolist()])
+
+    threads = [threading.Thread(target=work, args=(factor,)) for factor in (1.0, 2.0, 3.0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 60
+    assert all(rest == [2 * factor * factor] * 4 for factor, *rest in found)
+
+
+def test_value_and_grad(device: Device) -> None:
+    x = Tensor([1.0, 2.0], device=device)
+    names = Tensor([1, 0], device=device)
+    loss, (of_x, of_b) = tl.value_and_grad(lambda x, rows, *, b, scale: (x[rows] * b * scale).sum())(
+        x, names, b=x * 2, scale=3.0
+    )
+    assert (loss.item(), of_x.tolist(), of_b.tolist()) == (24.0, [12, 6], [6, 3])
+    assert not loss.is_recorded
+    _, (zeros,) = tl.value_and_grad(lambda x: Var(x.detach()).sum())(x)
+    assert zeros.tolist() == [0, 0]
+    with pytest.raises(tl.InvalidArgument, match="value_and_grad: result must be a Tensor"):
+        tl.value_and_grad(lambda x: 3)(x)
+
+
+def test_gradients_of_gradients(device: Device) -> None:
+    x = Var(Tensor([1.0, 2.0], device=device))
+    first = (x**3).sum().backward(create_graph=True)[x]
+    assert first.is_recorded
+    second = first.sum().backward(create_graph=True)[x]
+    assert second.tolist() == [6, 12]
+    assert second.sum().backward()[x].tolist() == [6, 6]
+    penalty = first.sqr().sum()
+    assert (penalty + (x**3).sum()).backward()[x].tolist() == [2 * 3 * 6 + 3, 2 * 12 * 12 + 12]
+
+
+def test_fused_functions_record_each_op(device: Device) -> None:
+    @tl.fuse
+    def gated(x: Tensor, y: Tensor, scale: float = 2.0) -> Tensor:
+        return x.silu() * y * scale
+
+    x, y = rand(2, 3, device=device), rand(2, 3, device=device, seed=1)
+    before = gated(x, y).numpy()
+    gradcheck(gated, x, y, second=False)
+    np.testing.assert_array_equal(gated(x, y).numpy(), before)
+    assert not gated(x, y).is_recorded
+
+
+def test_moves_between_devices(device: Device) -> None:
+    w = Var(Tensor([1.0, 2.0], device=device))
+    moved = w.to("cpu", "f64") * Tensor([3.0, 4.0], dtype="f64")
+    gradient = moved.sum().backward()[w]
+    assert gradient.device == device
+    assert gradient.dtype is tl.DType.F32
+    assert gradient.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_short_floats_are_near(dtype: str, device: Device) -> None:
+    x, y = rand(4, 8, device=device), rand(8, 4, device=device, seed=1)
+    weight = rand(8, device=device, seed=2)
+
+    def function(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return (x.layer_norm(w) @ y).gelu().softmax(-1) + (x.sum(0) * w).mean() + x.T.silu().max(0)[:4]
+
+    weights = np.random.default_rng(1).normal(size=(4, 4))
+    tolerance = {"f32": 1e-5, "f16": 2e-2, "bf16": 1.5e-1}[dtype]
+    expected = gradients(function, (x, y, weight), weights)
+    short = gradients(function, [tensor.to_dtype(dtype) for tensor in (x, y, weight)], weights)
+    for one, other in zip(short, expected, strict=True):
+        assert str(one.dtype).endswith({"f32": "32", "f16": "16", "bf16": "bfloat16"}[dtype])
+        np.testing.assert_allclose(one.astype("f8"), other, rtol=tolerance, atol=tolerance)
+
+
+def test_empty_tensors(device: Device) -> None:
+    empty = Tensor.zeros((0, 3), dtype="f64", device=device)
+    gradcheck(lambda x, y: x @ y, empty, rand(3, 2, device=device))
+    gradcheck(lambda x: x.exp().sum(), empty)
+    gradcheck(lambda x: tl.cat([x, x + 1]), empty)
+    w = Var(Tensor.ones(3, device=device))
+    assert w[:0].sum().backward()[w].tolist() == [0, 0, 0]
+
+
+def test_names_that_others_have(device: Device) -> None:
+    w = Var(Tensor([1.0], device=device))
+    for name, word in (("grad", r"grads = loss\.backward"), ("requires_grad", r"x\.is_recorded"), ("grad_fn", "Var")):
+        with pytest.raises(AttributeError, match=word):
+            getattr(w, name)
+    with pytest.raises(AttributeError, match=r"use tallow\.Var\(tensor\)"):
+        tl.Parameter  # noqa: B018

@@ -1,0 +1,287 @@
+"""Gradients of every op and method, compared with differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tallow as tl
+from tallow import Device, Tensor
+
+from .gradcheck import gradcheck, rand
+
+UNARY: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("exp", "sin", "cos", "tanh", "neg", "sqr", "gelu", "gelu_erf", "erf", "relu", "silu"), (-2, 2)),
+    **dict.fromkeys(("sigmoid", "abs", "expm1", "softplus", "mish", "hardswish"), (-2, 2)),
+    **dict.fromkeys(("log", "recip", "sqrt", "rsqrt"), (0.5, 3)),
+    "log1p": (-0.5, 2),
+    **dict.fromkeys(("floor", "ceil", "round", "sign"), (0.1, 0.4)),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary(name: str, device: Device) -> None:
+    low, high = UNARY[name]
+    x = rand(3, 4, low=low, high=high, device=device)
+    gradcheck(lambda x: getattr(x, name)(), x)
+    gradcheck(lambda x: getattr(x.T[1:, ::2], name)(), x, second=False)
+
+
+BINARY = ("add", "sub", "mul", "div", "minimum", "maximum", "pow", "atan2", "silu_mul", "gelu_mul", "remainder", "fmod")
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name: str, device: Device) -> None:
+    x, y = rand(2, 3, low=0.5, high=3, device=device), rand(2, 3, low=1.1, high=2.3, device=device, seed=1)
+    gradcheck(lambda x, y: getattr(x, name)(y), x, y)
+    gradcheck(lambda x, y: getattr(x, name)(y[:1]), x, y, second=False)
+    gradcheck(lambda x, y: getattr(x[:, 1:2], name)(y), x, y, second=False)
+
+
+def test_operators_with_numbers_and_plain_tensors(device: Device) -> None:
+    x, plain = rand(2, 3, low=0.5, high=2, device=device), rand(3, low=1, high=2, device=device, seed=3)
+    for function in (
+        lambda x: 2 - x * 3,
+        lambda x: 1 / x + x / 4,
+        lambda x: plain - x,
+        lambda x: plain / x,
+        lambda x: x**3 + x**2.5 + 2**x,
+        lambda x: -x + abs(x - 1),
+        lambda x: x * x * x,
+    ):
+        gradcheck(function, x)
+
+
+PARAMETERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "leaky_relu": lambda x: x.leaky_relu(0.1),
+    "clamp": lambda x: x.clamp(-0.5, 0.5),
+    "affine": lambda x: x.affine(3.0, 2.0),
+    "powf": lambda x: (x + 2).powf(1.5),
+    "powf_0": lambda x: x.powf(0),
+    "elu": lambda x: x.elu(0.7),
+    "to_dtype": lambda x: x.to_dtype("f64") * 2,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_ops_with_parameters(name: str, device: Device) -> None:
+    gradcheck(PARAMETERS[name], rand(3, 4, device=device))
+
+
+def test_where(device: Device) -> None:
+    x, y = rand(2, 3, device=device), rand(3, device=device, seed=4)
+    mask = Tensor([[1, 0, 1], [0, 0, 1]], dtype="u8", device=device)
+    gradcheck(lambda x, y: mask.where(x, y), x, y)
+    gradcheck(lambda x: mask.where(x, 2.0) + mask.where(0.5, x), x)
+
+
+def test_what_where_did_not_choose_gives_no_nan(device: Device) -> None:
+    x = tl.Var(Tensor([0.0, 4.0], device=device))
+    assert (x > 1).where(x.sqrt(), 0).sum().backward()[x].tolist()[1] == 0.25
+    w = tl.Var(Tensor([1.0, 2.0], device=device))
+    nan = Tensor([math.nan, 1.0], device=device)
+    gradient = (nan == nan).where(w * 2, nan).sum().backward()[w]
+    assert gradient.tolist() == [0.0, 2.0]
+
+
+REDUCTIONS = ("sum", "mean", "prod", "norm", "min", "max", "var", "std")
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name: str, device: Device) -> None:
+    x = rand(2, 3, 2, device=device)
+    gradcheck(lambda x: getattr(x, name)(), x)
+    gradcheck(lambda x: getattr(x, name)(1), x)
+    gradcheck(lambda x: getattr(x, name)((0, 2), keepdim=True), x)
+    gradcheck(lambda x: getattr(x.T[:, 1:], name)(-1), x, second=False)
+
+
+def test_ties_share_and_products_of_zeros(device: Device) -> None:
+    x = tl.Var(Tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], device=device))
+    np.testing.assert_allclose(x.max(1).sum().backward()[x].numpy(), [[0, 0.5, 0.5], [1 / 3] * 3], rtol=1e-6)
+    np.testing.assert_allclose(x.maximum(x).sum().backward()[x].numpy(), np.ones((2, 3)))
+    assert x.maximum(3.0).sum().backward()[x].tolist() == [[0, 0.5, 0.5], [0, 0, 0]]
+    zeros = tl.Var(Tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 3.0], [1.0, 2.0, 3.0]], device=device))
+    assert zeros.prod(1).sum().backward()[zeros].tolist() == [[6, 0, 0], [0, 0, 0], [6, 3, 2]]
+    origin = tl.Var(Tensor.zeros(3, device=device))
+    assert origin.norm().backward()[origin].tolist() == [0, 0, 0]
+    assert origin.relu().sum().backward()[origin].tolist() == [0, 0, 0]
+    assert origin.abs().sum().backward()[origin].tolist() == [0, 0, 0]
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transpose": lambda x: x.transpose(0, 2) * x.transpose(0, 2),
+    "permute": lambda x: x.permute(2, 0, 1).sqr(),
+    "narrow": lambda x: x[:, 1:3].sqr() + x[:, :2],
+    "steps": lambda x: x[:, ::2].exp(),
+    "index": lambda x: x[1].sqr() * x[0],
+    "broadcast": lambda x: x[:, :1].broadcast_as(2, 3, 4).sqr(),
+    "broadcast_twice": lambda x: x.sum().broadcast_as(2, 2) * x[0, 0, 0],
+    "reshape": lambda x: x.reshape(6, 4).sqr(),
+    "reshape_of_a_transpose": lambda x: x.T.reshape(-1).sqr(),
+    "unsqueeze": lambda x: x.unsqueeze(1).squeeze(1).sqr(),
+    "copy": lambda x: x[:, 1].copy().sqr(),
+    "flip": lambda x: x.flip(1) * x,
+    "backward_slice": lambda x: x[:, ::-1].sqr(),
+    "repeat": lambda x: x[0].repeat(2, 1).sqr(),
+    "pad": lambda x: x.pad_with_zeros(1, 1, 2).sqr(),
+    "chunk": lambda x: x.chunk(3, 1)[1].sqr(),
+    "tril": lambda x: x.tril().sqr() + x.triu(1),
+    "cat": lambda x: tl.cat([x, x[:, :1], x.sqr()], 1).sqr(),
+    "stack": lambda x: tl.stack([x[0], x[1], x[0]], 1).sqr(),
+    "sort": lambda x: x.sort(1)[0].sqr(),
+    "topk": lambda x: x.topk(2)[0].sqr(),
+    "cumsum": lambda x: x.cumsum(1).sqr(),
+    "softmax": lambda x: x.softmax(1),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "layer_norm": lambda x: x.layer_norm(),
+    "rms_norm": lambda x: x.rms_norm(),
+    "clone": lambda x: Tensor.from_storage(x.copy().storage.try_clone(x.layout.dense), x.layout.dense).sqr(),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_methods_of_one_tensor(name: str, device: Device) -> None:
+    gradcheck(VIEWS[name], rand(2, 3, 4, device=device))
+
+
+def test_overlapping_layouts(device: Device) -> None:
+    windows = tl.Layout((3, 2), (1, 1))
+    gradcheck(lambda x: Tensor.from_storage(x.copy().storage, windows).sqr(), rand(4, device=device))
+
+
+def test_matmul(device: Device) -> None:
+    for left, right in (
+        ((2, 3), (3, 4)),
+        ((5, 2, 3), (3, 4)),
+        ((2, 3), (5, 3, 4)),
+        ((2, 1, 2, 3), (1, 3, 3, 2)),
+        ((3,), (3, 2)),
+        ((2, 3), (3,)),
+        ((3,), (3,)),
+        ((0, 3), (3, 2)),
+        ((2, 0), (0, 2)),
+    ):
+        gradcheck(lambda x, y: x @ y, rand(*left, device=device), rand(*right, device=device, seed=1))
+    gradcheck(lambda x: x.T @ x, rand(3, 2, device=device))
+    gradcheck(lambda x, y: x.mT @ y.T, rand(2, 3, 2, device=device), rand(4, 3, device=device, seed=1))
+
+
+def test_linear(device: Device) -> None:
+    x, weight, bias = rand(2, 2, 3, device=device), rand(4, 3, device=device, seed=1), rand(4, device=device, seed=2)
+    gradcheck(lambda x, w, b: x.linear(w, b), x, weight, bias)
+    gradcheck(lambda x, w: x.T.linear(w.T[:, :2]), x, rand(2, 3, device=device))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [{}, {"padding": 2}, {"stride": 2}, {"dilation": 2, "padding": 1}, {"stride": 3, "padding": 1, "groups": 2}],
+)
+def test_convolutions(steps: dict[str, int], device: Device) -> None:
+    groups = steps.get("groups", 1)
+    x, kernel = rand(2, 2, 7, device=device), rand(4, 2 // groups, 3, device=device, seed=1)
+    gradcheck(lambda x, k: x.conv1d(k, **steps), x, kernel)
+    back = rand(2, 4 // groups, 3, device=device, seed=1)
+    gradcheck(lambda x, k: x.conv_transpose1d(k, **steps), x, back)
+    extra = {**steps, "output_padding": steps.get("stride", 1) - 1}
+    gradcheck(lambda x, k: x.conv_transpose1d(k, **extra), x, back, second=False)
+    x, kernel = rand(1, 2, 5, 6, device=device), rand(2, 2 // groups, 2, 3, device=device, seed=1)
+    gradcheck(lambda x, k: x.conv2d(k, **steps), x, kernel, second=False)
+    gradcheck(lambda x, k: x.conv_transpose2d(k, **steps), x, kernel, second=False)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, None), ((2, 3), (1, 2)), (3, 1), (2, 3)])
+def test_pools(window, stride, device: Device) -> None:
+    x = rand(1, 2, 5, 6, device=device)
+    gradcheck(lambda x: x.avg_pool2d(window, stride), x, second=False)
+    gradcheck(lambda x: x.max_pool2d(window, stride), x, second=False)
+    gradcheck(lambda x: x.sqr().avg_pool2d(window, stride), x[:, :, :3, :4])
+
+
+def test_largest_of_windows_share(device: Device) -> None:
+    x = tl.Var(Tensor.ones((1, 1, 2, 2), device=device))
+    assert x.max_pool2d(2).sum().backward()[x].tolist() == [[[[0.25, 0.25], [0.25, 0.25]]]]
+
+
+def test_upsampling(device: Device) -> None:
+    line, image = rand(1, 2, 3, device=device), rand(1, 1, 2, 3, device=device)
+    for size in (2, 3, 7):
+        gradcheck(lambda x, size=size: x.upsample_nearest1d(size), line)
+        gradcheck(lambda x, size=size: x.upsample_nearest2d(size, 5), image, second=False)
+        gradcheck(lambda x, size=size: x.upsample_bilinear2d(size, 5), image)
+        gradcheck(lambda x, size=size: x.upsample_bilinear2d(size, 5, align_corners=True), image, second=False)
+    gradcheck(lambda x: x.upsample_bilinear2d(4, 5, scale_h=1.7, scale_w=1.5), image, second=False)
+
+
+def test_indexes(device: Device) -> None:
+    x, source = rand(3, 4, device=device), rand(2, 3, device=device, seed=1)
+    indexes = Tensor([[0, 2, 0], [1, 1, 2**32 - 1]], dtype="u32", device=device)
+    rows = Tensor([2, 0, 2, 2**32 - 1], dtype="u32", device=device)
+    gradcheck(lambda x: x.gather(indexes, 0), x)
+    gradcheck(lambda x: x.index_select(rows, 0), x)
+    gradcheck(lambda x: x[rows[:2]], x, second=False)
+    gradcheck(lambda x, s: x.scatter(indexes, s, 1), x, source)
+    gradcheck(lambda x, s: x.scatter_add(indexes, s, 0).sqr(), x, source)
+    gradcheck(lambda x, s: x.index_add(rows, s.sqr(), 0), x, rand(4, 4, device=device, seed=2))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy(reduction: str, device: Device) -> None:
+    targets = Tensor([0, 2, -100, 1], dtype="i64", device=device)
+    gradcheck(lambda x: x.cross_entropy(targets, reduction=reduction), rand(4, 3, device=device))
+    image = rand(2, 3, 2, device=device)
+    places = Tensor([[0, 255], [2, 1]], dtype="i32", device=device)
+    gradcheck(lambda x: x.cross_entropy(places, ignore_index=255, reduction=reduction), image, second=False)
+    marked = Tensor([0, 2, 2**32 - 1], dtype="u32", device=device)
+    gradcheck(lambda x: x.T.cross_entropy(marked, reduction=reduction), rand(3, 3, device=device), second=False)
+
+
+def test_norms(device: Device) -> None:
+    x, weight, bias = rand(2, 2, 4, device=device), rand(4, device=device, seed=1), rand(4, device=device, seed=2)
+    other = rand(2, 2, 4, device=device, seed=3)
+    gradcheck(lambda x, w, b: x.layer_norm(w, b, 1e-3), x, weight, bias)
+    gradcheck(lambda x, w: x.rms_norm(w, 1e-3), x, weight)
+    gradcheck(lambda x, w, b, r: tl.cat([*x.layer_norm(w, b, 1e-3, r)]).sqr(), x, weight, bias, other, second=False)
+    gradcheck(lambda x, w, r: tl.cat([*x.rms_norm(w, 1e-3, r)]).sqr(), x, weight, other)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("positions", [1, [0, 3]])
+def test_rope(positions, interleaved: bool, device: Device) -> None:
+    x = rand(2, 2, 3, 4, device=device)
+    angles = rand(6, 2, device=device).to_dtype("f32")
+    cos, sin = angles.cos(), angles.sin()
+    place = positions if isinstance(positions, int) else Tensor(positions, dtype="u32", device=device)
+    gradcheck(lambda x: x.rope(cos, sin, place, interleaved), x)
+    table = tl.Var(cos)
+    gradient = (x.rope(table, sin, place, interleaved) * x).sum().backward()[table]
+    wide = np.zeros((6, 2))
+    for index in np.ndindex(6, 2):
+        at = []
+        for step in (-0.125, 0.125):
+            moved = cos.numpy()
+            moved[index] += step
+            turned = x.rope(Tensor(moved, device=device), sin, place, interleaved)
+            at.append(float((turned * x).sum().item()))
+        wide[index] = (at[1] - at[0]) / 0.25
+    np.testing.assert_allclose(gradient.numpy(), wide, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal: bool, device: Device) -> None:
+    q, k, v = (rand(2, heads, n, 3, device=device, seed=heads + n) for heads, n in ((4, 3), (2, 4), (2, 4)))
+    mask = rand(3, 4, device=device, seed=9)
+    lengths = Tensor([3, 4], dtype="u32", device=device)
+    gradcheck(lambda q, k, v: q.scaled_dot_product_attention(k, v, causal=causal), q, k, v)
+    for options in ({"lengths": lengths}, {"scale": 0.3}):
+        gradcheck(
+            lambda q, k, v, m, options=options: q.scaled_dot_product_attention(k, v, m, causal=causal, **options),
+            *(q, k, v, mask),
+            second=False,
+        )
+    # Of more queries than keys the first ones see nothing.
+    gradcheck(
+        lambda q, k, v: q.scaled_dot_product_attention(k, v, causal=True), k[:, :1], q[:, :1], q[:, 1:2], second=False
+    )
