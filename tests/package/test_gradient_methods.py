@@ -10,7 +10,7 @@ import pytest
 import tallow as tl
 from tallow import Device, Tensor
 
-from .gradcheck import gradcheck, rand
+from .gradcheck import gradcheck, gradients, rand
 
 UNARY: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("exp", "sin", "cos", "tanh", "neg", "sqr", "gelu", "gelu_erf", "erf", "relu", "silu"), (-2, 2)),
@@ -269,19 +269,30 @@ def test_rope(positions, interleaved: bool, device: Device) -> None:
     np.testing.assert_allclose(gradient.numpy(), wide, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention(causal: bool, device: Device) -> None:
-    q, k, v = (rand(2, heads, n, 3, device=device, seed=heads + n) for heads, n in ((4, 3), (2, 4), (2, 4)))
-    mask = rand(3, 4, device=device, seed=9)
-    lengths = Tensor([3, 4], dtype="u32", device=device)
-    gradcheck(lambda q, k, v: q.scaled_dot_product_attention(k, v, causal=causal), q, k, v)
-    for options in ({"lengths": lengths}, {"scale": 0.3}):
-        gradcheck(
-            lambda q, k, v, m, options=options: q.scaled_dot_product_attention(k, v, m, causal=causal, **options),
-            *(q, k, v, mask),
-            second=False,
-        )
+ATTENTION: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((2, 4, 3, 3), (2, 2, 4, 3), (2, 2, 4, 3)),
     # Of more queries than keys the first ones see nothing.
-    gradcheck(
-        lambda q, k, v: q.scaled_dot_product_attention(k, v, causal=True), k[:, :1], q[:, :1], q[:, 1:2], second=False
-    )
+    ((2, 2, 4, 3), (2, 2, 3, 3), (2, 2, 3, 3)),
+)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shapes", ATTENTION)
+def test_attention(shapes: tuple[tuple[int, ...], ...], causal: bool, device: Device) -> None:
+    operands = [rand(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    operands.append(rand(shapes[0][2], shapes[1][2], seed=9))
+    lengths = Tensor([shapes[1][2] - 1, shapes[1][2]], dtype="u32")
+
+    def plain(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> Tensor:
+        return q.scaled_dot_product_attention(k, v, causal=causal)
+
+    def masked(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        return q.scaled_dot_product_attention(k, v, mask, causal=causal, scale=0.3, lengths=lengths.to(q.device))
+
+    for function in (plain, masked):
+        gradcheck(function, *operands, second=function is plain and shapes is ATTENTION[0])
+        # GPUs have no attention of f64.
+        weights = np.random.default_rng(1).normal(size=shapes[0])
+        short = gradients(function, [x.to(device, "f32") for x in operands], weights)
+        for found, expected in zip(short, gradients(function, operands, weights), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
