@@ -26,6 +26,7 @@ from opgen.decoder import (
     Rule,
     Spot,
     Using,
+    is_name,
     number_mend,
 )
 from opgen.edges import Edge
@@ -270,7 +271,7 @@ class Functor:
     @property
     def operands(self) -> tuple[str, ...]:
         """The operands, as the expressions call them."""
-        return CHOSEN_KINDS.get(self.kind, tuple(filter(None, self.named)))
+        return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))
 
     @cached_property
     def formula(self) -> Formula | None:
