@@ -206,7 +206,8 @@ class Primitive:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds that its operands may have."""
         every: tuple[Kind, ...] = ("integer", "float")
-        return tuple(kind for kind in every if self.kind in (None, kind))
+        # One that is no kind is noted.
+        return tuple(kind for kind in every if self.kind == kind) or every
 
     def implementation(self, language: Language) -> Implementation:
         """What computes it in a language: NumPy's function of its name, or the kernels', where it does not say so."""
