@@ -353,7 +353,6 @@ class _Keys:
                 self.spot.problem(message, value.key_location)
         # A key that is there but misspelt, or one of a value that is no mapping, is not missing as well.
         for key in self.missing() if self.written is self.spot.value.content else ():
-            self.spot.unreadable.append(self.spot.value.location)
             if key not in meant:
                 self.spot.problem(f"{self.what} lacks the key '{key}'; add it", self.spot.value.key_location)
         return record

@@ -86,7 +86,8 @@ class Format:
 
     def mistakes(self, what: str) -> Mistakes:
         """Note sizes that do not fit each other, and weights that are rounded more than once."""
-        mistakes = [] if self.elements < 1 else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
+        is_whole = self.elements > 0 and all(field.type for field in self.fields)
+        mistakes = [] if not is_whole else [*self._sizes(what)] or [*self._flaws(what)] or [*self._roundings(what)]
         yield from mistakes
 
     def _flaws(self, what: str) -> Mistakes:
