@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 import tallow as tl
-from tallow.kernels.arguments import BINARY_CONTIGUOUS
+from tallow.kernels.arguments import binary_contiguous
 
 from .machine import without_garbage_collection
 
@@ -34,10 +34,11 @@ def measure(device: tl.Device) -> dict[str, float]:
     x, y, z = (tl.Tensor(np.ones(_COUNT, np.float32), device=device) for _ in range(3))
     saxpy = tl.Kernel.compile("saxpy", _SAXPY, device, signature="float*, const float*, float, unsigned")
     kernels = device.inner.kernels  # type: ignore[union-attr]
-    addresses = [tensor.storage.inner.memory.address for tensor in (z, x, y)]  # type: ignore[union-attr]
+    result, *sources = [tensor.storage.inner.memory.address for tensor in (z, x, y)]  # type: ignore[union-attr]
 
     def launch_own() -> None:
-        kernels.launch("binary", "add_f32_contiguous", 1, BINARY_CONTIGUOUS.pack(*addresses, _COUNT))
+        packed = binary_contiguous(result=result, sources=sources, count=_COUNT, parameters=())
+        kernels.launch("binary", "add_f32_contiguous", 1, packed)
 
     def launch_users() -> None:
         saxpy.launch(_COUNT // 256, 256, y, x, 0.0, _COUNT)

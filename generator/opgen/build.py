@@ -8,7 +8,7 @@ from typing import TypeVar
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
 from opgen.formula import Primitive, PrimitiveFile
-from opgen.kernels import Constants, KernelFamily, Room, Widths, with_structs
+from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
 from opgen.model import (
@@ -40,7 +40,9 @@ from opgen.signature import Call, Parameter, Signature
 Record = TypeVar("Record")
 SINGLE_FILES = _PACKAGE, _DTYPES, _DEVICE = tuple(Path("spec", f"{s}.yaml") for s in ("package", "dtypes", "device"))
 _FORMATS, _PRIMITIVES = (Path("spec", f"{s}.yaml") for s in ("formats", "primitives"))
-_WIDTHS, _CONSTANTS = (Path("spec", f"kernels/{s}.yaml") for s in ("widths", "constants"))
+_KERNEL_FILES = _WIDTHS, _CONSTANTS, _GROUPS, _TUPLES = tuple(
+    Path("spec/kernels", f"{s}.yaml") for s in ("widths", "constants", "groups", "tuples")
+)
 _FOLDERS = tuple(Path("spec", name) for name in ("functors", "storage", "families", "backends", "kernels", "libraries"))
 
 
@@ -60,7 +62,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     for path, document in documents.items():
         if path.parent not in _FOLDERS and path not in (*SINGLE_FILES, _FORMATS, _PRIMITIVES):
             problems.append(Problem(Location(path), "no part of a spec; move it to a folder of spec or delete it"))
-        elif path.parent in _FOLDERS and path not in (_WIDTHS, _CONSTANTS):
+        elif path.parent in _FOLDERS and path not in _KERNEL_FILES:
             flaws = [Problem(Location(path), flaw) for flaw in module_name(None, document.stem)]
             problems += flaws
             by_folder[path.parent.name] += [] if flaws else [document]
@@ -73,6 +75,7 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
     backends = folder(Backend, "backends")
     kernels = folder(KernelFamily, "kernels")
+    groups = file(FieldGroups, _GROUPS).groups
     return Spec(
         package=package,
         dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
@@ -84,8 +87,10 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
         device_methods=device.methods,
         backend_families=tuple(folder(BackendFamily, "families")),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(with_structs(family, package.max_rank, rooms, problems) for family in kernels),
+        kernels=tuple(with_structs(family, package.max_rank, rooms, groups, problems) for family in kernels),
         c_libraries=tuple(folder(CLibrary, "libraries")),
+        field_groups=groups,
+        tuples=file(TupleTypes, _TUPLES).tuples,
         widths=file(Widths, _WIDTHS).widths,
         constants=file(Constants, _CONSTANTS).constants,
     )

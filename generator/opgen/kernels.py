@@ -1,31 +1,50 @@
 """The kernels' part of the model: what spec/kernels says of each family of kernels and of their arguments."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, NamedTuple, TypeAlias
 
 from opgen.decoder import Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
 from opgen.problem import Location, Problem, did_you_mean
 
-# The types of an argument's fields: the C++ type, the letter of Python's struct module, and the bytes of one.
+
+class FieldType(NamedTuple):
+    """The type of a field of an argument."""
+
+    cpp: str
+    code: str  # of Python's struct module
+    bytes: int
+    python: str  # what launchers pack
+
+
 FIELD_TYPES = {
-    "address": ("uint64_t", "Q", 8),
-    "u32": ("uint32_t", "I", 4),
-    "i32": ("int32_t", "i", 4),
-    "u64": ("uint64_t", "Q", 8),
-    "i64": ("int64_t", "q", 8),
-    "f32": ("float", "f", 4),
-    "f64": ("double", "d", 8),
+    "address": FieldType("uint64_t", "Q", 8, "Address"),
+    "u32": FieldType("uint32_t", "I", 4, "Count"),
+    "i32": FieldType("int32_t", "i", 4, "Count"),
+    "u64": FieldType("uint64_t", "Q", 8, "Count"),
+    "i64": FieldType("int64_t", "q", 8, "Count"),
+    "f32": FieldType("float", "f", 4, "float"),
+    "f64": FieldType("double", "d", 8, "float"),
+}
+# The types of a tuple's items: in C++, how C++ reads one there, and in Python.
+ITEM_TYPES = {
+    "number": ("uint64_t", "as_number({})", "int"),
+    "flag": ("bool", "as_number({}) != 0", "bool"),
+    "object": ("PyObject*", "{}", "Any"),
+    "slot": ("Slot", "Slot({})", "Any"),
 }
 # The sizes of elements in bytes, as they are written.
 SIZES = {"1": 1, "2": 2, "4": 4, "8": 8}
 # The last field of a struct of kernels that compute functors with parameters.
 _PARAMETERS = "parameters"
-# A length is a product of numbers and of lengths that have a name.
+# How many operands the functors of the family have at most; in a group, those that the struct gives it.
+_OPERANDS = "operands"
+# A length is a product of numbers and of lengths that have a name; that of a group is how many operands it has.
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
+_Fields: TypeAlias = Mapping[str, tuple[str, Location]]
 # Of an axis: a word or a number.
 _Element: TypeAlias = Annotated[str, Using(lambda spot: str(spot.value.content))]
 _KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
@@ -50,7 +69,37 @@ class Field:
     @property
     def size(self) -> int:
         """Bytes of one element."""
-        return FIELD_TYPES[self.type][2]
+        return FIELD_TYPES[self.type].bytes
+
+
+@dataclass(frozen=True)
+class FieldGroup:
+    """Fields that several structs have side by side."""
+
+    name: Annotated[Name, Entry("group '{}'")]
+    doc: str
+    fields: _Fields
+
+
+@dataclass(frozen=True)
+class FieldGroups:
+    """The file spec/kernels/groups.yaml."""
+
+    groups: tuple[FieldGroup, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What launchers pack as one: a field, or those of a group."""
+
+    name: str
+    fields: tuple[Field, ...]
+    group: str = ""  # the name of the group, if it is one
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is one number, and no array."""
+        return not self.group and len(self.fields) == 1 and self.fields[0].length is None
 
 
 @dataclass(frozen=True)
@@ -58,7 +107,12 @@ class Struct:
     """The one argument of a kernel, by value, laid out as C++ lays out its fields."""
 
     name: str
-    fields: tuple[Field, ...]
+    members: tuple[Member, ...]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Those of all members, in order."""
+        return tuple(field for member in self.members for field in member.fields)
 
     @property
     def alignment(self) -> int:
@@ -113,7 +167,7 @@ class KernelFamily:
     resident: Annotated[int, Range(1), Mark.OPTIONAL, "a multiprocessor of NVIDIA holds so many blocks at least"]
     headers: Annotated[Mapping[str, Location], Mark.OPTIONAL]
     functors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "the kinds of functors that they are given besides"]
-    arguments: Annotated[Mapping[str, Mapping[str, tuple[str, Location]]], Mark.MAY_BE_EMPTY,
+    arguments: Annotated[Mapping[str, _Fields], Mark.MAY_BE_EMPTY,
                          "the types of the fields of each struct"]  # fmt: skip
     kernels: Annotated[tuple[Kernel, ...], Mark.OPTIONAL]
     structs: Annotated[tuple[Struct, ...], Mark.LATER]
@@ -126,15 +180,27 @@ class KernelFamily:
         return ranged | set(self.functors)
 
 
-def with_structs(family: KernelFamily, rank: int, rooms: Mapping[str, Room], problems: list[Problem]) -> KernelFamily:
+def with_structs(
+    family: KernelFamily, rank: int, rooms: Mapping[str, Room], groups: Sequence[FieldGroup], problems: list[Problem]
+) -> KernelFamily:
     """A family with its structs; tensors have `rank` dims at most, functors of a kind need `rooms`."""
     lengths = {"rank": rank, **_lengths([rooms[kind] for kind in family.functors if kind in rooms])}
     structs = []
     for name, fields in family.arguments.items():
-        members = [_field(field, *written, lengths, problems) for field, written in fields.items()]
+        members = list(_members(fields, lengths, {group.name: group.fields for group in groups}, problems))
         kinds = [kind for kernel in family.kernels if kernel.arguments == name for kind in kernel.over.get("op", ())]
-        most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
-        structs.append(Struct(name, (*members, *([Field(_PARAMETERS, "u64", most)] if most else []))))
+        if kinds:
+            # Launchers pack them alike where there are none.
+            most = max((rooms[kind].parameters for kind in kinds if kind in rooms), default=0)
+            members.append(Member(_PARAMETERS, (Field(_PARAMETERS, "u64", most),) * bool(most)))
+        taken = set[str]()
+        for (_, place), member in zip(fields.values(), members, strict=False):
+            twice = [field.name for field in member.fields if field.name in taken]
+            problems += [
+                Problem(place, f"struct '{name}' has field '{field}' already; rename one") for field in twice[:1]
+            ]
+            taken |= {field.name for field in member.fields}
+        structs.append(Struct(name, tuple(members)))
     for kernel in family.kernels:
         if kernel.arguments not in family.arguments:
             hint = did_you_mean(kernel.arguments, family.arguments)
@@ -149,24 +215,64 @@ def _lengths(rooms: Sequence[Room]) -> dict[str, int]:
     # Operand 0 is the result. No array is empty.
     return {
         "sources": sources,
-        "operands": sources + 1,
+        _OPERANDS: sources + 1,
         _PARAMETERS: max((room.parameters for room in rooms), default=1) or 1,
     }
 
 
-def _field(name: str, text: str, place: Location, lengths: Mapping[str, int], problems: list[Problem]) -> Field:
-    match = _FIELD_TYPE.fullmatch(text)
-    if match is None or match[1] not in FIELD_TYPES:
-        hint = did_you_mean(match[1] if match else text, FIELD_TYPES)
-        problems.append(Problem(place, f"unknown type '{text}' of field '{name}'{hint}"))
-        return Field(name, "u32", None)
-    length = 1
-    for word in (match[2] or "").split():
-        if not word.isdecimal() and word not in lengths:
-            message = f"unknown length '{word}' of field '{name}'{did_you_mean(word, lengths)}"
-            problems.append(Problem(place, message))
-        length *= int(word) if word.isdecimal() else lengths.get(word, 1)
-    return Field(name, match[1], length if match[2] else None)
+def _members(
+    written: _Fields, lengths: Mapping[str, int], groups: Mapping[str, _Fields], problems: list[Problem]
+) -> Iterator[Member]:
+    for name, (text, place) in written.items():
+        match = _FIELD_TYPE.fullmatch(text)
+        kind, times = (match[1], match[2] or "1") if match else (text, "")
+        if kind in groups and times.isdecimal():
+            inner = _members(groups[kind], {**lengths, _OPERANDS: int(times)}, {}, problems)
+            yield Member(name, tuple(field for member in inner for field in member.fields), kind)
+            continue
+        if kind not in FIELD_TYPES:
+            hint = did_you_mean(kind, (*FIELD_TYPES, *groups))
+            problems.append(Problem(place, f"unknown type '{text}' of field '{name}'{hint}"))
+            kind, times = "u32", "1"
+        length = 1
+        for word in times.split():
+            if not word.isdecimal() and word not in lengths:
+                message = f"unknown length '{word}' of field '{name}'{did_you_mean(word, lengths)}"
+                problems.append(Problem(place, message))
+            length *= int(word) if word.isdecimal() else lengths.get(word, 1)
+        yield Member(name, (Field(name, kind, length if match and match[2] else None),))
+
+
+def _item(spot: Spot) -> tuple[str, Location]:
+    content = spot.value.content
+    names = [str(element.content) for element in content] if isinstance(content, list) else []
+    return f"[{', '.join(names)}]" if names else str(content), spot.value.location
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """A tuple that Python gives C++."""
+
+    name: Annotated[Name, Entry("tuple '{}'")]
+    doc: str
+    items: Annotated[Mapping[Name, Annotated[tuple[str, Location], Using(_item)]],
+                     "a type, or in brackets the name of the tuples in a tuple"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TupleTypes:
+    """The file spec/kernels/tuples.yaml."""
+
+    tuples: tuple[TupleType, ...]
+
+    def mistakes(self, _what: str) -> Mistakes:
+        """Note items of unknown types: tuples hold those that are described above them."""
+        known = list(ITEM_TYPES)
+        for described in self.tuples:
+            for name, (kind, place) in described.items.items():
+                if kind not in known:
+                    yield place, f"unknown type '{kind}' of item '{name}'{did_you_mean(kind, known)}"
+            known.append(f"[{described.name}]")
 
 
 def _bytes(spot: Spot) -> dict[int, int]:

@@ -33,7 +33,7 @@ from opgen.edges import Edge
 from opgen.formats import Format
 from opgen.formula import Formula, Primitives
 from opgen.gradients import Gradient
-from opgen.kernels import Constant, KernelFamily
+from opgen.kernels import Constant, FieldGroup, KernelFamily, TupleType
 from opgen.libraries import CLibrary
 from opgen.names import Names
 from opgen.problem import Location, did_you_mean, nearest
@@ -695,6 +695,8 @@ class Spec:
     backends: tuple[Backend, ...]  # in order of preference, in which branches and the matrix have them
     kernels: tuple[KernelFamily, ...]
     c_libraries: tuple[CLibrary, ...]
+    field_groups: tuple[FieldGroup, ...]  # fields that several structs of kernels have side by side
+    tuples: tuple[TupleType, ...]  # what Python gives to make plans of the host's kernels
     widths: Mapping[str, tuple[str, Location]]  # the C++ types of elements that kernels only move, by name
     constants: tuple[Constant, ...]  # the numbers that kernels and launchers share
     # What `lower` finds: by backend, by method and op, and by dtype, what the backend does; and the subpackages in

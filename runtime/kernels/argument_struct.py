@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 from ...dtype import DType
 
@@ -18,13 +18,49 @@ if TYPE_CHECKING:
     from ..backends.gpu_backend.recorder import Recorder
 
 
-class Variable(int):
+if TYPE_CHECKING:
+
+    class Count(Protocol):
+        """An int that is no address."""
+
+        def bit_length(self) -> int:
+            """As of an int."""
+
+    class Address(int):
+        """A place in memory: an int, which type checkers tell from a count."""
+
+        bit_length: None  # type: ignore[assignment]
+
+        def __add__(self, offset: int) -> Address: ...
+        def __radd__(self, offset: int) -> Address: ...
+
+else:
+    Address = Count = int
+
+NOWHERE: Final = cast("Address", 0)
+"""The address of what is not there."""
+
+
+_VARIABLES: Final[set[type]] = set()
+
+
+class Variable:
+    """What differs from run to run."""
+
+    code: ClassVar = "Q"
+    """What it is in a struct, as the module `struct` says it."""
+
+    def __init_subclass__(cls) -> None:
+        _VARIABLES.add(cls)
+
+
+class Recorded(Variable, int):
     """An integer that is `name` in a run."""
 
     name: str
 
 
-class Address(Variable):
+class RecordedAddress(Recorded, Address):
     """A place in memory: `offset` bytes from `name` on.
 
     What is worked out of it may depend on how it is aligned, which is the same in all runs, and on nothing else.
@@ -33,20 +69,20 @@ class Address(Variable):
     offset: int
 
     @classmethod
-    def of(cls, value: int, name: str, offset: int = 0) -> Address:
+    def of(cls, value: int, name: str, offset: int = 0) -> RecordedAddress:
         """The place `value`."""
         address = cls(value)
         address.name = name
         address.offset = offset
         return address
 
-    def __add__(self, other: int) -> Address:
-        return Address.of(int(self) + other, self.name, self.offset + other)
+    def __add__(self, other: int) -> RecordedAddress:
+        return RecordedAddress.of(int(self) + other, self.name, self.offset + other)
 
     __radd__ = __add__
 
 
-class Number(Variable):
+class Number(Recorded):
     """A number. A run can't repeat what is worked out of it."""
 
     _recorder: Recorder
@@ -98,13 +134,25 @@ class Parameter:
         return self._recorder.variable(find(self._value, dtype, times), name, expression)
 
 
-_VARIABLES: Final = frozenset((Address, Number))
-
-
 class PackedArguments(bytes):
-    """The bytes of a kernel's struct, and its variables, each with the place of its 8 bytes."""
+    """The bytes of a kernel's struct, and its variables, each with its place."""
 
     variables: tuple[tuple[int, Variable], ...]
+
+    def parts(self) -> tuple[str, list[bytes | Variable]]:
+        """The format and the values that pack them with other variables: these, and the bytes in front and behind."""
+        form, values, end = "=", list[bytes | Variable](), 0
+        for place, variable in self.variables:
+            if place > end:
+                form += f"{place - end}s"
+                values.append(bytes(self[end:place]))
+            form += variable.code
+            values.append(variable)
+            end = place + struct.calcsize(variable.code)
+        if end < len(self):
+            form += f"{len(self) - end}s"
+            values.append(bytes(self[end:]))
+        return form, values
 
 
 class ArgumentStruct(struct.Struct):

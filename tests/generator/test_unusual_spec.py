@@ -108,7 +108,8 @@ from tallow.runtime.backends.gpu_backend.ops.geometry import packed_dims
 from tallow.kernels import arguments
 from tallow.limits import MAX_RANK
 dims, strides = (2,) * MAX_RANK, (1,) * MAX_RANK
-print(len(arguments.COPY_STRIDED.unpack(arguments.COPY_STRIDED.pack(0, 0, 1, *packed_dims(dims, (strides, strides))))))
+packed = arguments.copy_strided(result=0, source=0, count=1, geometry=packed_dims(dims, (strides, strides)))
+print(len(arguments.COPY_STRIDED.unpack(packed)))
 """
     assert run_python(repository, code) == f"{4 + 5 * 11}\n"
     kernels = repository.output / "tallow/kernels"

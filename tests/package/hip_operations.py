@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tallow
 from tallow import Tensor
-from tallow.kernels.arguments import FILL_CONTIGUOUS
+from tallow.kernels.arguments import FILL_CONTIGUOUS, fill_contiguous
 from tallow.rocm_backend import RocmDevice, hip
 from tallow.rocm_backend.miopen import Miopen
 from tallow.rocm_backend.rocblas import RocBlas
@@ -86,7 +86,7 @@ class Kit:
             self.tensor = hip.DeviceTensor.from_host(NUMBERS, device)
             self.matrix = hip.DeviceTensor.from_host(NUMBERS.reshape(8, 8), device)
             self.row = hip.DeviceTensor.from_pool(self.other, 0, (8,))
-            self.arguments = FILL_CONTIGUOUS.pack(self.buffer.address, 64, 9)
+            self.arguments = fill_contiguous(result=self.buffer.address, count=64, value=9)
             self.made = made.pop_all()
 
     def close(self) -> None:

@@ -317,7 +317,7 @@ def test_kernels_of_a_graph_begin_while_those_in_front_of_them_end(on_cuda):
     on_cuda("""
 pytest.importorskip("cuda.bindings.nvrtc")
 from tallow.runtime.backends.gpu_backend.graph import GpuGraph
-from tallow.kernels.arguments import FILL_CONTIGUOUS
+from tallow.kernels.arguments import fill_contiguous
 device = CudaDevice(0)
 try:
     device.driver.compiler_version
@@ -325,7 +325,8 @@ except BackendUnavailable:
     raise SystemExit
 assert fill(device) == [9] * 5
 graph = GpuGraph(device)
-launch = "fill", "fill_b32_contiguous", 1, FILL_CONTIGUOUS.pack(device.empty(DType.U32, 1).memory.address, 1, 9)
+packed = fill_contiguous(result=device.empty(DType.U32, 1).memory.address, count=1, value=9)
+launch = "fill", "fill_b32_contiguous", 1, packed
 calls()
 with graph.capture():
     device.kernels.launch(*launch)

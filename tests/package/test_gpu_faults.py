@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tallow import Device, Tensor
 from tallow.dtype import DType
-from tallow.kernels.arguments import GATHER
+from tallow.kernels import arguments
 from tallow.runtime.backends.gpu_backend.error import DriverError, InvalidKernel
 from tallow.runtime.backends.gpu_backend.index_errors import INDEX_OPS
 from tallow.runtime.backends.gpu_backend.kernels import Kernels
@@ -142,10 +142,12 @@ def gather(gpu, indexes: list[int], op: str = "gather") -> list[int]:
     places = gpu.storage(np.array(indexes, np.int64))
     result = gpu.empty(DType.I32, len(indexes))
     count = len(indexes)
-    addresses = result.memory.address, source.memory.address, places.memory.address
     rows = Rows.of(op, Operand(places, Layout.contiguous((count,))), 10)
-    arguments = GATHER.pack(*addresses, *rows.fields, 1, count, *packed_dims((count,), [(1,), (0,)]))
-    gpu.kernels.launch("index", "gather_b32", 1, arguments)
+    packed = arguments.gather(
+        result=result.memory.address, source=source.memory.address, indexes=places.memory.address, index=rows.fields,
+        row_stride=1, count=count, geometry=packed_dims((count,), [(1,), (0,)]),
+    )  # fmt: skip
+    gpu.kernels.launch("index", "gather_b32", 1, packed)
     gpu.index_errors.expect()
     return result.to_numpy().tolist()
 

@@ -38,6 +38,7 @@ from tallow.runtime.base.error import InvalidArgument, InvalidIndex
 from tallow.runtime.core.conv import ParamsConv2D
 from tallow.runtime.core.layout import Layout
 from tallow.runtime.core.shape import Shape
+from tallow.runtime.kernels.argument_struct import NOWHERE
 
 from . import backend
 
@@ -103,9 +104,9 @@ def places(dims, strides):
     return [sum(map(math.prod, zip(index, strides, strict=True))) for index in np.ndindex(*dims)]
 
 
-def located(fields, operands):
-    """What kernels make of the fields count, rank, dims, multipliers, shifts and strides: each element's places."""
-    count, rank, *rest = fields
+def located(count, geometry, operands):
+    """What kernels make of the elements of a geometry, rank, dims, multipliers, shifts and strides: their places."""
+    rank, *rest = geometry
     dims, multipliers, shifts = (rest[start : start + RANK] for start in (0, RANK, 2 * RANK))
     strides = [rest[start : start + RANK] for start in range(3 * RANK, (3 + operands) * RANK, RANK)]
     for element in range(count):
@@ -147,12 +148,12 @@ def test_parts_reach_every_element_in_order(drawn, limit):
     shape, strides = drawn
     found = []
     for part in parts(7, shape, strides, limit):
-        count = part.fields[0]
+        count = part.elements
         assert part.first == len(found)
         assert 0 < count < limit
         assert part.blocks == -(-count // 7)
         offsets = part.offsets
-        found += [tuple(map(sum, zip(offsets, place, strict=True))) for place in located(part.fields, 2)]
+        found += [tuple(map(sum, zip(offsets, place, strict=True))) for place in located(count, part.geometry, 2)]
     assert found == list(zip(*(places(shape, operand) for operand in strides), strict=True))
 
 
@@ -172,12 +173,11 @@ def test_tiles_turn_every_element_once(drawn, itemsize, lines, columns):
     launches = tiled(dims, strides, 1, itemsize)
     assert launches is not None
     (part,) = launches
-    first_tile, rank, *_ = part.fields
     side = {1: 128, 2: 64, 4: 32, 8: 32}[itemsize]
-    assert (first_tile, part.blocks) == (0, math.prod(outer) * -(-lines // side) * -(-columns // side))
+    assert (part.elements, part.blocks) == (0, math.prod(outer) * -(-lines // side) * -(-columns // side))
     count = math.prod(dims)
-    assert part.fields[2:4] == (columns, lines)
-    assert sorted(located((count, rank, *part.fields[2:]), 2)) == sorted(
+    assert part.geometry[1:3] == (columns, lines)
+    assert sorted(located(count, part.geometry, 2)) == sorted(
         zip(*(places(dims, operand) for operand in strides), strict=True)
     )
 
@@ -187,12 +187,12 @@ def test_more_tiles_than_a_launch_has_blocks_are_several_launches():
     dims = (count, 20, 30)
     launches = tiled(dims, [copy.row_major(dims), (600, 1, 20)], 1, 4)
     assert launches is not None
-    assert [(part.fields[0], part.blocks) for part in launches] == [
+    assert [(part.elements, part.blocks) for part in launches] == [
         (0, MOST_BLOCKS),
         (MOST_BLOCKS, MOST_BLOCKS),
         (2 * MOST_BLOCKS, 5),
     ]
-    assert {part.fields[1:] for part in launches} == {launches[0].fields[1:]}
+    assert {part.geometry for part in launches} == {launches[0].geometry}
 
 
 @given(strided(), st.sampled_from((1, 2, 4, 8)), st.sampled_from((1, 2, 4, 8, 16)), st.sampled_from((1, 4, 16)))
@@ -206,7 +206,7 @@ def test_copies_move_the_same_bytes_in_wide_elements(drawn, itemsize, alignment,
     assert alignment % plan.width == 0
     moved = set()
     for part in plan.parts:
-        for places_of in located(part.fields, 2):
+        for places_of in located(part.elements, part.geometry, 2):
             bytes_of = [(place + offset) * plan.width for place, offset in zip(places_of, part.offsets, strict=True)]
             moved |= {tuple(begin + byte for begin in bytes_of) for byte in range(plan.width)}
     both = zip(places(shape, target), places(shape, source), strict=True)
@@ -218,7 +218,7 @@ def test_fills_reach_what_the_layout_reaches(drawn, itemsize):
     shape, (strides,) = drawn
     plan = copy._fill_plan(shape, strides, itemsize, 16)
     assert plan.width <= 8
-    written = {place * plan.width + byte for part in plan.parts for (place,) in located(part.fields, 1)
+    written = {place * plan.width + byte for part in plan.parts for (place,) in located(part.elements, part.geometry, 1)
                for byte in range(plan.width)}  # fmt: skip
     assert written == {place * itemsize + byte for place in places(shape, strides) for byte in range(itemsize)}
 
@@ -226,12 +226,14 @@ def test_fills_reach_what_the_layout_reaches(drawn, itemsize):
 def reduced(plan, elements, is_ordered):
     """Which (place, position) each output is made of, in a model of the two kernels of the first pass."""
     terms = [[] for _ in range(plan.outputs)]
-    for kernel, _, offset, splits, fields in plan.passes:
+    for kernel, _, offset, splits, packer in plan.passes:
+        fields = packer.keywords
+        outputs, length, chunk, reduced_rank = (fields[name] for name in ("outputs", "length", "chunk", "reduced_rank"))
+        rank, *rest = fields["geometry"]
         if kernel == "rows":
-            outputs, length, _, chunk, _, dense, reduced_rank, rank, *rest = fields
-            pack, inner = 1, 1
+            pack, inner, dense = 1, 1, fields["dense"]
         else:
-            outputs, length, _, chunk, _, packs, per_row, inner, reduced_rank, rank, *rest = fields
+            packs, per_row, inner = fields["packs"], fields["packs_per_row"], fields["inner"]
             pack, dense = {1: 8, 2: 8, 4: 4, 8: 2}[elements.itemsize], False
         dims, strides = rest[:RANK], rest[3 * RANK :]
         kept = [places(dims[reduced_rank:rank][::-1], strides[reduced_rank:rank][::-1])]
@@ -762,7 +764,10 @@ def test_counts_of_many_blocks_are_summed(gpu):
     blocks = 2500
     counts = np.random.default_rng(9).integers(0, 99, (256, blocks)).astype(np.int32)
     storage = gpu.storage(np.concatenate([counts.ravel(), np.zeros(256, np.int32)]))
-    packed = arguments.SORT_PASS.pack(0, 0, 0, 0, storage.memory.address, 0, 0, blocks)
+    packed = arguments.sort_pass(
+        keys=NOWHERE, positions=NOWHERE, sorted_keys=NOWHERE, sorted_positions=NOWHERE,
+        counts=storage.memory.address, count=0, shift=0, blocks=blocks,
+    )  # fmt: skip
     gpu.kernels.launch("sort", "sort_scan", 256, packed)
     found = storage.to_numpy()
     np.testing.assert_array_equal(found[: counts.size].reshape(counts.shape), np.cumsum(counts, 1) - counts)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow.runtime.backends.gpu_backend.recorder import PlanToRecord
-from tallow.runtime.kernels.argument_struct import Address, ArgumentStruct, Number
+from tallow.runtime.kernels.argument_struct import ArgumentStruct, Number, RecordedAddress
 
 
 @pytest.fixture
@@ -173,11 +173,11 @@ def test_a_plan_for_a_number_takes_one_that_was_just_written_to_memory(gpu, plan
 
 def test_a_struct_knows_where_its_variables_are():
     struct = ArgumentStruct("=QI2IxxxxQ")
-    packed = struct.pack(Address.of(64, "x") + 8, 1, 2, 3, 4)
+    packed = struct.pack(RecordedAddress.of(64, "x") + 8, 1, 2, 3, 4)
     assert packed == struct.pack(72, 1, 2, 3, 4)
     ((place, variable),) = packed.variables
     assert (place, variable.name, variable.offset) == (0, "x", 8)
-    assert (8 + Address.of(64, "x")).offset == 8
+    assert (8 + RecordedAddress.of(64, "x")).offset == 8
 
 
 def test_what_is_worked_out_of_a_number_is_noted():

@@ -12,14 +12,16 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import tallow as tl
 from tallow.kernels import host_arguments
-from tallow.runtime.backends.cpu_backend.kernels import HostKernels
+from tallow.runtime.backends.cpu_backend.kernels import HostKernels, table
 from tallow.runtime.backends.cpu_backend.ops import native_copy
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex, OutOfMemory
+from tallow.runtime.kernels.argument_struct import NOWHERE, Address
 
 KERNELS = HostKernels.open()
 pytestmark = pytest.mark.skipif(KERNELS is None, reason="no kernels for this machine; run 'opgen compile --host'")
@@ -140,7 +142,7 @@ class Guarded:
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         libc = ctypes.CDLL(None, use_errno=True)
         assert libc.mprotect(ctypes.c_void_p(start + whole), ctypes.c_size_t(page), 0) == 0
-        self.address = start + whole - nbytes
+        self.address = cast("Address", start + whole - nbytes)
 
 
 @pytest.mark.parametrize("count", [1, 3, 31, 513, 1025])
@@ -152,35 +154,19 @@ def test_kernels_stay_inside_their_operands(count: int, dtype: str, itemsize: in
     kernel, map_operands = KERNELS.elementwise(f"sqr_{dtype}"), KERNELS.kernel("span", "map_operands")
     assert kernel is not None
     assert map_operands is not None
-    dims, strides = (count, *(0,) * 7), (1, *(0,) * 7, 1, *(0,) * 23)
-    map_operands(
-        host_arguments.MAP_OPERANDS.pack(
-            kernel,
-            result.address,
-            source.address,
-            0,
-            0,
-            1,
-            2,
-            1,
-            itemsize,
-            itemsize,
-            1,
-            1,
-            count,
-            *dims,
-            *strides,
-            0,
-            0,
-        )
-    )
+    packed = host_arguments.map_operands(
+        kernel=kernel, addresses=(result.address, source.address, NOWHERE, NOWHERE), threads=1, operands=2, rank=1,
+        itemsizes=(itemsize, itemsize, 1, 1), count=count, dims=(count, *(0,) * 7),
+        strides=(1, *(0,) * 7, 1, *(0,) * 23), parameters=(0, 0),
+    )  # fmt: skip
+    map_operands(packed)
     reduction = KERNELS.kernel("fold", f"max_{dtype}_rows")
     assert reduction is not None
-    reduction(
-        host_arguments.FOLD_ROWS.pack(
-            largest.address, source.address, states.ctypes.data, KERNELS.run_parts, 1, count, 1, 0
-        )
-    )
+    packed = host_arguments.fold_rows(
+        result=largest.address, source=source.address, states=table(states), run_parts=KERNELS.run_parts, outputs=1,
+        length=count, threads=1, parameters=(0,),
+    )  # fmt: skip
+    reduction(packed)
 
 
 @pytest.mark.parametrize("shape", [(40, 50), (3, 17, 33), (2, 5, 7, 9), (1, 300), (600, 8)])

@@ -1,10 +1,11 @@
 """Views of the kernels: their HIP sources, and the packers of their arguments."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from opgen.kernels import FIELD_TYPES, Kernel, KernelFamily, Struct
+from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
 from opgen.scopes import Expression, scopes, state_scopes
@@ -219,7 +220,7 @@ def _camel(name: str) -> str:
 
 def _struct(struct: Struct) -> StructRow:
     fields = [
-        f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
+        f"{FIELD_TYPES[field.type].cpp} {field.name}{f'[{field.length}]' if field.length else ''};"
         for field in struct.fields
     ]
     return StructRow(struct.name, "\n    ".join(fields), struct.offsets()[-1])
@@ -289,22 +290,50 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
 
 
 class PackerRow(NamedTuple):
-    """The packer of a struct."""
+    """The function that packs a struct."""
 
     name: str
-    comment: str
+    constant: str  # what its struct is called
+    parameters: str  # filled to the line length
+    values: str
     format: str
-    places: Mapping[str, int]  # where each field begins, in bytes
-    lengths: Mapping[str, int]  # of the arrays
+
+
+class GroupRow(NamedTuple):
+    """The type of what is packed as one."""
+
+    name: str
+    doc: str
+    fields: tuple[str, ...]  # empty of one that has arrays
+
+
+class ItemRow(NamedTuple):
+    """An item of a tuple."""
+
+    name: str
+    python: str
+    cpp: str
+    read: str  # the expression that reads it from `items`
+
+
+class TupleRow(NamedTuple):
+    """What Python gives C++."""
+
+    name: str
+    doc: str
+    comment: str  # its doc in C++
+    items: tuple[ItemRow, ...]
 
 
 class ArgumentsView(NamedTuple):
     """kernels/arguments.py."""
 
+    groups: tuple[GroupRow, ...]
     packers: tuple[PackerRow, ...]
-    parameters: Mapping[str, int]  # by kind of functor, how many of them a struct has room for
+    parameters: Mapping[str, int]  # by family, how many of them a struct has room for
     targets: tuple[str, ...]  # what backends have them compiled for
     families: tuple[str, ...]
+    tuples: tuple[TupleRow, ...]  # what makes plans of the host's kernels
 
 
 def kernels_arguments(spec: Spec) -> ArgumentsView:
@@ -317,17 +346,31 @@ def kernels_host_arguments(spec: Spec) -> ArgumentsView:
     return _arguments(spec, host=True)
 
 
+def kernels_tuples(spec: Spec) -> ArgumentsView:
+    """The tuples that make plans of the host's kernels."""
+    return kernels_host_arguments(spec)
+
+
 def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
+    families = [family for family in spec.kernels if family.host == host]
+    structs = [struct for family in families for struct in family.structs]
+    used = {member.group: member for struct in structs for member in struct.members if member.group}
     return ArgumentsView(
-        tuple(_packer(struct) for family in spec.kernels if family.host == host for struct in family.structs),
-        {name: kind.most_parameters for name, kind in spec.functors.items()},
+        tuple(_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used),
+        tuple(map(_packer, structs)),
+        {
+            family.name: max(spec.functors[kind].most_parameters for kind in family.functors)
+            for family in families
+            if family.functors
+        },
         tuple(
             target
             for backend in spec.backends
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
         ),
-        tuple(family.name for family in spec.kernels if family.host == host and family.kernels),
+        tuple(family.name for family in families if family.kernels),
+        tuple(map(_tuple, spec.tuples)),
     )
 
 
@@ -406,16 +449,52 @@ def kernels_dtypes(spec: Spec) -> DTypesView:
     return DTypesView(tuple(rows))
 
 
+def _group(group: FieldGroup, fields: Sequence[Field]) -> GroupRow:
+    rows = tuple(f"{field.name}: {FIELD_TYPES[field.type].python}" for field in fields)
+    return GroupRow(_camel(group.name), group.doc, () if any(field.length for field in fields) else rows)
+
+
+def _tuple(described: TupleType) -> TupleRow:
+    rows = []
+    for place, (name, (kind, _)) in enumerate(described.items.items()):
+        item = f"PyTuple_GetItem(items, {place})"
+        if kind in ITEM_TYPES:
+            cpp, read, python = ITEM_TYPES[kind]
+        else:
+            held = _items_name(kind.strip("[]"))
+            cpp, read, python = f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"
+        rows.append(ItemRow(name, python, cpp, read.format(item)))
+    return TupleRow(_items_name(described.name), described.doc, comment(described.doc, mark="//"), tuple(rows))
+
+
+def _items_name(name: str) -> str:
+    return f"{_camel(name)}Items"
+
+
 def _packer(struct: Struct) -> PackerRow:
     text = "="
     end = 0
     offsets = struct.offsets()
     for field, offset in zip(struct.fields, offsets, strict=False):
-        text += "x" * (offset - end) + (str(field.length) if field.length else "") + FIELD_TYPES[field.type][1]
+        text += "x" * (offset - end) + (str(field.length) if field.length else "") + FIELD_TYPES[field.type].code
         end = offset + field.size * (field.length or 1)
     text += "x" * (offsets[-1] - end)
-    constant = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in struct.name).lstrip("_")
-    names = [field.name for field in struct.fields]
-    places = dict(zip(names, offsets, strict=False))
-    lengths = {field.name: field.length for field in struct.fields if field.length is not None}
-    return PackerRow(constant.upper(), comment(", ".join(names)), text, places, lengths)
+    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in struct.name).lstrip("_")
+    parameters = ["*", *map(_parameter, struct.members)]
+    values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
+    # Before them are `def name(` and `return NAME.pack(`, behind them `) -> bytes:`.
+    return PackerRow(name, name.upper(), _filled(parameters, len(name) + 5), _filled(values, len(name) + 17), text)
+
+
+def _parameter(member: Member) -> str:
+    if member.group:
+        return f"{member.name}: {_camel(member.group)}"
+    kind = FIELD_TYPES[member.fields[0].type].python if member.fields else "int"
+    return f"{member.name}: {kind if member.is_number else f'Sequence[{kind}]'}"
+
+
+def _filled(items: Sequence[str], column: int) -> str:
+    """Items with commas from a column on, as many of them in a line as it has room for."""
+    text = ", ".join(items).replace(": ", ":\N{NO-BREAK SPACE}")
+    filled = textwrap.fill(text, 109, initial_indent=" " * column, subsequent_indent=" " * 8)
+    return filled[column:].replace("\N{NO-BREAK SPACE}", " ")

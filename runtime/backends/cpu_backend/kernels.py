@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, Never, TypeAlias
+from typing import Any, Final, Never, Self, TypeAlias, cast
 
 from ....dtype import Array, DType
-from ....kernels.host_arguments import Packer
+from ....kernels.host_arguments import (
+    CallItems,
+    NumberItems,
+    ResultItems,
+    SharedItems,
+    SourceItems,
+    UnaliasedItems,
+    WrongIndexItems,
+)
 from ...base.error import OutOfMemory
 from ...helpers.host_memory import require_room
 from ...helpers.threads import get_threads
-from ...host import cast
+from ...host.cast import scalar
+from ...kernels.argument_struct import Address, PackedArguments, Variable
 from ..plan import kind_of
 from . import buffer_pool, host_libraries
 from .storage import CpuStorage
@@ -30,39 +41,52 @@ BRIEF: Final = 1 << 14
 _PRODUCTS: Final = 8
 
 
-class Result(NamedTuple):
-    """What a kernel writes: so many elements of a dtype, whose address is at a place among its arguments."""
+class Threads(Variable, int):
+    """How many threads may work."""
 
-    place: int
-    length: int
-    dtype: DType
+    code = "I"
 
 
-class Source(NamedTuple):
-    """Where the address of an operand is among the arguments, and how many bytes its first element is from there.
+class Number(Variable, int):
+    """The bits of the next number that the plan is given; its value are those where it is given none."""
 
-    The operand is in the storage `given` of those that the plan is given.
+
+class _Place(Variable, Address):
+    """What a plan finds the address of."""
+
+    def __new__(cls, *_: object) -> Self:
+        return super().__new__(cls)
+
+
+class Result(_Place):
+    """What a kernel writes: so many elements of a dtype."""
+
+    def __init__(self, length: int, dtype: DType) -> None:
+        self.length, self.dtype = length, dtype
+
+
+class Scratch(Result):
+    """Memory that a kernel uses while it works."""
+
+
+class Source(_Place):
+    """An operand, whose first element is `offset` bytes behind the beginning of its storage.
+
+    That is the one with the number `given` of those that the plan is given.
     """
 
-    place: int
-    offset: int
-    given: int
+    def __init__(self, given: int, offset: int, unaliased: UnaliasedItems | None = None) -> None:
+        self.given, self.offset, self.unaliased = given, offset, unaliased
 
 
-class Unaliased(NamedTuple):
-    """A source, by its number, that is read as it was before a storage is written: copied where both share bytes.
+class WrongIndex(_Place):
+    """The record of an index that is out of range, and what raises that."""
 
-    Read are the bytes from `first` up to `last` of its storage, written those from `begin` up to `end` of the storage
-    `written` of those that the plan is given. `copy` gives a storage that is a copy of the source's.
-    """
+    def __init__(self, tell: Callable[[int], Never]) -> None:
+        self.tell = tell
 
-    source: int
-    first: int
-    last: int
-    written: int
-    begin: int
-    end: int
-    copy: Callable[[CpuStorage], CpuStorage]
+
+THREADS: Final = Threads(1)
 
 
 class HostKernels:
@@ -80,7 +104,7 @@ class HostKernels:
         python.make_shared.argtypes = (ctypes.py_object, ctypes.c_size_t)
         python.make_shared.restype = ctypes.c_void_p
         slots = [getattr(CpuStorage, name) for name in ("device", "dtype", "length", "kind", "_memory", "_address")]
-        shared = CpuStorage, get_threads, _large_array, _no_memory, bits_of, *slots
+        shared = SharedItems(CpuStorage, get_threads, _large_array, _no_memory, bits_of, "address", *slots)
         self._shared: int = python.make_shared(shared, object.__basicsize__)
 
     @classmethod
@@ -97,7 +121,7 @@ class HostKernels:
         libraries = host_libraries.find()
         return None if libraries is None else cls(libraries)
 
-    def elementwise(self, name: str) -> int | None:
+    def elementwise(self, name: str) -> Address | None:
         """The address of an elementwise kernel; None where there is none of this name."""
         return self.address(_ELEMENTWISE, name)
 
@@ -111,45 +135,45 @@ class HostKernels:
 
     def call(
         self,
-        address: int,
-        arguments: Packer,
+        address: Address,
         packed: bytes,
         storage: CpuStorage,
-        results: Result | Sequence[Result],
-        sources: Sequence[Source],
         *,
-        unaliased: Sequence[Unaliased] = (),
-        scratch: Result | None = None,
-        numbers: Sequence[int] = (),
+        as_tuple: bool = False,
         compute: DType | None = DType.F32,
-        wrong: tuple[int, Callable[[int], Never]] | None = None,
         kept: object = None,
         products: int = 0,
     ) -> Callable[..., Any]:
         """The plan that calls the kernel at an address: given storages, and other numbers if any, it makes storages.
 
-        The plan gives one storage for a result, a tuple for a sequence of them, and True where that is empty. New
-        storages are on the device of `storage`. The arguments of the kernel are `packed` but for the addresses, the
-        threads, and the bits of other numbers in `compute`, or these themselves where that is None, each of which has a
-        place. `wrong` has the place of the record of an index that is out of range, and what raises that. What is
+        The arguments of the kernel are `packed`, where the addresses, the threads and other numbers are variables. The
+        plan gives one storage, or a tuple of them, or True where the kernel has no result. New storages are on the
+        device of `storage`. The bits of numbers are those in `compute`, or these themselves where that is None. What is
         `kept` lives as long as the plan. The kernel computes so many `products` of elements, if those take the time.
         """
-        is_one = isinstance(results, Result)
-        each = [results] if isinstance(results, Result) else results
-        is_brief = max([storage.length, products // _PRODUCTS, *(result.length for result in each)]) <= BRIEF
+        assert isinstance(packed, PackedArguments)
+        found: dict[type, list[tuple[int, Any]]] = defaultdict(list)
+        for place, variable in packed.variables:
+            found[type(variable)].append((place, variable))
+        results, sources = found[Result], found[Source]
+        sizes = [storage.length, products // _PRODUCTS, *(result.length for _, result in results)]
         # Other numbers than these are converted by `bits_of`.
         float_bytes = 0 if compute is None or compute.is_integer else compute.itemsize * (compute.compute is compute)
-        call: Callable[..., Any] = self._make_call((
-            self._shared, address, packed, arguments.places["threads"], is_brief, not is_one,
-            storage.device, compute, float_bytes,
-            tuple(map(_described, each)),
-            () if scratch is None else (_described(scratch),), tuple(sources), tuple(unaliased),
-            1 + max((source.given for source in sources), default=-1), tuple((place,) for place in numbers),
-            wrong or (), kept,
+        copied = enumerate(source.unaliased for _, source in sources)
+        call: Callable[..., Any] = self._make_call(CallItems(
+            shared=self._shared, kernel=address, arguments=bytes(packed), threads_place=found[Threads][0][0],
+            is_brief=max(sizes) <= BRIEF, makes_tuple=as_tuple, device=storage.device, compute=compute,
+            compute_bytes=float_bytes, results=tuple(itertools.starmap(_items, results)),
+            scratch=tuple(itertools.starmap(_items, found[Scratch])),
+            sources=tuple(SourceItems(place, source.offset, source.given) for place, source in sources),
+            unaliased=tuple(items._replace(source=number) for number, items in copied if items is not None),
+            stored=1 + max((source.given for _, source in sources), default=-1),
+            numbers=tuple(NumberItems(place) for place, _ in found[Number]),
+            wrong=tuple(WrongIndexItems(place, wrong.tell) for place, wrong in found[WrongIndex]), kept=kept,
         ))  # fmt: skip
         return call
 
-    def address(self, family: str, name: str) -> int | None:
+    def address(self, family: str, name: str) -> Address | None:
         """Where a kernel, or another function, of a family is; None where there is none of this name."""
         library = self._libraries[family]
         return _address_of(library[name]) if hasattr(library, name) else None
@@ -174,17 +198,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _address_of(function: Any) -> int:
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    assert address is not None
-    return address
+def _address_of(function: Any) -> Address:
+    return cast("Address", ctypes.cast(function, ctypes.c_void_p).value)
 
 
-def _described(result: Result) -> tuple[object, ...]:
-    place, length, dtype = result
+def table(array: Array | None) -> Address:
+    """Where an array is that a kernel reads."""
+    return cast("Address", 0 if array is None else array.ctypes.data)
+
+
+def _items(place: int, result: Result) -> ResultItems:
+    length, dtype = result.length, result.dtype
     require_room((length,), dtype)
     nbytes = length * dtype.itemsize
-    return place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= buffer_pool.LARGE
+    return ResultItems(place, nbytes, length, dtype, kind_of(dtype, length), nbytes >= buffer_pool.LARGE)
 
 
 def _large_array(length: int, dtype: DType) -> Array:
@@ -206,4 +233,4 @@ def bits_of(number: float, dtype: DType) -> int:
 
 @lru_cache(maxsize=1 << 12, typed=True)
 def _cached_bits(number: float, _sign: float, dtype: DType) -> int:
-    return int.from_bytes(cast.scalar(number, dtype).tobytes(), "little")
+    return int.from_bytes(scalar(number, dtype).tobytes(), "little")

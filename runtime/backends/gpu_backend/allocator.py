@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from ...base.bounded_cache import BoundedCache
 from ...base.error import InvalidArgument, OutOfMemory
 from ...helpers.size_class import size_class
+from ...kernels.argument_struct import NOWHERE, Address
 from . import capture, fork
 from .error import DriverError
 
@@ -25,7 +26,7 @@ _MOST_KNOWN: Final = 4096
 class Memory(Protocol):
     """The part of a driver that an allocator needs."""
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int) -> Address:
         """The address of `nbytes` of new memory; OutOfMemory where there is not enough."""
 
     def free(self, address: int) -> None:
@@ -60,7 +61,7 @@ class Blocks:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.free: list[int] = []
+        self.free: list[Address] = []
 
 
 class Pool(ABC):
@@ -92,12 +93,12 @@ class Pool(ABC):
         if self.allocated > self.peak:
             self.peak = self.allocated
 
-    def more(self, nbytes: int) -> tuple[Blocks, int]:
+    def more(self, nbytes: int) -> tuple[Blocks, Address]:
         """The blocks that serve a request, and one of them, new where none is free."""
         size = self._size(nbytes)
         blocks = self.by_request.keep(nbytes, self.blocks_of(size))
         if size == 0:
-            return blocks, 0
+            return blocks, NOWHERE
         with self._lock:
             try:
                 return blocks, blocks.free.pop()
@@ -112,7 +113,7 @@ class Pool(ABC):
         return size_class(nbytes, _SMALLEST)
 
     @abstractmethod
-    def _new_block(self, size: int) -> int:
+    def _new_block(self, size: int) -> Address:
         """The address of a new block."""
 
 
@@ -160,7 +161,7 @@ class CachingAllocator(Pool):
             cached = sum([blocks.size * len(blocks.free) for blocks in self._by_size.values()])
             return AllocatorStatistics(self.allocated, cached, self.peak)
 
-    def lend(self, size: int) -> int:
+    def lend(self, size: int) -> Address:
         """A block for a private pool."""
         with self._lock:
             try:
@@ -183,7 +184,7 @@ class CachingAllocator(Pool):
     def _size(self, nbytes: int) -> int:
         return size_class(nbytes, _SMALLEST) if self._limit else nbytes
 
-    def _new_block(self, size: int) -> int:
+    def _new_block(self, size: int) -> Address:
         try:
             address = self._memory.allocate(size)
         except OutOfMemory:
@@ -209,7 +210,7 @@ class CachingAllocator(Pool):
         """Give back at least so many bytes, where there are as many; the first refusal of the driver."""
         first: DriverError | None = None
         for blocks in list(self._by_size.values()):
-            refused: list[int] = []
+            refused: list[Address] = []
             while nbytes > 0 and blocks.size and blocks.free:
                 try:
                     address = blocks.free.pop()
@@ -250,7 +251,7 @@ class PrivatePool(Pool):
     def _size(self, nbytes: int) -> int:
         return self._allocator._size(nbytes)
 
-    def _new_block(self, size: int) -> int:
+    def _new_block(self, size: int) -> Address:
         address = self._allocator.lend(size)
         self.lent += size
         return address

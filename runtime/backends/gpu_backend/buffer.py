@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 from ....dtype import Array
 from ...base.error import DeviceMismatch, InvalidArgument, OutOfMemory
 from ...helpers.closing import Closing
+from ...kernels.argument_struct import Address
 from . import fork
 from .error import Closed
 from .resource import Resource
@@ -45,7 +46,7 @@ class Allocation(Resource):
     __slots__ = ("address",)
 
     def __init__(self, address: int, release: Callable[..., None], *arguments: Any) -> None:
-        self.address = address
+        self.address = cast("Address", address)
         self._own(release, *arguments)
 
 
@@ -121,7 +122,7 @@ class HostBuffer(_Memory[Device]):
         self._shown: weakref.ref[_Shown] | None = None
 
     @property
-    def address(self) -> int:
+    def address(self) -> Address:
         """The address of the first byte (0 for an empty allocation)."""
         return self._open().address
 
@@ -212,7 +213,7 @@ class DeviceBuffer(_Memory[Device], Generic[Device, Queue]):
         return self._of(self.device, nbytes, self._open(), self._offset + offset, is_view=True)
 
     @property
-    def address(self) -> int:
+    def address(self) -> Address:
         """The device address of the first byte (0 for an empty allocation); `Closed` after `close()`."""
         return self._open().address + self._offset
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.error import CaptureError
 from ...core.random import RandomState
+from ...kernels.argument_struct import Address
 from . import fork, slow_path
 
 if TYPE_CHECKING:
@@ -45,12 +46,12 @@ class Capture:
         self._driver = driver
         self._keys = (driver, driver.queue.address)
 
-    def state_address(self) -> int:
+    def state_address(self) -> Address:
         """The address of the state, for a kernel that works with it."""
         self.has_state = True
         return self.state.address
 
-    def index_record(self) -> int:
+    def index_record(self) -> Address:
         """Where kernels record an index out of range."""
         self.has_indexes = True
         return self.state_address() + _INDEX_ERROR_PLACE

@@ -13,6 +13,7 @@ from ....dtype import DType
 from ...base.error import InvalidArgument, UnsupportedDType
 from ...core.layout import Layout
 from ...core.shape import Shape
+from ...kernels.argument_struct import Address
 from . import slow_path
 from .ops.copy import fresh
 from .ops.operand import Operand
@@ -118,7 +119,7 @@ class Borrowed:
 
     __slots__ = ("__weakref__", "address", "nbytes")
 
-    def __init__(self, address: int, nbytes: int, give_back: Callable[[], None]) -> None:
+    def __init__(self, address: Address, nbytes: int, give_back: Callable[[], None]) -> None:
         self.address = address
         self.nbytes = nbytes
         release_with(self, give_back)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeV
 
 from ....dtype import Array
 from ...base.error import OutOfMemory
+from ...kernels.argument_struct import Address
 from . import capture, slow_path
 from .error import DriverError
 from .launch import Launcher
@@ -67,7 +68,7 @@ class GpuDriver(ABC, Generic[LoadedModule]):
         """The vendor's handle of the stream, or of this thread's capture, for libraries that share memory."""
         return self.queue.address
 
-    def allocate(self, nbytes: int) -> int:
+    def allocate(self, nbytes: int) -> Address:
         """The address of `nbytes` > 0 of new memory; OutOfMemory where there is not enough."""
         try:
             buffer = self._new_buffer(nbytes)

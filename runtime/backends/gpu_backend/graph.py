@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from ....kernels.arguments import GRAPH_BEGIN, GRAPH_FINISH
+from ....kernels.arguments import graph_begin, graph_finish
 from ...base.error import InvalidArgument, TallowError
+from ...kernels.argument_struct import NOWHERE, Address
 from ..backend import BackendGraph
 from . import capture, slow_path
 from .allocator import PrivatePool
@@ -101,7 +102,7 @@ class GpuGraph(Resource, BackendGraph):
         with device.driver.captured(self._pool, state) as (recording, finish):
             yield
             if recording.has_state:
-                packed = GRAPH_FINISH.pack(state.address, recording.random.next_block)
+                packed = graph_finish(state=state.address, blocks=recording.random.next_block)
                 device.kernels.launch("graph", "graph_finish", 1, packed)
             recorded = None if recording.is_empty else finish()
         kept = state if recording.has_state else None
@@ -121,13 +122,14 @@ class GpuGraph(Resource, BackendGraph):
             else:
                 self._replay_with_state(recorded, captured, captured.state.address)
 
-    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: int) -> None:
+    def _replay_with_state(self, recorded: Recorded, captured: _Captured, state: Address) -> None:
         device, blocks = self._device, captured.blocks
-        record = device.index_errors.own_address if captured.has_indexes else 0
+        record = device.index_errors.own_address if captured.has_indexes else NOWHERE
         reserved = seed, first = device.random.reserve(blocks) if blocks else (0, 0)
         try:
             if self._ready != (seed, first, record):
-                device.kernels.launch("graph", "graph_begin", 1, GRAPH_BEGIN.pack(state, seed, first, record))
+                packed = graph_begin(state=state, seed=seed, block=first, record=record)
+                device.kernels.launch("graph", "graph_begin", 1, packed)
             self._ready = None
             recorded.launch(device.driver.queue)
         except BaseException:

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ....dtype import Array, DType
-from ...kernels.argument_struct import Address, Number, PackedArguments, Parameter, Variable
+from ...kernels.argument_struct import Number, PackedArguments, Parameter, Recorded, RecordedAddress
 from ..plan import Call, Key, Plan, kind_of
 from .error import LibraryError
 from .libraries import Library
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Result: TypeAlias = GpuStorage | tuple[GpuStorage, ...] | None
 """What a function of `ops` makes."""
-
-_VARIABLE_BYTES: Final = 8
 
 
 class PlanToRecord:
@@ -52,7 +50,7 @@ class PlanToRecord:
     def record(self, *operands: Any) -> Result:
         """Make the call, and keep the plan that does it again without the function."""
         recorder = Recorder(self._device)
-        parts = [_Recorded(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
+        parts = [_RecordedCalls(recorder, part) if isinstance(part, Library) else part for part in self._call.parts]
         result = self._call.made_of(parts, map(recorder.stand_in, operands))
         plan = recorder.plan(result, self._call)
         # What is not the same each time is worked out each time.
@@ -70,9 +68,9 @@ class _Memory:
         self._recorder = recorder
 
     @property
-    def address(self) -> Address:
+    def address(self) -> RecordedAddress:
         """Where its first byte is."""
-        return Address.of(self.real.address, self.name)
+        return RecordedAddress.of(self.real.address, self.name)
 
     def __del__(self) -> None:
         self._recorder.forget(self.name)
@@ -101,7 +99,7 @@ class Recorder:
 
     def __init__(self, device: GpuDevice) -> None:
         self._device = device
-        self.driver = _Recorded(self, device.driver)
+        self.driver = _RecordedCalls(self, device.driver)
         self.kernels = _Kernels(self)
         self.index_errors = _IndexErrors(self)
         self.counters = device.counters
@@ -193,30 +191,20 @@ class Recorder:
 
     def text(self, value: object) -> str:
         """How a run says a value, which may be a variable or have some in it."""
-        if isinstance(value, Address) and value.offset:
+        if isinstance(value, RecordedAddress) and value.offset:
             return f"{value.name} + {self.constant(value.offset)}"
-        if isinstance(value, Variable):
+        if isinstance(value, Recorded):
             return value.name
         if isinstance(value, PackedArguments):
             return self._packed(value)
-        if isinstance(value, tuple) and any(isinstance(part, Variable) for part in value):
+        if isinstance(value, tuple) and any(isinstance(part, Recorded) for part in value):
             made = "" if type(value) is tuple else self.constant(type(value))
             return f"{made}({', '.join(map(self.text, value))})"
         return self.constant(value)
 
     def _packed(self, packed: PackedArguments) -> str:
-        parts, values, end = [], [], 0
-        for place, variable in packed.variables:
-            if place > end:
-                parts.append(f"{place - end}s")
-                values.append(self.constant(bytes(packed[end:place])))
-            parts.append("Q")
-            values.append(self.text(variable))
-            end = place + _VARIABLE_BYTES
-        if end < len(packed):
-            parts.append(f"{len(packed) - end}s")
-            values.append(self.constant(bytes(packed[end:])))
-        return f"{self.constant(_packer('=' + ''.join(parts)))}({', '.join(values)})"
+        form, values = packed.parts()
+        return f"{self.constant(_packer(form))}({', '.join(map(self.text, values))})"
 
     def real(self, result: Result) -> Result:
         """The result of the call that was recorded."""
@@ -278,15 +266,15 @@ class Recorder:
 
 def _plain(value: Any) -> Any:
     """A value without variables, which not everything takes for numbers."""
-    if isinstance(value, Variable):
+    if isinstance(value, Recorded):
         return int(value)
-    if isinstance(value, tuple) and any(isinstance(part, Variable) for part in value):
+    if isinstance(value, tuple) and any(isinstance(part, Recorded) for part in value):
         parts = [_plain(part) for part in value]
         return tuple(parts) if type(value) is tuple else type(value)(*parts)
     return value
 
 
-class _Recorded:
+class _RecordedCalls:
     """A driver or a library, whose calls are recorded."""
 
     def __init__(self, recorder: Recorder, real: object) -> None:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from .....dtype import DType
 from .....kernels import host_arguments
-from .....kernels.host_arguments import Packer
+from .....kernels.constants import MOST_OPERANDS
+from .....kernels.host_arguments import UnaliasedItems
 from .....limits import MAX_RANK
 from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
+from ....kernels.argument_struct import NOWHERE, Address
 from ... import plan
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, Source, Unaliased, bits_of
+from ..kernels import THREADS, Number, Result, Source, bits_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-_PACKER: Final = host_arguments.MAP_OPERANDS
-_MOST_OPERANDS: Final = _PACKER.lengths["addresses"]
-_PARAMETERS: Final = _PACKER.lengths["parameters"]
-MOVE: Final = 0
+# No array of C++ is empty.
+_PARAMETERS: Final = max(host_arguments.PARAMETERS["span"], 1)
+MOVE: Final = NOWHERE
 """In place of a kernel: the elements of the one operand are only moved."""
 
 P = ParamSpec("P")
 Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 
 def by_plan(make: Callable[P, Callable[..., Made] | None]) -> Callable[P, Made | None]:
@@ -51,7 +53,7 @@ def elementwise(
     if count == 0:
         return None
     if op is MethodOp.TO_DTYPE and target is source:
-        kernel: int | None = MOVE
+        kernel: Address | None = MOVE
     elif op.moves:
         kernel = kernels.elementwise(f"{op.value}_b{8 * first.dtype.itemsize}_b{8 * source.itemsize}")
     elif op is MethodOp.TO_DTYPE:
@@ -66,7 +68,7 @@ def elementwise(
 
 def plan_map(
     kernels: HostKernels,
-    kernel: int,
+    kernel: Address,
     storage: CpuStorage,
     layout: Layout,
     dtype: DType,
@@ -74,52 +76,40 @@ def plan_map(
     *,
     made: int | None = None,
     given: Sequence[int] | None = None,
-    unaliased: Sequence[Unaliased] = (),
+    unaliased: UnaliasedItems | None = None,
     numbers: Sequence[float] = (),
 ) -> Callable[..., Any]:
     """What has an elementwise kernel write what it makes of operands to where a layout of elements of a dtype reaches.
 
     That is in a new storage of `made` elements on the device of `storage`, or else in one like `storage` that the plan
-    is given. `given` says which storages these are, that one's and the operands', in this order where it is None.
-    Numbers are in the compute dtype of the last operand; without one they are elements.
+    is given. `given` says which storages these are, that one's and the operands', in this order where it is None. The
+    last operand may be `unaliased`. Numbers are in the compute dtype of the last operand; without one they are
+    elements.
     """
-    packer, compute = _PACKER, operands[-1].dtype.compute if operands else dtype
+    compute = operands[-1].dtype.compute if operands else dtype
     layouts = [layout, *(operand.layout for operand in operands)]
     sizes = [dtype.itemsize, *(operand.dtype.itemsize for operand in operands)]
-    strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK)]
-    packed = packer.pack(
-        kernel, *(0,) * _MOST_OPERANDS, 1, len(layouts), len(layout.shape), *filled(sizes, _MOST_OPERANDS),
-        layout.elem_count, *filled(layout.shape[::-1], MAX_RANK), *filled(strides, _MOST_OPERANDS * MAX_RANK),
-        *filled([bits_of(number, compute) for number in numbers], _PARAMETERS),
-    )  # fmt: skip
-    address, parameters = packer.places["addresses"], packer.places["parameters"]
+    strides = [stride for each in layouts for stride in filled(each.strides[::-1], MAX_RANK, 0)]
     # A new storage is none that is given.
-    first = 0 if made is None else 1
-    sources = [
-        Source(address + 8 * place, layouts[place].start_offset * sizes[place], number)
-        for place, number in enumerate(given or range(len(layouts) - first), first)
-    ]
-    return kernels.call(
-        kernels.map_operands,
-        packer,
-        packed,
-        storage,
-        () if made is None else Result(address, made, dtype),
-        sources,
-        unaliased=unaliased,
-        numbers=[parameters + 8 * place for place in range(len(numbers))],
-        compute=compute,
-    )
+    addresses: list[Address] = [] if made is None else [Result(made, dtype)]
+    for number in given or range(len(layouts) - len(addresses)):
+        place = len(addresses)
+        apart = unaliased if place == len(layouts) - 1 else None
+        addresses.append(Source(number, layouts[place].start_offset * sizes[place], apart))
+    packed = host_arguments.map_operands(
+        kernel=kernel, addresses=filled(addresses, MOST_OPERANDS, NOWHERE), threads=THREADS, operands=len(layouts),
+        rank=len(layout.shape), itemsizes=filled(sizes, MOST_OPERANDS, 0), count=layout.elem_count,
+        dims=filled(layout.shape[::-1], MAX_RANK, 0), strides=filled(strides, MOST_OPERANDS * MAX_RANK, 0),
+        parameters=filled([Number(bits_of(number, compute)) for number in numbers], _PARAMETERS, 0),
+    )  # fmt: skip
+    return kernels.call(kernels.map_operands, packed, storage, compute=compute)
 
 
-def sources_of(packer: Packer, operands: Mapping[str, Operand]) -> list[Source]:
-    """The sources of a kernel: operands by the names of their fields, in the order in which a plan is given them."""
-    return [
-        Source(packer.places[name], operand.layout.start_offset * operand.dtype.itemsize, given)
-        for given, (name, operand) in enumerate(operands.items())
-    ]
+def source_of(operand: Operand, given: int) -> Source:
+    """An operand that is in the storage `given` of those that a plan is given."""
+    return Source(given, operand.layout.start_offset * operand.dtype.itemsize)
 
 
-def filled(numbers: Any, length: int) -> tuple[int, ...]:
-    """The numbers, and zeros up to a length."""
-    return (*numbers, *(0,) * (length - len(numbers)))
+def filled(values: Sequence[Value], length: int, rest: Value) -> tuple[Value, ...]:
+    """The values, and others up to a length."""
+    return (*values, *(rest,) * (length - len(values)))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from .....dtype import DType
 from .....kernels import constants, host_arguments
+from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, bits_of
-from .native import by_plan, sources_of
-from .native_index import few_indexes, wrong_index
+from ..kernels import THREADS, Result, bits_of
+from .native import by_plan, source_of
+from .native_index import index_stride, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
-
-# The fields before `run_parts`.
-_ADDRESSES: Final = 6
 
 
 @by_plan
@@ -34,29 +32,22 @@ def scaled_dot_product(
     """As `attention.scaled_dot_product_attention`; None where NumPy does it."""
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
-    dtype, count, packer = query.dtype, query.layout.elem_count, host_arguments.ATTEND_ROWS
-    operands = {"query": query, "key": key, "value": value}
+    dtype, count = query.dtype, query.layout.elem_count
     if mask is not None or count * keys == 0 or size > constants.TILE_TERMS:
         return None
     kernel = kernels.address("host_attention", f"attend_{dtype.value}")
-    if kernel is None or any(operand.layout.strides[-1] != 1 for operand in operands.values()):
+    if kernel is None or any(operand.layout.strides[-1] != 1 for operand in (query, key, value)):
         return None
-    strides = [stride for operand in operands.values() for stride in operand.layout.strides[:-1]]
-    index_fields, index_dtype = [0, 0, 0], DType.I64
-    if lengths is not None:
-        operands["indexes"], index_dtype = lengths, lengths.dtype
-        *index_fields, _ = few_indexes(lengths)
-    packed = packer.pack(
-        *(0,) * _ADDRESSES, kernels.run_parts, batches, key_heads, heads // key_heads, queries, keys, size, *strides,
-        *index_fields, bits_of(scale, DType.F32), is_causal, 1,
+    index_dtype = DType.I64 if lengths is None else lengths.dtype
+    _, index_bytes, index_shift = index_dtype.index_form
+    packed = host_arguments.attend_rows(
+        result=Result(count, dtype), query=source_of(query, 0), key=source_of(key, 1), value=source_of(value, 2),
+        indexes=NOWHERE if lengths is None else source_of(lengths, 3),
+        wrong=wrong_index("scaled_dot_product_attention", index_dtype, keys + 1), run_parts=kernels.run_parts,
+        batches=batches, key_heads=key_heads, group=heads // key_heads, queries=queries, keys=keys, size=size,
+        query_strides=query.layout.strides[:-1], key_strides=key.layout.strides[:-1],
+        value_strides=value.layout.strides[:-1], index_stride=0 if lengths is None else index_stride(lengths),
+        index_bytes=index_bytes, index_shift=index_shift, scale=bits_of(scale, DType.F32), is_causal=is_causal,
+        threads=THREADS,
     )  # fmt: skip
-    return kernels.call(
-        kernel,
-        packer,
-        packed,
-        key.storage,
-        Result(packer.places["result"], count, dtype),
-        sources_of(packer, operands),
-        wrong=wrong_index("scaled_dot_product_attention", packer.places["wrong"], index_dtype, keys + 1),
-        products=2 * count * keys,
-    )
+    return kernels.call(kernel, packed, key.storage, products=2 * count * keys)

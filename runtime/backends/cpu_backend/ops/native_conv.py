@@ -20,19 +20,18 @@ from ....core.layout import Layout
 from ....helpers.host_memory import require_room, tells_lack_of_memory
 from ....helpers.threads import get_threads
 from ....host.array import bits
+from ....kernels.argument_struct import Address, PackedArguments
 from ...array_backend.ops.operand import Operand
 from .. import buffer_pool
-from ..kernels import Result, Source
+from ..kernels import THREADS, Result, Source, table
 from . import conv
-from .native import by_plan
+from .native import by_plan, source_of
 from .native_copy import Dense
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# What the arguments begin with: what each call has of its own.
-_PLACES: Final = Struct("=4QI")
 # A tile has so many rows of the result, where its columns fill it.
 _ROWS: Final = 8
 # The columns of a tile are made in strips of so many, or of a part of it.
@@ -131,18 +130,14 @@ def _plan(
     )
     if count == 0 or x.layout.elem_count == 0:
         return None
-    made = _arguments(kernels, x, dims[1], rows, columns, params.stride, (sizes[-2] * sizes[-1], sizes[-1], 1))
+    weights = Dense(kernels, kernel)
+    strides = sizes[-2] * sizes[-1], sizes[-1], 1
+    made = _arguments(kernels, x, weights.source(1), count, dims[1], rows, columns, params.stride, strides)
     if made is None:
         return None
     address, packed, tables = made
-    packer, weights = host_arguments.CONVOLVE, Dense(kernels, kernel)
-    sources = [
-        Source(packer.places["source"], x.layout.start_offset * dtype.itemsize, 0),
-        Source(packer.places["kernel"], weights.offset, 1),
-    ]
-    result = Result(packer.places["result"], count, dtype)
     products = count * math.prod(kernel.layout.shape[1:])
-    call = kernels.call(address, packer, packed, x.storage, result, sources, kept=tables, products=products)
+    call = kernels.call(address, packed, x.storage, kept=tables, products=products)
     return call if weights.is_there else lambda image, kernel: call(image, weights.of(kernel))
 
 
@@ -168,19 +163,22 @@ def _plan_transposed(
     for rows in down:
         for columns in across:
             strides = height * width, step * width, step
-            made = _arguments(kernels, x, dims[1], rows.axis, columns.axis, 1, strides)
+            made = _arguments(kernels, x, Source(1, 0), count, dims[1], rows.axis, columns.axis, 1, strides)
             if made is None:
                 return None
             _, packed, tables = made
+            assert isinstance(packed, PackedArguments)
+            # Between the addresses and the threads, and behind these, is what is the same in all calls.
+            form, (_, _, _, run_parts, _, rest) = packed.parts()
             # The tables live as long as the plan.
             first = (rows.first * width + columns.first) * dtype.itemsize
-            calls.append((first, rows.taps, columns.taps, packed[_PLACES.size :], tables))
+            calls.append((first, rows.taps, columns.taps, Struct(form).pack, rest, tables))
     convolve = kernels.kernel("host_product", f"convolve_{dtype.value}")
     if convolve is None:
         return None
     covered = [sum(phase.axis.size for phase in phases) for phases in (down, across)]
     numpy_type, empty = dtype.numpy, buffer_pool.empty if covered == [height, width] else np.zeros
-    run_parts, offset = kernels.run_parts, x.layout.start_offset * dtype.itemsize
+    offset = x.layout.start_offset * dtype.itemsize
 
     @tells_lack_of_memory
     def run(image: CpuStorage, weights: CpuStorage) -> Any:
@@ -189,10 +187,10 @@ def _plan_transposed(
         if not is_finite(array, dtype):
             return by_numpy(image, weights)
         made = type(image)(image.device, dtype, empty(count, numpy_type))
-        for first, row_taps, column_taps, rest, _ in calls:
+        for first, row_taps, column_taps, pack, rest, _ in calls:
             part = np.ascontiguousarray(array[:, :, row_taps, column_taps])
             places = made.address + first, image.address + offset, part.ctypes.data
-            convolve(_PLACES.pack(*places, run_parts, get_threads()) + rest)
+            convolve(pack(*places, run_parts, get_threads(), rest))
         return made
 
     return run
@@ -213,12 +211,14 @@ def _phases(size: int, taps: int, padding: int, stride: int, dilation: int) -> I
 def _arguments(
     kernels: HostKernels,
     x: Operand,
+    weights_source: Source,
+    count: int,
     channels: int,
     rows: _Axis,
     columns: _Axis,
     step: int,
     result_strides: tuple[int, int, int],
-) -> tuple[int, bytes, list[Array]] | None:
+) -> tuple[Address, bytes, list[Array]] | None:
     """The kernel that convolves `x`, its arguments, and the tables that these point to; None where it has no room."""
     kernel, tile = kernels.address("host_product", f"convolve_{x.dtype.value}"), _Tile.of(rows, columns)
     if kernel is None or tile is None:
@@ -237,10 +237,14 @@ def _arguments(
         np.tile(np.array(columns.begins, np.int64), len(rows.begins)),
         np.array(places, np.int64),
     ]
-    packed = host_arguments.CONVOLVE.pack(
-        0, 0, 0, kernels.run_parts, 1,
-        *(table.ctypes.data for table in tables), batches, channels, sources, together, weights, lines, tile.length,
-        line_width, *sizes, rows.size, columns.size, tile.height, tile.width, step, *strides, *result_strides,
+    packed = host_arguments.convolve(
+        result=Result(count, x.dtype), source=source_of(x, 0), kernel=weights_source, run_parts=kernels.run_parts,
+        threads=THREADS, line_rows=table(tables[0]), line_columns=table(tables[1]), weight_places=table(tables[2]),
+        batches=batches, result_channels=channels, channels=sources, channels_together=together, weights=weights,
+        lines=lines, line_length=tile.length, line_width=line_width, height=sizes[0], width=sizes[1],
+        result_height=rows.size, result_width=columns.size, tile_height=tile.height, tile_width=tile.width, step=step,
+        stride_b=strides[0], stride_c=strides[1], stride_h=strides[2], stride_w=strides[3],
+        result_plane=result_strides[0], result_stride_h=result_strides[1], result_stride_w=result_strides[2],
     )  # fmt: skip
     return kernel, packed, tables
 

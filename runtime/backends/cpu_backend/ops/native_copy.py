@@ -12,14 +12,16 @@ import numpy as np
 
 from .....dtype import DType
 from .....kernels import host_arguments
+from .....kernels.host_arguments import UnaliasedItems
 from .....op import BinaryOp
 from ....core.layout import Layout
 from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
+from ....kernels.argument_struct import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
 from ...plan import MOST_PLANNED
-from ..kernels import Result, Source, Unaliased
-from .native import MOVE, by_plan, filled, plan_map
+from ..kernels import THREADS, Result, Source
+from .native import MOVE, by_plan, filled, plan_map, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -121,19 +123,17 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
 
 def _plan_join(kernels: HostKernels, operands: Sequence[Operand], dim: int, count: int) -> Callable[..., CpuStorage]:
     """What joins contiguous operands along a dim: of each, the dims from that one on are rows."""
-    packer, dtype = host_arguments.JOIN_ROWS, operands[0].dtype
+    dtype = operands[0].dtype
     kernel = kernels.elementwise("join_rows")
     assert kernel is not None
     rows = math.prod(operands[0].layout.shape[:dim])
     lengths = [operand.layout.elem_count // rows * dtype.itemsize for operand in operands]
-    unused = (0,) * _MOST_JOINED
-    packed = packer.pack(0, *unused, *filled(lengths, _MOST_JOINED), rows, len(operands), 1)
-    sources = [
-        Source(packer.places["sources"] + 8 * place, operand.layout.start_offset * dtype.itemsize, place)
-        for place, operand in enumerate(operands)
-    ]
-    result = Result(packer.places["result"], count, dtype)
-    return kernels.call(kernel, packer, packed, operands[0].storage, result, sources)
+    sources: list[Address] = [source_of(operand, given) for given, operand in enumerate(operands)]
+    packed = host_arguments.join_rows(
+        result=Result(count, dtype), sources=filled(sources, _MOST_JOINED, NOWHERE),
+        lengths=filled(lengths, _MOST_JOINED, 0), rows=rows, operands=len(operands), threads=THREADS,
+    )  # fmt: skip
+    return kernels.call(kernel, packed, operands[0].storage)
 
 
 def plan_dense(kernels: HostKernels, x: Operand) -> Callable[[CpuStorage], CpuStorage]:
@@ -150,16 +150,20 @@ class Dense:
         layout = operand.layout
         self._copy = None if is_there or layout.is_contiguous else plan_dense(kernels, operand)
         self.is_there = self._copy is None
-        self.offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
+        self._offset = layout.start_offset * operand.dtype.itemsize if self.is_there else 0
 
     def of(self, storage: CpuStorage) -> CpuStorage:
-        """What has them, `offset` bytes from its beginning on."""
+        """What has them."""
         return storage if self._copy is None else self._copy(storage)
+
+    def source(self, given: int) -> Source:
+        """Where they are in that, which is the storage `given` of those that a plan is given."""
+        return Source(given, self._offset)
 
 
 def _plan(
     kernels: HostKernels,
-    kernel: int | None,
+    kernel: Address | None,
     target: Operand,
     source: Operand,
     *,
@@ -186,21 +190,17 @@ def _plan(
         dtype,
         [*[target] * is_read, source],
         given=[*[to] * (1 + is_read), from_],
-        unaliased=[] if is_itself else [unaliased(1 + is_read, source.layout, source.dtype, to, layout, dtype)],
+        unaliased=None if is_itself else unaliased(source.layout, source.dtype, to, layout, dtype),
     )
 
 
-def unaliased(source: int, layout: Layout, dtype: DType, written: int, to: Layout, to_dtype: DType) -> Unaliased:
-    """A source of a layout and a dtype that is read as it was before a storage is written where `to` reaches."""
-    return Unaliased(
-        source,
-        layout.start_offset * dtype.itemsize,
-        layout.end * dtype.itemsize,
-        written,
-        to.start_offset * to_dtype.itemsize,
-        to.end * to_dtype.itemsize,
-        tells_lack_of_memory(partial(copied, layout=layout)),
-    )
+def unaliased(layout: Layout, dtype: DType, written: int, to: Layout, to_dtype: DType) -> UnaliasedItems:
+    """How a source of a layout and a dtype is read as it was before a storage is written where `to` reaches."""
+    return UnaliasedItems(
+        source=0, first=layout.start_offset * dtype.itemsize, last=layout.end * dtype.itemsize, written=written,
+        begin=to.start_offset * to_dtype.itemsize, end=to.end * to_dtype.itemsize,
+        copy=tells_lack_of_memory(partial(copied, layout=layout)),
+    )  # fmt: skip
 
 
 def copied(storage: CpuStorage, layout: Layout) -> CpuStorage:

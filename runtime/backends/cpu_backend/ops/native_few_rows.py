@@ -12,17 +12,14 @@ from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
 from ....host.array import contiguous
 from ....host.weights import FEW_ROWS, decode
+from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, Source
-from .native import by_plan, sources_of
+from ..kernels import THREADS, Result, Scratch, Source
+from .native import by_plan, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage, QCpuStorage
-
-_ARGUMENTS = host_arguments.FEW_ROWS
-# The fields before `run_parts`.
-_ADDRESSES = 5
 
 
 @by_plan
@@ -51,18 +48,14 @@ def _plan(kernels: HostKernels, x: Operand, weight: Operand, bias: Operand | Non
     kernel = kernels.address("host_few_rows", f"{name}_{dtype.value}")
     if kernel is None or not x.layout.is_contiguous or not (bias is None or bias.layout.is_contiguous):
         return None
-    operands = {"x": x, "matrix": weight} | ({} if bias is None else {"bias": bias})
-    sizes = rows, outputs, length, strides[0 if strides[1] == 1 else 1] * dtype.itemsize
-    is_held = dtype.compute is not dtype
-    return kernels.call(
-        kernel,
-        _ARGUMENTS,
-        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
-        weight.storage,
-        Result(_ARGUMENTS.places["result"], rows * outputs, dtype),
-        sources_of(_ARGUMENTS, operands),
-        scratch=Result(_ARGUMENTS.places["held"], rows * length, DType.F32) if is_held else None,
-    )
+    packed = host_arguments.few_rows(
+        result=Result(rows * outputs, dtype), x=source_of(x, 0), matrix=source_of(weight, 1),
+        bias=NOWHERE if bias is None else source_of(bias, 2),
+        held=NOWHERE if dtype.compute is dtype else Scratch(rows * length, DType.F32), run_parts=kernels.run_parts,
+        rows=rows, outputs=outputs, length=length, step=strides[0 if strides[1] == 1 else 1] * dtype.itemsize,
+        threads=THREADS,
+    )  # fmt: skip
+    return kernels.call(kernel, packed, weight.storage)
 
 
 @by_plan
@@ -83,19 +76,13 @@ def forward(
     if kernel is None:
         return None
     is_plain = dtype is DType.F32 and layout.is_contiguous
-    step = length // blocks.block_size * blocks.dtype.type_size if save_memory else 4 * length
-    sizes = rows, outputs, length, step
-    call = kernels.call(
-        kernel,
-        _ARGUMENTS,
-        _ARGUMENTS.pack(*(0,) * _ADDRESSES, kernels.run_parts, *sizes, 1),
-        x.storage,
-        Result(_ARGUMENTS.places["result"], rows * outputs, DType.F32),
-        [
-            Source(_ARGUMENTS.places["matrix"], 0, 0),
-            Source(_ARGUMENTS.places["x"], 4 * layout.start_offset * is_plain, 1),
-        ],
-    )
+    packed = host_arguments.few_rows(
+        result=Result(rows * outputs, DType.F32), x=Source(1, 4 * layout.start_offset * is_plain),
+        matrix=Source(0, 0), bias=NOWHERE, held=NOWHERE, run_parts=kernels.run_parts, rows=rows, outputs=outputs,
+        length=length, step=length // blocks.block_size * blocks.dtype.type_size if save_memory else 4 * length,
+        threads=THREADS,
+    )  # fmt: skip
+    call = kernels.call(kernel, packed, x.storage)
     if is_plain and save_memory:
         return call
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Never
+from typing import TYPE_CHECKING, Never
 
 from .....dtype import DType
 from .....kernels import host_arguments
@@ -11,19 +11,15 @@ from .....limits import MAX_RANK
 from ....base.error import InvalidIndex
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room
+from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, Source
-from .native import by_plan, filled, sources_of
+from ..kernels import THREADS, Result, Scratch, Source, WrongIndex
+from .native import by_plan, filled, source_of
 from .native_copy import Write, plan_dense, unaliased
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
-
-
-# The fields before the sizes.
-_GATHER_ADDRESSES: Final = 4
-_SCATTER_ADDRESSES: Final = 5
 
 
 @by_plan
@@ -80,25 +76,23 @@ def _along(vector: Layout, shape: Sequence[int], dim: int) -> Layout:
     return Layout(sizes, strides, vector.start_offset)
 
 
-def few_indexes(indexes: Operand) -> tuple[int, int, int, int]:
-    """How far indexes of a vector are from each other, or 0 for a single one, and the fields of their dtype."""
-    layout, (mark, itemsize, shift) = indexes.layout, indexes.dtype.index_form
-    return 0 if layout.elem_count == 1 else layout.strides[0], itemsize, shift, mark
+def index_stride(indexes: Operand) -> int:
+    """How far indexes of a vector are from each other; 0 for a single one."""
+    return 0 if indexes.layout.elem_count == 1 else indexes.layout.strides[0]
 
 
-def _packed(layouts: Sequence[Layout]) -> tuple[int, ...]:
-    """The dims of the last layout, and the strides of all."""
-    strides = [stride for layout in layouts for stride in filled(layout.strides[::-1], MAX_RANK)]
-    return (*filled(layouts[-1].shape[::-1], MAX_RANK), *strides)
+def _strides(layouts: Sequence[Layout]) -> list[int]:
+    """Those of all layouts, as kernels take them."""
+    return [stride for layout in layouts for stride in filled(layout.strides[::-1], MAX_RANK, 0)]
 
 
-def wrong_index(op: str, place: int, indexes: DType, size: int) -> tuple[int, Callable[[int], Never]]:
-    """The place of the record of an index that is out of range of a dim of a size, and what raises that."""
+def wrong_index(op: str, indexes: DType, size: int) -> WrongIndex:
+    """The record of an index that is out of range of a dim of a size."""
 
     def tell(word: int) -> Never:
         raise InvalidIndex(op, indexes.index_of(word), size)
 
-    return place, tell
+    return WrongIndex(tell)
 
 
 def _plan_gather(
@@ -106,22 +100,23 @@ def _plan_gather(
 ) -> Callable[..., CpuStorage] | None:
     """What chooses elements by indexes of the layout, which has the shape of the result."""
     kernel = kernels.address("host_index", "gather")
-    shape, dtype, source, packer = layout.shape, x.dtype, x.layout, host_arguments.GATHER_ELEMENTS
+    shape, dtype, source = layout.shape, x.dtype, x.layout
     require_room(shape, dtype)
-    count, size, places = layout.elem_count, source.shape[dim], packer.places
+    count, size = layout.elem_count, source.shape[dim]
     # NumPy finds no element, or a mark.
     if kernel is None or count == 0:
         return None
     # In the chosen dim an index steps.
     others = Layout(shape, [0 if axis == dim else step for axis, step in enumerate(source.strides)])
-    mark, *fields = indexes.dtype.index_form
-    packed = packer.pack(
-        *(0,) * _GATHER_ADDRESSES, kernels.run_parts, 1, dtype.itemsize, *fields, len(shape), mark, size,
-        source.strides[dim], count, *_packed((layout.dense, others, layout)),
+    mark, index_bytes, index_shift = indexes.dtype.index_form
+    packed = host_arguments.gather_elements(
+        result=Result(count, dtype), source=source_of(x, 0), indexes=source_of(indexes, 1),
+        wrong=wrong_index(op, indexes.dtype, size), run_parts=kernels.run_parts, threads=THREADS,
+        itemsize=dtype.itemsize, index_bytes=index_bytes, index_shift=index_shift, rank=len(shape), index_mark=mark,
+        size=size, row_stride=source.strides[dim], count=count, dims=filled(shape[::-1], MAX_RANK, 0),
+        strides=_strides((layout.dense, others, layout)),
     )  # fmt: skip
-    sources = sources_of(packer, {"source": x, "indexes": indexes})
-    result, wrong = Result(places["result"], count, dtype), wrong_index(op, places["wrong"], indexes.dtype, size)
-    return kernels.call(kernel, packer, packed, x.storage, result, sources, wrong=wrong)
+    return kernels.call(kernel, packed, x.storage)
 
 
 def _plan_scatter(
@@ -130,33 +125,21 @@ def _plan_scatter(
     """What brings a source to a storage: the layouts are those of the storage, the source and the indexes."""
     target, source, indexes = layouts
     dtype, shape, size = x.dtype, indexes.shape, x.layout.shape[dim]
-    kernel, packer = kernels.address("host_index", name), host_arguments.SCATTER_ELEMENTS
+    kernel = kernels.address("host_index", name)
     # NumPy looks at indexes of no elements.
     if kernel is None or indexes.elem_count == 0:
         return None
-    sizes = dtype.itemsize, dtype.itemsize, index_dtype.itemsize
-    begins = [layout.start_offset * itemsize for layout, itemsize in zip(layouts, sizes, strict=True)]
-    places = packer.places
-    mark, *fields = index_dtype.index_form
-    packed = packer.pack(
-        *(0,) * _SCATTER_ADDRESSES, kernels.run_parts, 1, len(shape) - 1 - dim, *fields, len(shape), mark, size,
-        *_packed(layouts),
-    )  # fmt: skip
+    mark, index_bytes, index_shift = index_dtype.index_form
     lines = indexes.elem_count // shape[dim]
     has_sums = name.startswith("scatter_add") and dtype.is_float and dtype.itemsize < DType.F32.itemsize
     # The plan is given the storage, that of the indexes, and that of the source.
-    given = {"destination": 0, "source": 2, "indexes": 1}
-    return kernels.call(
-        kernel,
-        packer,
-        packed,
-        x.storage,
-        (),
-        [Source(places[name], first, given[name]) for name, first in zip(given, begins, strict=True)],
-        unaliased=[
-            unaliased(1, source, dtype, 0, target, dtype),
-            unaliased(2, indexes, index_dtype, 0, target, dtype),
-        ],
-        scratch=Result(places["sums"], lines * size, DType.F32) if has_sums else None,
-        wrong=wrong_index(op, places["wrong"], index_dtype, size),
-    )
+    packed = host_arguments.scatter_elements(
+        destination=Source(0, target.start_offset * dtype.itemsize),
+        source=Source(2, source.start_offset * dtype.itemsize, unaliased(source, dtype, 0, target, dtype)),
+        indexes=Source(1, indexes.start_offset * index_bytes, unaliased(indexes, index_dtype, 0, target, dtype)),
+        sums=Scratch(lines * size, DType.F32) if has_sums else NOWHERE, wrong=wrong_index(op, index_dtype, size),
+        run_parts=kernels.run_parts, threads=THREADS, dim=len(shape) - 1 - dim, index_bytes=index_bytes,
+        index_shift=index_shift, rank=len(shape), index_mark=mark, size=size, dims=filled(shape[::-1], MAX_RANK, 0),
+        strides=_strides(layouts),
+    )  # fmt: skip
+    return kernels.call(kernel, packed, x.storage)

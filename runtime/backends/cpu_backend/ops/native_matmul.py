@@ -12,9 +12,10 @@ from .....dtype import Array
 from .....kernels import host_arguments
 from ....core.layout import Layout
 from ....helpers.host_memory import require_room
+from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, Source
-from .native import by_plan
+from ..kernels import THREADS, Result, Source, table
+from .native import by_plan, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -43,7 +44,7 @@ def _plan(
     kernels: HostKernels, lhs: Operand, rhs: Operand, bias: Operand | None, bmnk: tuple[int, int, int, int]
 ) -> Callable[..., CpuStorage] | None:
     batches, m, n, k = bmnk
-    dtype, packer = lhs.dtype, host_arguments.MULTIPLY_MATRICES
+    dtype = lhs.dtype
     kernel = kernels.address("host_product", f"matmul_{dtype.value}")
     require_room(bmnk[:3], dtype)
     count = batches * m * n
@@ -52,15 +53,15 @@ def _plan(
     if bias is not None and bias.layout.strides != (1,):
         return None
     begins = [_begins(operand.layout) for operand in (lhs, rhs)]
-    places = [array.ctypes.data for array in begins]
-    strides = *lhs.layout.strides[-2:], *rhs.layout.strides[-2:]
-    packed = packer.pack(*(0,) * 4, kernels.run_parts, 1, *places, *bmnk, *strides)
-    sources = [Source(packer.places["lhs"], 0, 0), Source(packer.places["rhs"], 0, 1)]
-    if bias is not None:
-        sources.append(Source(packer.places["bias"], bias.layout.start_offset * dtype.itemsize, 2))
+    # Where in their storages matrices begin, the tables say.
+    packed = host_arguments.multiply_matrices(
+        result=Result(count, dtype), lhs=Source(0, 0), rhs=Source(1, 0),
+        bias=NOWHERE if bias is None else source_of(bias, 2), run_parts=kernels.run_parts, threads=THREADS,
+        lhs_begins=table(begins[0]), rhs_begins=table(begins[1]), batches=batches, m=m, n=n, k=k,
+        lhs_strides=lhs.layout.strides[-2:], rhs_strides=rhs.layout.strides[-2:],
+    )  # fmt: skip
     larger = max(lhs.storage, rhs.storage, key=lambda storage: int(storage.length))
-    result = Result(packer.places["result"], count, dtype)
-    return kernels.call(kernel, packer, packed, larger, result, sources, kept=begins, products=math.prod(bmnk))
+    return kernels.call(kernel, packed, larger, kept=begins, products=math.prod(bmnk))
 
 
 def _begins(layout: Layout) -> Array:

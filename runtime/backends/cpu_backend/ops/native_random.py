@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from ....base.error import OutOfMemory
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
 from ....helpers.host_memory import require_room
-from ..kernels import Result
+from ..kernels import THREADS, Number, Result
 
 if TYPE_CHECKING:
     from ..device import CpuDevice
@@ -58,19 +59,16 @@ def _plan(
     kernel = kernels.address("host_random", f"{name}_{dtype.value}")
     if kernel is None or count == 0:
         return None
-    packer, numbers = host_arguments.DRAW_NORMAL, [first, second]
+    pack: Callable[..., bytes] = partial(host_arguments.draw_normal, mean=first, std=second)
     if name == "uniform":
-        packer, numbers = host_arguments.DRAW_UNIFORM, [first, second - first, *uniform_range(first, second, dtype)]
-    call = kernels.call(
-        kernel,
-        packer,
-        packer.pack(0, kernels.run_parts, count, 0, 0, *numbers, 1),
-        device.storage_class(device, dtype, np.empty(0, dtype.numpy)),
-        Result(packer.places["result"], count, dtype),
-        (),
-        numbers=[packer.places["seed"], packer.places["block"]],
-        compute=None,
-    )
+        lowest, highest = uniform_range(first, second, dtype)
+        pack = partial(host_arguments.draw_uniform, low=first, span=second - first, lowest=lowest, highest=highest)
+    packed = pack(
+        result=Result(count, dtype), run_parts=kernels.run_parts, count=count, seed=Number(), block=Number(),
+        threads=THREADS,
+    )  # fmt: skip
+    nothing = device.storage_class(device, dtype, np.empty(0, dtype.numpy))
+    call = kernels.call(kernel, packed, nothing, compute=None)
     random, blocks = device.random, drawn_blocks(count, dtype)
 
     def draw() -> CpuStorage:

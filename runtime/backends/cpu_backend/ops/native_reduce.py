@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
@@ -13,10 +14,11 @@ from .....op import MethodOp, ReduceOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host.array import contiguous
+from ....kernels.argument_struct import NOWHERE
 from ...array_backend.ops.operand import Operand
 from ...plan import planned_by
-from ..kernels import Result, bits_of
-from .native import filled, sources_of
+from ..kernels import THREADS, Number, Result, Scratch, bits_of
+from .native import filled, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -45,25 +47,20 @@ def _plan(
     kernel = kernels.address("fold", f"{op.value}_{dtype.value}_{'rows' if inner == 1 else 'columns'}")
     if kernel is None:
         return None
-    bits = filled([bits_of(number, dtype.compute) for number in parameters], host_arguments.PARAMETERS["reduce"])
+    bits = [Number(bits_of(number, dtype.compute)) for number in parameters]
     if inner == 1:
-        parts, sizes, packer = -(-length // FOLD_LENGTH), [outputs, length], host_arguments.FOLD_ROWS
+        parts, pack = -(-length // FOLD_LENGTH), host_arguments.fold_rows
     else:
         columns = outputs // inner * -(-inner // FOLD_COLUMNS)
         split = -(-length // max(min(_PARTS // columns, layout.elem_count // _LEAST_ELEMENTS), 1))
-        parts, sizes, packer = -(-length // split), [outputs, length, inner, split], host_arguments.FOLD_COLUMNS
-    places, state = packer.places, max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)
-    run: Callable[..., CpuStorage] = kernels.call(
-        kernel,
-        packer,
-        packer.pack(0, 0, 0, kernels.run_parts, *sizes, 1, *bits),
-        operand.storage,
-        Result(places["result"], outputs, op.result or dtype),
-        sources_of(packer, {"source": operand}),
-        scratch=Result(places["states"], outputs * parts * state, DType.U8) if parts > 1 else None,
-        numbers=[places["parameters"] + 8 * place for place in range(len(parameters))],
-        compute=dtype.compute,
-    )
+        parts, pack = -(-length // split), partial(host_arguments.fold_columns, inner=inner, split=split)
+    state = max(_PLACED_BYTES, _NUMBER_BYTES * op.numbers)
+    packed = pack(
+        result=Result(outputs, op.result or dtype), source=source_of(operand, 0),
+        states=Scratch(outputs * parts * state, DType.U8) if parts > 1 else NOWHERE, run_parts=kernels.run_parts,
+        outputs=outputs, length=length, threads=THREADS, parameters=filled(bits, host_arguments.PARAMETERS["fold"], 0),
+    )  # fmt: skip
+    run: Callable[..., CpuStorage] = kernels.call(kernel, packed, operand.storage, compute=dtype.compute)
     return run
 
 

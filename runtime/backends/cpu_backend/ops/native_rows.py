@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Never
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .....dtype import DType
 from .....kernels import host_arguments
 from .....kernels.constants import COUNTED_LENGTH, SELECTED_COUNT, SORTED_LINES
-from .....kernels.host_arguments import Packer
 from ....core.layout import Layout
+from ....kernels.argument_struct import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
-from ..kernels import Result, Source, bits_of
+from ..kernels import THREADS, Result, Scratch, bits_of
 from .native import by_plan
 from .native_copy import Dense, plan_dense
-from .native_index import few_indexes, wrong_index
+from .native_index import index_stride, wrong_index
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
     from ..storage import CpuStorage
 
-# The fields before the sizes.
-_NORM_ADDRESSES: Final = 6
-_ROPE_ADDRESSES: Final = 6
-_CROSS_ENTROPY_ADDRESSES: Final = 5
 _LEAST_I64, _MOST_I64 = -(1 << 63), (1 << 63) - 1
 _MOST_POSITIONS: Final = 1 << 32
 # Room for so many elements has a place for any of their dtypes where it ends.
@@ -49,52 +46,48 @@ def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Call
     shape = x.layout.shape
     if dim != len(shape) - 1:
         return None
-    sizes = math.prod(shape[:-1]), shape[-1]
-    return _plan_one(kernels, f"{name}_{x.dtype.value}", host_arguments.SOFTMAX_ROWS, x, sizes)
+    pack = partial(host_arguments.softmax_rows, rows=math.prod(shape[:-1]), length=shape[-1])
+    return _plan_one(kernels, f"{name}_{x.dtype.value}", x, pack)
 
 
 def _plan_one(
-    kernels: HostKernels, name: str, packer: Packer, x: Operand, sizes: tuple[int, ...]
+    kernels: HostKernels, name: str, x: Operand, pack: Callable[..., bytes]
 ) -> Callable[..., CpuStorage] | None:
-    """What makes as many elements of an operand's: the arguments are addresses, `run_parts`, sizes and threads."""
+    """What makes as many elements of an operand's."""
     kernel = kernels.address("host_rows", name)
     if kernel is None or x.layout.elem_count == 0:
         return None
-    packed = packer.pack(0, 0, kernels.run_parts, *sizes, 1)
-    result = Result(packer.places["result"], x.layout.elem_count, x.dtype)
-    return _plan_rows(kernels, kernel, packer, packed, {"source": x}, result)
+    rows = _Rows(kernels, x)
+    result = Result(x.layout.elem_count, x.dtype)
+    packed = pack(result=result, source=rows.sources[0], run_parts=kernels.run_parts, threads=THREADS)
+    return rows.plan(kernel, packed)
 
 
-def _plan_rows(
-    kernels: HostKernels,
-    kernel: int,
-    packer: Packer,
-    packed: bytes,
-    operands: Mapping[str, Operand | None],
-    results: Result | Sequence[Result],
-    *,
-    scratch: Result | None = None,
-    wrong: tuple[int, Callable[[int], Never]] | None = None,
-) -> Callable[..., Any]:
-    """What gives a kernel dense operands, by the names of their fields, and indexes as they are."""
-    there = {name: operand for name, operand in operands.items() if operand is not None}
-    sources = [Dense(kernels, operand, is_there=name == "indexes") for name, operand in there.items()]
-    call = kernels.call(
-        kernel,
-        packer,
-        packed,
-        next(iter(there.values())).storage,
-        results,
-        [
-            Source(packer.places[name], source.offset, given)
-            for given, (name, source) in enumerate(zip(there, sources, strict=True))
-        ],
-        scratch=scratch,
-        wrong=wrong,
-    )
-    if all(source.is_there for source in sources):
-        return call
-    return lambda *storages: call(*[source.of(each) for source, each in zip(sources, storages, strict=True)])
+class _Rows:
+    """The operands of a kernel, dense but for indexes, in the order in which a plan is given those that are there."""
+
+    def __init__(
+        self, kernels: HostKernels, x: Operand, *others: Operand | None, indexes: Operand | None = None
+    ) -> None:
+        self._kernels = kernels
+        self._storage = x.storage
+        self._dense: list[Dense] = []
+        self.sources = [self._source(operand) for operand in (x, *others)]
+        """Where each is; NOWHERE what is not there."""
+        self.indexes = self._source(indexes, is_there=True)
+
+    def _source(self, operand: Operand | None, *, is_there: bool = False) -> Address:
+        if operand is None:
+            return NOWHERE
+        self._dense.append(Dense(self._kernels, operand, is_there=is_there))
+        return self._dense[-1].source(len(self._dense) - 1)
+
+    def plan(self, kernel: Address, packed: bytes, *, as_tuple: bool = False) -> Callable[..., Any]:
+        """What calls the kernel with them."""
+        call, dense = self._kernels.call(kernel, packed, self._storage, as_tuple=as_tuple), self._dense
+        if all(operand.is_there for operand in dense):
+            return call
+        return lambda *storages: call(*[operand.of(each) for operand, each in zip(dense, storages, strict=True)])
 
 
 @by_plan
@@ -107,7 +100,7 @@ def layer_norm(
     eps: float,
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.layer_norm`; None where NumPy does it."""
-    return _plan_norm("layer_norm", kernels, [x, weight, bias, residual], eps)
+    return _plan_norm("layer_norm", kernels, x, weight, bias, residual, eps)
 
 
 @by_plan
@@ -115,25 +108,30 @@ def rms_norm(
     kernels: HostKernels, x: Operand, weight: Operand | None, residual: Operand | None, eps: float
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.rms_norm`; None where NumPy does it."""
-    return _plan_norm("rms_norm", kernels, [x, weight, None, residual], eps)
+    return _plan_norm("rms_norm", kernels, x, weight, None, residual, eps)
 
 
 def _plan_norm(
-    name: str, kernels: HostKernels, operands: list[Operand | None], eps: float
+    name: str,
+    kernels: HostKernels,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    residual: Operand | None,
+    eps: float,
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
-    """What makes the norm of operands: x, and those of the weight, the bias and the residual that are there."""
-    x, packer = operands[0], host_arguments.NORM_ROWS
-    assert x is not None
     shape = x.layout.shape
     kernel = kernels.address("host_rows", f"{name}_{x.dtype.value}")
     if kernel is None or x.layout.elem_count == 0:
         return None
-    sizes = kernels.run_parts, math.prod(shape[:-1]), shape[-1], bits_of(eps, DType.F64)
-    packed = packer.pack(*(0,) * _NORM_ADDRESSES, *sizes, 1)
-    names = ["result"] if operands[-1] is None else ["result", "sums"]
-    results = [Result(packer.places[name], x.layout.elem_count, x.dtype) for name in names]
-    named = dict(zip(("source", "weight", "bias", "residual"), operands, strict=True))
-    return _plan_rows(kernels, kernel, packer, packed, named, results)
+    rows = _Rows(kernels, x, weight, bias, residual)
+    packed = host_arguments.norm_rows(
+        result=Result(x.layout.elem_count, x.dtype), source=rows.sources[0], weight=rows.sources[1],
+        bias=rows.sources[2], residual=rows.sources[3],
+        sums=NOWHERE if residual is None else Result(x.layout.elem_count, x.dtype), run_parts=kernels.run_parts,
+        rows=math.prod(shape[:-1]), length=shape[-1], epsilon=bits_of(eps, DType.F64), threads=THREADS,
+    )  # fmt: skip
+    return rows.plan(kernel, packed, as_tuple=True)
 
 
 @by_plan
@@ -141,22 +139,22 @@ def rope(
     kernels: HostKernels, x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool
 ) -> Callable[..., CpuStorage] | None:
     """As `network.rope`; None where NumPy does it."""
-    count, dtype, packer = x.layout.elem_count, x.dtype, host_arguments.ROPE_ROWS
+    count, dtype = x.layout.elem_count, x.dtype
     kernel = kernels.address("host_rows", f"rope_{dtype.value}")
     # NumPy looks at positions of no elements.
     if kernel is None or count == 0:
         return None
     tokens, length = x.layout.shape[-2:]
-    rows, most = count // length, cos.layout.shape[0] - tokens
-    stride, index_bytes, index_shift, _ = few_indexes(positions)
-    packed = packer.pack(
-        *(0,) * _ROPE_ADDRESSES, kernels.run_parts, rows, length, tokens, rows // positions.layout.elem_count, most,
-        stride, index_bytes, index_shift, interleaved, 1,
+    most, (_, index_bytes, index_shift) = cos.layout.shape[0] - tokens, positions.dtype.index_form
+    rows = _Rows(kernels, x, cos, sin, indexes=positions)
+    packed = host_arguments.rope_rows(
+        result=Result(count, dtype), source=rows.sources[0], cosines=rows.sources[1], sines=rows.sources[2],
+        indexes=rows.indexes, wrong=wrong_index("rope", positions.dtype, most + 1), run_parts=kernels.run_parts,
+        rows=count // length, length=length, tokens=tokens,
+        rows_of_index=count // length // positions.layout.elem_count, most=most, index_stride=index_stride(positions),
+        index_bytes=index_bytes, index_shift=index_shift, interleaved=interleaved, threads=THREADS,
     )  # fmt: skip
-    operands = {"source": x, "cosines": cos, "sines": sin, "indexes": positions}
-    result = Result(packer.places["result"], count, dtype)
-    wrong = wrong_index("rope", packer.places["wrong"], positions.dtype, most + 1)
-    return _plan_rows(kernels, kernel, packer, packed, operands, result, wrong=wrong)
+    return rows.plan(kernel, packed)
 
 
 @by_plan
@@ -164,31 +162,37 @@ def cross_entropy(
     kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `loss.cross_entropy`; None where NumPy does it."""
-    shape, count, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.CROSS_ENTROPY_ROWS
+    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.address("host_rows", f"cross_entropy_{dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:
         return None
     size = shape[-1]
-    # Any other number is no index either.
-    sizes = kernels.run_parts, count // size, size, min(max(ignored, _LEAST_I64), _MOST_I64)
-    packed = packer.pack(*(0,) * _CROSS_ENTROPY_ADDRESSES, *sizes, *few_indexes(targets), 1)
-    results = [Result(packer.places[place], count // size, dtype.compute) for place in ("result", "counted")]
-    wrong = wrong_index("cross_entropy", packer.places["wrong"], targets.dtype, size)
-    return _plan_rows(kernels, kernel, packer, packed, {"source": x, "indexes": targets}, results, wrong=wrong)
+    mark, index_bytes, index_shift = targets.dtype.index_form
+    rows = _Rows(kernels, x, indexes=targets)
+    # Any other number that is ignored is no index either.
+    packed = host_arguments.cross_entropy_rows(
+        result=Result(count // size, dtype.compute), counted=Result(count // size, dtype.compute),
+        source=rows.sources[0], indexes=rows.indexes, wrong=wrong_index("cross_entropy", targets.dtype, size),
+        run_parts=kernels.run_parts, rows=count // size, length=size, ignored=min(max(ignored, _LEAST_I64), _MOST_I64),
+        index_stride=index_stride(targets), index_bytes=index_bytes, index_shift=index_shift, index_mark=mark,
+        threads=THREADS,
+    )  # fmt: skip
+    return rows.plan(kernel, packed, as_tuple=True)
 
 
 @by_plan
 def cumsum(kernels: HostKernels, x: Operand, dim: int) -> Callable[..., CpuStorage] | None:
     """As `scan.cumsum`; None where NumPy does it."""
     shape = x.layout.shape
-    sizes = math.prod(shape[:dim]), shape[dim], math.prod(shape[dim + 1 :])
-    return _plan_one(kernels, f"cumsum_{x.dtype.value}", host_arguments.CUMSUM_LINES, x, sizes)
+    rows, inner = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
+    pack = partial(host_arguments.cumsum_lines, rows=rows, length=shape[dim], inner=inner)
+    return _plan_one(kernels, f"cumsum_{x.dtype.value}", x, pack)
 
 
 @by_plan
 def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> Callable[..., CpuStorage] | None:
     """As `sort.argsort`; None where NumPy does it."""
-    shape, elements, dtype, packer = x.layout.shape, x.layout.elem_count, x.dtype, host_arguments.ARGSORT_LINES
+    shape, elements, dtype = x.layout.shape, x.layout.elem_count, x.dtype
     kernel = kernels.address("host_sort", f"argsort_{dtype.value}")
     length = shape[-1] if shape else 1
     # NumPy's positions have 64 bits.
@@ -196,13 +200,16 @@ def argsort(kernels: HostKernels, x: Operand, descending: bool, count: int) -> C
         return None
     lines, room = elements // length, -(-length // _ROOM) * _ROOM
     made = count if count <= SELECTED_COUNT else length
-    packed = packer.pack(0, 0, 0, kernels.run_parts, lines, length, made, room, descending, 1)
-    scratch = None
+    scratch = NOWHERE
     if made == length > COUNTED_LENGTH[dtype.itemsize]:
         nbytes = min(lines, SORTED_LINES) * room * (2 * dtype.itemsize + DType.U32.itemsize)
-        scratch = Result(packer.places["scratch"], nbytes, DType.U8)
-    result = Result(packer.places["result"], lines * made, DType.U32)
-    sort = _plan_rows(kernels, kernel, packer, packed, {"source": x}, result, scratch=scratch)
+        scratch = Scratch(nbytes, DType.U8)
+    rows = _Rows(kernels, x)
+    packed = host_arguments.argsort_lines(
+        result=Result(lines * made, DType.U32), source=rows.sources[0], scratch=scratch, run_parts=kernels.run_parts,
+        lines=lines, length=length, count=made, room=room, descending=descending, threads=THREADS,
+    )  # fmt: skip
+    sort = rows.plan(kernel, packed)
     if made == count:
         return sort
     positions = Operand(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -9,12 +10,11 @@ import numpy as np
 
 from .....dtype import Array
 from .....kernels import host_arguments
-from .....kernels.host_arguments import Packer
 from ....helpers.host_memory import require_room
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.upsample import neighbours
-from ..kernels import Result
-from .native import by_plan, sources_of
+from ..kernels import THREADS, Result, table
+from .native import by_plan, source_of
 
 if TYPE_CHECKING:
     from ..kernels import HostKernels
@@ -106,14 +106,17 @@ def _plan_resampling(
     """What makes images of other sizes: each dim's places, the next ones, and their shares."""
     layout = x.layout
     (rows, next_rows, row_shares), (columns, next_columns, column_shares) = maps
-    arrays = rows, columns, next_rows, next_columns, row_shares, column_shares
-    places = [0 if array is None else array.ctypes.data for array in arrays]
     batch, channels = layout.shape[:2]
-    fields = channels, batch * channels, *sizes, *layout.strides[:2], *places
-    packer = host_arguments.RESAMPLE_ROWS
-    packed = packer.pack(0, 0, kernels.run_parts, 1, *fields)
+    shape = batch, channels, *sizes
+    packed = host_arguments.resample_rows(
+        result=Result(math.prod(shape), x.dtype), source=source_of(x, 0), run_parts=kernels.run_parts,
+        threads=THREADS, channels=channels, planes=batch * channels, height=sizes[0], width=sizes[1],
+        stride_b=layout.strides[0], stride_c=layout.strides[1], rows=table(rows), columns=table(columns),
+        next_rows=table(next_rows), next_columns=table(next_columns), row_shares=table(row_shares),
+        column_shares=table(column_shares),
+    )  # fmt: skip
     # The arrays live as long as what reads them.
-    return _plan(kernels, name, packer, x, (batch, channels, *sizes), packed, arrays)
+    return _plan(kernels, name, x, shape, packed, maps)
 
 
 def _plan_pool(
@@ -121,26 +124,27 @@ def _plan_pool(
 ) -> Callable[..., CpuStorage] | None:
     batch, channels, *sizes = x.layout.shape
     height, width = ((size - window) // step + 1 for size, window, step in zip(sizes, kernel_size, stride, strict=True))
-    fields = channels, batch * channels, height, width, *x.layout.strides, *kernel_size, *stride
-    packer = host_arguments.POOL_ROWS
-    packed = packer.pack(0, 0, kernels.run_parts, 1, *fields)
-    return _plan(kernels, f"{name}_{x.dtype.value}", packer, x, (batch, channels, height, width), packed)
+    stride_b, stride_c, stride_h, stride_w = x.layout.strides
+    packed = host_arguments.pool_rows(
+        result=Result(batch * channels * height * width, x.dtype), source=source_of(x, 0),
+        run_parts=kernels.run_parts, threads=THREADS, channels=channels, planes=batch * channels, height=height,
+        width=width, stride_b=stride_b, stride_c=stride_c, stride_h=stride_h, stride_w=stride_w,
+        window_h=kernel_size[0], window_w=kernel_size[1], step_h=stride[0], step_w=stride[1],
+    )  # fmt: skip
+    return _plan(kernels, f"{name}_{x.dtype.value}", x, (batch, channels, height, width), packed)
 
 
 def _plan(
     kernels: HostKernels,
     name: str,
-    packer: Packer,
     x: Operand,
     shape: tuple[int, ...],
     packed: bytes,
     kept: object = None,
 ) -> Callable[..., CpuStorage] | None:
     """What makes images by a kernel; None where there are no elements, or no kernel."""
-    kernel, dtype = kernels.address("host_window", name), x.dtype
-    require_room(shape, dtype)
-    count = int(np.prod(shape))
-    if kernel is None or count == 0 or x.layout.elem_count == 0:
+    kernel = kernels.address("host_window", name)
+    require_room(shape, x.dtype)
+    if kernel is None or 0 in shape or x.layout.elem_count == 0:
         return None
-    result = Result(packer.places["result"], count, dtype)
-    return kernels.call(kernel, packer, packed, x.storage, result, sources_of(packer, {"source": x}), kept=kept)
+    return kernels.call(kernel, packed, x.storage, kept=kept)

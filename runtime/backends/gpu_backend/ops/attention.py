@@ -9,6 +9,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, ATTENTION_FEW_ROWS, ATTENTION_ROWS, COUNTERS
 from ....base.error import InvalidArgument
+from ....kernels.argument_struct import NOWHERE
 from ..libraries import AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
@@ -33,7 +34,7 @@ _BUSY_BLOCKS: Final = {"few": 1}
 _MOST_BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
 _MANY_KEYS: Final = 512
-_NO_LENGTHS: Final = (0,) * 7
+_NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
 
 
 def scaled_dot_product_attention(
@@ -51,7 +52,7 @@ def scaled_dot_product_attention(
     device, dtype = query.device, query.dtype
     result = device.empty(dtype, query.layout.elem_count)
     # As an index, a length is one of so many.
-    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1)._replace(mark=0)
+    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1, mark=0)
     if result.length == 0 or keys == 0:
         if indexes is not None:
             check(indexes)
@@ -77,18 +78,17 @@ def scaled_dot_product_attention(
     lines = batches * heads * queries
     least = next(each for each in _SIZES if size <= each)
     parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
-    packed = arguments.ATTENTION.pack(
-        *(result.memory.address, query.address, key.address, value.address),
-        0 if mask is None else mask.address,
-        *((0, 0) if parts is None else (parts.memory.address, device.counters)),
-        *((0, *_NO_LENGTHS) if indexes is None else (indexes.indexes.address, *indexes.fields)),
-        int(is_causal),
-        lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
-        element_bits(scale, DType.F32),
-        *(*query.strides[:3], *key.strides[:3], *value.strides[:3]),
-        *((0, 0, 0, 0) if mask is None else mask.strides),
-        *(batches, key_heads, group, queries, keys, size, splits),
-    )
+    packed = arguments.attention(
+        result=result.memory.address, query=query.address, key=key.address, value=value.address,
+        mask=NOWHERE if mask is None else mask.address, parts=NOWHERE if parts is None else parts.memory.address,
+        counters=NOWHERE if parts is None else device.counters,
+        indexes=NOWHERE if indexes is None else indexes.indexes.address,
+        index=_NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
+        index_stride=lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
+        scale=element_bits(scale, DType.F32), query_strides=query.strides[:3], key_strides=key.strides[:3],
+        value_strides=value.strides[:3], mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, batches=batches,
+        heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
+    )  # fmt: skip
     device.kernels.launch("attention", f"attention_{dtype.value}_{least}_{way}", blocks * splits, packed)
     if indexes is not None:
         device.index_errors.expect()

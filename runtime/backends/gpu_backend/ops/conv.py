@@ -36,6 +36,11 @@ class _Window(NamedTuple):
     dilation: Pair
     result: Pair
 
+    @property
+    def fields(self) -> arguments.Window:
+        """As kernels take it."""
+        return arguments.Window(*self.kernel, *self.padding, *self.dilation)
+
 
 def by_library(library: Convolution, x: Operand, kernel: Operand, params: ParamsConv2D) -> GpuStorage | None:
     """The convolution of (b, c, h, w) by a library of images; None where there is nothing to do or it refuses."""
@@ -167,11 +172,11 @@ def _columns(op: str, x: Operand, window: _Window) -> GpuStorage:
         (c * step, step, window.result[1], 1),
     )
     itemsize = x.itemsize
-    for blocks, _, (*_, plane, column), fields in plane_parts(op, strided_block(itemsize), shape, strides, 2):
-        to, source = result.memory.address + column * itemsize, x.address + plane * itemsize
-        packed = arguments.IMAGE_TO_COLUMNS.pack(
-            to, source, stride_h, stride_w, height, width,
-            *window.kernel, *window.padding, *window.dilation, places, *fields,
+    for blocks, _, (*_, plane, column), count, geometry in plane_parts(op, strided_block(itemsize), shape, strides, 2):
+        packed = arguments.image_to_columns(
+            result=result.memory.address + column * itemsize, source=x.address + plane * itemsize,
+            source_stride_h=stride_h, source_stride_w=stride_w, source_h=height, source_w=width,
+            window=window.fields, places=places, count=count, geometry=geometry,
         )  # fmt: skip
         x.device.kernels.launch("conv", f"im2col_b{8 * itemsize}", blocks, packed)
     return result
@@ -210,14 +215,12 @@ def _by_column_sums(library: Blas, op: str, x: Operand, kernel: Operand, window:
         multiply(library, _repeated(transposed, count), pixels, (count, rows, places, c_in), columns.address)
         begin = result.memory.address + start * c_out * height * width * x.itemsize
         shape = (count, c_out, height, width)
-        for blocks, first, (*_, offset), fields in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
-            packed = arguments.COLUMNS_TO_IMAGE.pack(
-                begin + first * x.itemsize,
-                columns.address + offset * compute.itemsize,
-                *sizes,
-                *(*window.kernel, *window.padding, *window.stride, *window.dilation),
-                *fields,
-            )
+        for blocks, first, (*_, offset), elements, geometry in plane_parts(op, BLOCK_SIZE, shape, strides, 2):
+            packed = arguments.columns_to_image(
+                result=begin + first * x.itemsize, source=columns.address + offset * compute.itemsize,
+                source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
+                stride_w=window.stride[1], count=elements, geometry=geometry,
+            )  # fmt: skip
             device.kernels.launch("conv", f"col2im_{x.dtype.value}", blocks, packed)
     return result
 
@@ -230,8 +233,8 @@ def _in_compute(x: Operand) -> Operand:
 def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: GpuStorage, *, transposed: bool) -> None:
     """Each element of the result by itself, some channels of it in a thread."""
     b, c_in, *sizes = x.shape
-    stride_b, *source_strides = x.strides
-    outer, inner, *kernel_strides = kernel.strides
+    stride_b, stride_c, stride_h, stride_w = x.strides
+    outer, inner, kernel_stride_h, kernel_stride_w = kernel.strides
     out, in_ = (inner, outer) if transposed else (outer, inner)
     c_out = kernel.shape[1 if transposed else 0]
     height, width = window.result
@@ -242,19 +245,15 @@ def _directly(op: str, x: Operand, kernel: Operand, window: _Window, result: Gpu
     row, column, channel = (0, 0, step_h, 0), (0, 0, 0, step_w), (0, CONV_CHANNELS, 0, 0)
     moving = (stride_b, 0, 0, 0), (0, CONV_CHANNELS * out, 0, 0), (c_out * plane, CONV_CHANNELS * plane, width, 1)
     name = f"conv{'_transpose' if transposed else ''}_{x.dtype.value}_direct"
-    for blocks, _, offsets, fields in plane_parts(op, BLOCK_SIZE, shape, (row, column, *moving, channel), 2):
-        source, weights, to = [
-            begin + offset * x.itemsize
-            for begin, offset in zip((x.address, kernel.address, result.memory.address), offsets[2:5], strict=True)
-        ]
+    for blocks, _, offsets, count, geometry in plane_parts(op, BLOCK_SIZE, shape, (row, column, *moving, channel), 2):
         # A part that begins at a later channel has so many fewer of them.
         left = c_out - offsets[5]
-        packed = arguments.CONVOLVE.pack(
-            *(to, source, weights),
-            *source_strides,
-            *(out, in_, *kernel_strides),
-            *(plane, c_in, left),
-            *(*sizes, *window.kernel, *window.padding, *window.stride, *window.dilation),
-            *fields,
-        )
+        packed = arguments.convolve(
+            result=result.memory.address + offsets[4] * x.itemsize, source=x.address + offsets[2] * x.itemsize,
+            kernel=kernel.address + offsets[3] * x.itemsize, source_stride_c=stride_c, source_stride_h=stride_h,
+            source_stride_w=stride_w, kernel_stride_out=out, kernel_stride_in=in_, kernel_stride_h=kernel_stride_h,
+            kernel_stride_w=kernel_stride_w, result_stride_c=plane, channels_in=c_in, channels_out=left,
+            source_h=sizes[0], source_w=sizes[1], window=window.fields, stride_h=window.stride[0],
+            stride_w=window.stride[1], count=count, geometry=geometry,
+        )  # fmt: skip
         x.device.kernels.launch("conv", name, blocks, packed)

@@ -6,19 +6,21 @@ import functools
 import itertools
 import math
 import operator
-import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COPY_ELEMENTS, FILL_PACKS, JOIN_SOURCES
 from ....core.layout import Layout
 from ....core.shape import Shape
+from ....kernels.argument_struct import NOWHERE, Address
 from ..utils import ceil_divide
 from .geometry import LIMIT, Dims, Part, are_few, divisor, merged, parts, tiled
 from .operand import Operand, dense, shares_memory
 from .scalar import element_bits, repeated_bits
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ..storage import GpuStorage
@@ -36,7 +38,7 @@ class _Plan(NamedTuple):
     """How to move or fill elements: a kernel, its launches, and the bytes of the elements that it takes."""
 
     kernel: str
-    packer: struct.Struct
+    is_tiled: bool
     width: int
     parts: tuple[Part, ...]
 
@@ -104,8 +106,12 @@ def copy(source: Operand, target: Operand) -> None:
         return
     few = are_few(device, count)
     plan = _copy_plan(source.shape, target.strides, source.strides, itemsize, alignment_of(to | from_), few)
-    for blocks, _, (to_offset, from_offset), fields in plan.parts:
-        packed = plan.packer.pack(to + to_offset * plan.width, from_ + from_offset * plan.width, *fields)
+    for blocks, _, (to_offset, from_offset), count, geometry in plan.parts:
+        result, moved = to + to_offset * plan.width, from_ + from_offset * plan.width
+        if plan.is_tiled:
+            packed = arguments.copy_transposed(result=result, source=moved, first_tile=count, geometry=geometry)
+        else:
+            packed = arguments.copy_strided(result=result, source=moved, count=count, geometry=geometry)
         device.kernels.launch("copy", plan.kernel, blocks, packed)
 
 
@@ -127,9 +133,9 @@ def _copy_plan(shape: Dims, to: Dims, from_: Dims, itemsize: int, alignment: int
     is_apart = few and width < _LEAST_TILED_BYTES
     transposed = None if is_apart else tiled(dims, strides, 1, width)
     if transposed is not None:
-        return _Plan(f"copy_b{8 * width}_transposed", arguments.COPY_TRANSPOSED, width, transposed)
+        return _Plan(f"copy_b{8 * width}_transposed", True, width, transposed)
     launches = parts(COPY_ELEMENTS * BLOCK_SIZE, dims, strides)
-    return _Plan(f"copy_b{8 * width}_strided", arguments.COPY_STRIDED, width, launches)
+    return _Plan(f"copy_b{8 * width}_strided", False, width, launches)
 
 
 def widened(
@@ -172,7 +178,7 @@ class _Join(NamedTuple):
 
     kernel: str
     blocks: int
-    fields: Dims
+    pack: Callable[..., bytes]
 
 
 def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
@@ -187,7 +193,7 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
     # From where a row of the result begins to where the next one does: the only row has no next one.
     row = total * inner if rows > 1 else 0
     # The address of each source that a kernel joins, its elements in a row, and where they begin in one of the result.
-    together: list[tuple[int, int, int]] = []
+    together: list[tuple[Address, int, int]] = []
     for operand in operands:
         width, offset = operand.shape[dim] * inner, place * inner
         place += operand.shape[dim]
@@ -200,7 +206,7 @@ def cat(first: Operand, dim: int, *others: Operand) -> GpuStorage:
         addresses, widths, offsets = zip(*together[begin : begin + JOIN_SOURCES], strict=True)
         alignment = alignment_of(functools.reduce(operator.or_, addresses))
         join = _join(rows, widths, offsets, row, itemsize, alignment)
-        packed = arguments.JOIN.pack(result.memory.address, *_filled(addresses), *join.fields)
+        packed = join.pack(result=result.memory.address, sources=_filled(addresses, NOWHERE))
         first.device.kernels.launch("copy", join.kernel, join.blocks, packed)
     return result
 
@@ -220,15 +226,15 @@ def _join(rows: int, widths: Dims, offsets: Dims, row: int, itemsize: int, align
     blocks = [ceil_divide(count, COPY_ELEMENTS * BLOCK_SIZE) for count in counts]
     first_blocks = tuple(itertools.accumulate(blocks[:-1], initial=0))
     multipliers, shifts = zip(*map(divisor, widths), strict=True)
-    fields = (
-        *_filled(first_blocks, (1 << 32) - 1),
-        *(number for numbers in (counts, widths, multipliers, shifts, offsets) for number in _filled(numbers)),
-        row,
-    )
-    return _Join(f"join_b{8 * width}", sum(blocks), fields)
+    pack = partial(
+        arguments.join, first_blocks=_filled(first_blocks, (1 << 32) - 1), counts=_filled(counts, 0),
+        widths=_filled(widths, 0), multipliers=_filled(multipliers, 0), shifts=_filled(shifts, 0),
+        offsets=_filled(offsets, 0), row=row,
+    )  # fmt: skip
+    return _Join(f"join_b{8 * width}", sum(blocks), pack)
 
 
-def _filled(numbers: Dims, rest: int = 0) -> Dims:
+def _filled(numbers: tuple[T, ...], rest: T) -> tuple[T, ...]:
     return (*numbers, *(rest,) * (JOIN_SOURCES - len(numbers)))
 
 
@@ -267,13 +273,15 @@ def _fill(target: Operand, bits_of: Callable[[int], int]) -> None:
     launch = target.device.kernels.launch
     if target.layout.is_contiguous:
         blocks = ceil_divide(count, FILL_PACKS * BLOCK_SIZE * (ACCESS_BYTES // itemsize))
-        packed = arguments.FILL_CONTIGUOUS.pack(address, count, bits_of(1))
+        packed = arguments.fill_contiguous(result=address, count=count, value=bits_of(1))
         launch("fill", f"fill_b{8 * itemsize}_contiguous", blocks, packed)
         return
     plan = _fill_plan(target.shape, target.strides, itemsize, alignment_of(address))
     repeated = bits_of(plan.width // itemsize)
-    for blocks, _, (offset,), fields in plan.parts:
-        launch("fill", plan.kernel, blocks, plan.packer.pack(address + offset * plan.width, repeated, *fields))
+    for blocks, _, (offset,), count, geometry in plan.parts:
+        place = address + offset * plan.width
+        packed = arguments.fill_strided(result=place, value=repeated, count=count, geometry=geometry)
+        launch("fill", plan.kernel, blocks, packed)
 
 
 @lru_cache(maxsize=1024)
@@ -282,4 +290,4 @@ def _fill_plan(shape: Dims, to: Dims, itemsize: int, alignment: int) -> _Plan:
     order = sorted((dim for dim in range(len(shape)) if to[dim]), key=lambda dim: -to[dim])
     dims, strides = merged(tuple(shape[dim] for dim in order), [tuple(to[dim] for dim in order)])
     width, dims, strides = widened(dims, strides, (), itemsize, alignment, _WIDEST_FILL)
-    return _Plan(f"fill_b{8 * width}_strided", arguments.FILL_STRIDED, width, parts(BLOCK_SIZE, dims, strides))
+    return _Plan(f"fill_b{8 * width}_strided", False, width, parts(BLOCK_SIZE, dims, strides))

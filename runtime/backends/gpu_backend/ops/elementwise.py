@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from .....dtype import DType
 from .....kernels import arguments
+from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
 from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
 from . import copy
 from .geometry import Dims, Part, are_few, merged, parts, strided_block, tiled
@@ -21,49 +23,48 @@ if TYPE_CHECKING:
     from ..storage import GpuStorage
 
 
+class _Contiguous(Protocol):
+    def __call__(self, *, result: Address, sources: Sequence[Address], count: int, parameters: Dims) -> bytes: ...
+
+
+class _Strided(Protocol):
+    def __call__(
+        self, *, result: Address, sources: Sequence[Address], count: int, geometry: Geometry, parameters: Dims
+    ) -> bytes: ...
+
+
 class Map(NamedTuple):
     """A family of kernels that make one element of the result from one of each operand."""
 
     family: str
-    contiguous: struct.Struct
-    strided: struct.Struct
-    of_number: Map | None = None
-    """The same with a number in the place of one of the last two operands, which follows the other fields."""
+    contiguous: _Contiguous
+    strided: _Strided
+    number_contiguous: Callable[..., bytes] | None = None
+    """The same with a number in the place of one of the last two operands."""
+    number_strided: Callable[..., bytes] | None = None
 
 
-_UNARY: Final = Map("unary", arguments.UNARY_CONTIGUOUS, arguments.UNARY_STRIDED)
-
-
-def _with_number(
-    family: str,
-    contiguous: struct.Struct,
-    strided: struct.Struct,
-    number_contiguous: struct.Struct,
-    number_strided: struct.Struct,
-) -> Map:
-    return Map(family, contiguous, strided, Map(family, number_contiguous, number_strided))
-
-
-_BINARY: Final = _with_number(
+_UNARY: Final = Map("unary", arguments.unary_contiguous, arguments.unary_strided)
+_BINARY: Final = Map(
     "binary",
-    arguments.BINARY_CONTIGUOUS,
-    arguments.BINARY_STRIDED,
-    arguments.BINARY_NUMBER_CONTIGUOUS,
-    arguments.BINARY_NUMBER_STRIDED,
+    arguments.binary_contiguous,
+    arguments.binary_strided,
+    arguments.binary_number_contiguous,
+    arguments.binary_number_strided,
 )
-_COMPARE: Final = _with_number(
+_COMPARE: Final = Map(
     "cmp",
-    arguments.COMPARE_CONTIGUOUS,
-    arguments.COMPARE_STRIDED,
-    arguments.COMPARE_NUMBER_CONTIGUOUS,
-    arguments.COMPARE_NUMBER_STRIDED,
+    arguments.compare_contiguous,
+    arguments.compare_strided,
+    arguments.compare_number_contiguous,
+    arguments.compare_number_strided,
 )
-_TERNARY: Final = _with_number(
+_TERNARY: Final = Map(
     "ternary",
-    arguments.TERNARY_CONTIGUOUS,
-    arguments.TERNARY_STRIDED,
-    arguments.TERNARY_NUMBER_CONTIGUOUS,
-    arguments.TERNARY_NUMBER_STRIDED,
+    arguments.ternary_contiguous,
+    arguments.ternary_strided,
+    arguments.ternary_number_contiguous,
+    arguments.ternary_number_strided,
 )
 
 
@@ -132,9 +133,11 @@ def _binary_transposed(
 ) -> GpuStorage:
     result = x.device.empty(x.dtype, x.layout.elem_count)
     transposed, straight = (y, x) if swapped else (x, y)
-    addresses = result.memory.address, transposed.address, straight.address
     for part in launches:
-        packed = arguments.BINARY_TRANSPOSED.pack(*addresses, swapped, *part.fields, *bits)
+        packed = arguments.binary_transposed(
+            result=result.memory.address, transposed=transposed.address, straight=straight.address, swapped=swapped,
+            first_tile=part.elements, geometry=part.geometry, parameters=bits,
+        )  # fmt: skip
         x.device.kernels.launch("binary", f"{name}_transposed", part.blocks, packed)
     return result
 
@@ -161,8 +164,8 @@ def _map(
     storage, layout = operands[0]
     widest, is_contiguous, addresses = dtype.itemsize, True, []
     for source, source_layout in operands:
-        if source.number is not None and kernels.of_number is not None:
-            return _map_number(kernels.of_number, kernels, name, operands, dtype, parameters, target)
+        if source.number is not None and kernels.number_contiguous is not None:
+            return _map_number(kernels, name, operands, dtype, parameters, target)
         itemsize = source.dtype.itemsize
         widest = max(widest, itemsize)
         is_contiguous = is_contiguous and source_layout.is_contiguous
@@ -176,7 +179,7 @@ def _map(
     launch = device.kernels.launch
     if is_contiguous:
         blocks = contiguous_blocks(device, count, widest)
-        packed = kernels.contiguous.pack(to, *addresses, count, *parameters)
+        packed = kernels.contiguous(result=to, sources=addresses, count=count, parameters=parameters)
         launch(kernels.family, f"{name}_contiguous", blocks, packed)
         return result
     strides = tuple([source_layout.strides for _, source_layout in operands])
@@ -186,19 +189,19 @@ def _map(
         straight = tuple([copy.straightened(operand) for operand in operands])
         return _map(kernels, name, straight, dtype, parameters, target)
     name = f"{name}_strided"
-    for blocks, first, offsets, fields in launches:
+    for blocks, first, offsets, part_count, geometry in launches:
         places = [
             address + offset * itemsize for address, offset, itemsize in zip(addresses, offsets, itemsizes, strict=True)
         ]
-        packed = kernels.strided.pack(
-            to + first * dtype.itemsize, *places, *fields, *parameters
-        )  # fmt: skip
+        place = to + first * dtype.itemsize
+        packed = kernels.strided(
+            result=place, sources=places, count=part_count, geometry=geometry, parameters=parameters
+        )
         launch(kernels.family, name, blocks, packed)
     return result
 
 
 def _map_number(
-    of_number: Map,
     kernels: Map,
     name: str,
     operands: tuple[Operand, ...],
@@ -213,8 +216,12 @@ def _map_number(
         for operand in first:
             operand.storage.memory  # noqa: B018 - brings it into being
         return _map(kernels, name, operands, dtype, parameters, target)
-    numbers = number.storage.number, is_left, *parameters
-    return _map(of_number, f"{name}_number", (*first, other), dtype, numbers, target)
+    assert kernels.number_contiguous is not None and kernels.number_strided is not None
+    fields = {"number": number.storage.number, "number_is_left": is_left}
+    of_number = Map(
+        kernels.family, partial(kernels.number_contiguous, **fields), partial(kernels.number_strided, **fields)
+    )
+    return _map(of_number, f"{name}_number", (*first, other), dtype, parameters, target)
 
 
 def contiguous_blocks(device: GpuDevice, count: int, widest: int) -> int:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from .....kernels import arguments
+from .....kernels.arguments import Geometry
 from .....kernels.constants import FUSED_NUMBERS, FUSED_RESULTS, FUSED_SOURCES, STRUCTS
 from .....limits import MAX_RANK
 from .....op import MethodOp
+from ....kernels.argument_struct import NOWHERE
 from ..kernels import compose
 from . import copy
 from .elementwise import contiguous_blocks, strided_launches
 from .geometry import are_few, strided_block
 from .operand import Operand
 from .scalar import element_bits
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from ....graph.traced import Program, Step
@@ -71,12 +75,12 @@ def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
     widest = max(*itemsizes, *sizes)
     family = family_of(program)
     launch = device.kernels.launch
-    packed_numbers = _filled(numbers, FUSED_NUMBERS)
+    packed_numbers = _filled(numbers, FUSED_NUMBERS, 0)
     if all(operand.layout.is_contiguous for operand in operands):
         blocks = contiguous_blocks(device, count, widest)
-        to = _filled([result.memory.address for result in made], FUSED_RESULTS)
-        sources = _filled([operand.address for operand in operands], FUSED_SOURCES)
-        packed = arguments.FUSED_CONTIGUOUS.pack(*to, *sources, *packed_numbers, count)
+        to = _filled([result.memory.address for result in made], FUSED_RESULTS, NOWHERE)
+        sources = _filled([operand.address for operand in operands], FUSED_SOURCES, NOWHERE)
+        packed = arguments.fused_contiguous(results=to, sources=sources, numbers=packed_numbers, count=count)
         launch(family, f"{family}_contiguous", blocks, packed)
         return made
     strides = tuple([operand.strides for operand in operands])
@@ -85,17 +89,22 @@ def results(program: Program, *given: Any) -> tuple[GpuStorage, ...]:
         straight = [copy.straightened(operand) for operand in operands]
         return results(program, *straight, *given[len(operands) :])
     rest = (0,) * MAX_RANK * (FUSED_SOURCES - len(operands))
-    for blocks, first, offsets, fields in launches:
-        to = _filled([result.memory.address + first * result.dtype.itemsize for result in made], FUSED_RESULTS)
+    for blocks, first, offsets, part_count, geometry in launches:
+        to = [result.memory.address + first * result.dtype.itemsize for result in made]
+        to = _filled(to, FUSED_RESULTS, NOWHERE)
         places = zip(operands, offsets, strict=True)
-        sources = _filled([operand.address + offset * operand.itemsize for operand, offset in places], FUSED_SOURCES)
-        packed = arguments.FUSED_STRIDED.pack(*to, *sources, *packed_numbers, *fields, *rest)
+        sources = [operand.address + offset * operand.itemsize for operand, offset in places]
+        sources = _filled(sources, FUSED_SOURCES, NOWHERE)
+        packed = arguments.fused_strided(
+            results=to, sources=sources, numbers=packed_numbers, count=part_count,
+            geometry=Geometry((*geometry, *rest)),
+        )  # fmt: skip
         launch(family, f"{family}_strided", blocks, packed)
     return made
 
 
-def _filled(values: list[int], count: int) -> list[int]:
-    return values + [0] * (count - len(values))
+def _filled(values: list[T], count: int, rest: T) -> list[T]:
+    return values + [rest] * (count - len(values))
 
 
 @lru_cache(maxsize=1024)

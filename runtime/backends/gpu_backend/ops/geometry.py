@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, SIDE_BY_SIDE, TILE_SIDE
 from .....limits import MAX_RANK
 from ....base.error import InvalidArgument
@@ -39,8 +40,9 @@ class Part(NamedTuple):
     """The row-major number of the first element."""
     offsets: Dims
     """The first element of each operand."""
-    fields: Dims
-    """The arguments count (or first tile), rank, dims, multipliers, shifts and strides."""
+    elements: int
+    """How many elements; where tiles are launched, the number of the first one."""
+    geometry: Geometry
 
 
 def are_few(device: GpuDevice, count: int) -> bool:
@@ -66,7 +68,7 @@ def divisor(size: int) -> tuple[int, int]:
     return (1 << 32) * ((1 << shift) - size) // size + 1, shift
 
 
-def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Dims:
+def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Geometry:
     """The fields rank, dims, multipliers, shifts and strides, innermost first and filled up to the most dims.
 
     No dims are one element.
@@ -76,8 +78,8 @@ def packed_dims(dims: Dims, strides: Sequence[Dims]) -> Dims:
     multipliers, shifts = zip(*map(divisor, inner or (1,)), strict=True)
     steps = [step for operand in strides for step in (*operand[::-1], *rest)]
     if not inner:
-        return 0, 1, *rest[1:], 1, *rest[1:], 0, *rest[1:], *steps
-    return len(inner), *inner, *rest, *multipliers, *rest, *shifts, *rest, *steps
+        return Geometry((0, 1, *rest[1:], 1, *rest[1:], 0, *rest[1:], *steps))
+    return Geometry((len(inner), *inner, *rest, *multipliers, *rest, *shifts, *rest, *steps))
 
 
 def merged(dims: Dims, strides: Sequence[Dims]) -> tuple[Dims, tuple[Dims, ...]]:
@@ -135,8 +137,8 @@ def plane_parts(op: str, per_block: int, dims: Dims, strides: tuple[Dims, ...], 
 def _parts(per_block: int, dims: Dims, strides: Sequence[Dims], limit: int) -> Iterator[Part]:
     for piece in split(dims, strides, limit):
         count = math.prod(piece.dims)
-        fields = (count, *packed_dims(piece.dims, strides))
-        yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, fields)
+        geometry = packed_dims(piece.dims, strides)
+        yield Part(ceil_divide(count, per_block), piece.first, piece.offsets, count, geometry)
 
 
 def tiled(dims: Dims, strides: Sequence[Dims], transposed: int, itemsize: int) -> tuple[Part, ...] | None:
@@ -157,9 +159,9 @@ def tiled(dims: Dims, strides: Sequence[Dims], transposed: int, itemsize: int) -
     tiles = ceil_divide(dims[along], side) * ceil_divide(dims[last], side) * math.prod(sizes[:-2])
     if max(tiles, *sizes) >= LIMIT:
         return None
-    fields = packed_dims(sizes, [tuple(operand[dim] for dim in order) for operand in strides])
+    geometry = packed_dims(sizes, [tuple(operand[dim] for dim in order) for operand in strides])
     # A block has one tile.
     return tuple(
-        Part(min(tiles - first, MOST_BLOCKS), 0, (0,) * len(strides), (first, *fields))
+        Part(min(tiles - first, MOST_BLOCKS), 0, (0,) * len(strides), first, geometry)
         for first in range(0, tiles, MOST_BLOCKS)
     )

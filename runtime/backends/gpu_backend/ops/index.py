@@ -9,6 +9,7 @@ from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE
 from ....core.layout import Layout
 from ....core.shape import Shape
+from ....kernels.argument_struct import NOWHERE
 from ..index_errors import code_of
 from . import copy
 from .geometry import Dims, Part, merged, packed_block, parts
@@ -28,29 +29,18 @@ class Rows(NamedTuple):
     """What the indexes of one call choose from: `size` rows."""
 
     indexes: Operand
-    errors: int
-    """Where an index out of range is recorded."""
     size: int
-    call: int
-    """A number that no other call has."""
-    mark: int
-    """The index that names no row."""
-    op: int
-    itemsize: int
-    shift: int
-    """How far the sign of a signed index is from bit 63."""
+    fields: arguments.Index
 
     @classmethod
-    def of(cls, op: str, indexes: Operand, size: int) -> Rows:
-        """Those of a new call."""
-        errors = indexes.device.index_errors
-        mark, itemsize, shift = indexes.dtype.index_form
-        return cls(indexes, errors.address, size, errors.next_call(), mark, code_of(op, indexes.dtype), itemsize, shift)
-
-    @property
-    def fields(self) -> tuple[int, ...]:
-        """The arguments from errors to index_shift."""
-        return self[1:]
+    def of(cls, op: str, indexes: Operand, size: int, mark: int | None = None) -> Rows:
+        """Those of a new call; without a mark, with that of the dtype."""
+        errors, (own_mark, itemsize, shift) = indexes.device.index_errors, indexes.dtype.index_form
+        fields = arguments.Index(
+            errors=errors.address, size=size, call=errors.next_call(), index_mark=own_mark if mark is None else mark,
+            op=code_of(op, indexes.dtype), index_bytes=itemsize, index_shift=shift,
+        )  # fmt: skip
+        return cls(indexes, size, fields)
 
 
 def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
@@ -62,8 +52,9 @@ def launch(device: GpuDevice, kernel: str, blocks: int, packed: bytes) -> None:
 def check(rows: Rows) -> None:
     """Enqueue a look at every index: what comes after it in the call writes nothing where one is out of range."""
     indexes = rows.indexes
-    for blocks, _, (offset,), geometry in _looks(indexes.shape, indexes.strides):
-        packed = arguments.INDEX_CHECK.pack(indexes.address + offset * indexes.itemsize, *rows.fields, *geometry)
+    for blocks, _, (offset,), count, geometry in _looks(indexes.shape, indexes.strides):
+        place = indexes.address + offset * indexes.itemsize
+        packed = arguments.index_check(indexes=place, index=rows.fields, count=count, geometry=geometry)
         launch(indexes.device, "index_check", blocks, packed)
 
 
@@ -112,15 +103,12 @@ def _gather(op: str, x: Operand, indexes: Operand, shape: Dims, index_strides: D
         return result
     alignment = copy.alignment_of(x.address | stride * x.itemsize)
     plan = _gather_plan(layout.shape, index_strides, without(x.strides, dim), x.itemsize, alignment)
-    fields = *rows.fields, stride * x.itemsize // plan.width
-    for blocks, first, (index_offset, offset), geometry in plan.parts:
-        packed = arguments.GATHER.pack(
-            result.memory.address + first * plan.width,
-            x.address + offset * plan.width,
-            indexes.address + index_offset * indexes.itemsize,
-            *fields,
-            *geometry,
-        )
+    for blocks, first, (index_offset, offset), count, geometry in plan.parts:
+        packed = arguments.gather(
+            result=result.memory.address + first * plan.width, source=x.address + offset * plan.width,
+            indexes=indexes.address + index_offset * indexes.itemsize, index=rows.fields,
+            row_stride=stride * x.itemsize // plan.width, count=count, geometry=geometry,
+        )  # fmt: skip
         launch(x.device, f"gather_b{8 * plan.width}", blocks, packed)
     return result
 
@@ -157,18 +145,15 @@ def scatter_set(x: Operand, indexes: Operand, source: Operand, dim: int) -> None
     if winners is not None and len(launches) > 1:
         # One launch marks the winners of its part only, and none may write before all indexes were looked at.
         check(rows)
-    for blocks, _, offsets, geometry in launches:
+    for blocks, _, offsets, count, geometry in launches:
         if winners is not None and winners.nbytes:
             device.driver.zero(winners.address, winners.nbytes)
-        packed = arguments.SCATTER.pack(
-            x.address + offsets[1] * itemsize,
-            source.address + offsets[2] * itemsize,
-            indexes.address + offsets[0] * indexes.itemsize,
-            0 if winners is None else winners.address + offsets[1] * _WINNER_BYTES,
-            *rows.fields,
-            x.strides[dim],
-            *geometry,
-        )
+        packed = arguments.scatter(
+            destination=x.address + offsets[1] * itemsize, source=source.address + offsets[2] * itemsize,
+            indexes=indexes.address + offsets[0] * indexes.itemsize,
+            winners=NOWHERE if winners is None else winners.address + offsets[1] * _WINNER_BYTES, index=rows.fields,
+            row_stride=x.strides[dim], count=count, geometry=geometry,
+        )  # fmt: skip
         if winners is not None:
             launch(device, "scatter_mark", blocks, packed)
         launch(device, f"scatter_set_b{8 * itemsize}", blocks, packed)

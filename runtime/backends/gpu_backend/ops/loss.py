@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, REDUCE_IN_FLIGHT
+from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide, power_of_two
 from . import index, rows
 from .operand import Operand
@@ -31,18 +32,14 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     for part in rows.launches("cross_entropy", REDUCE_IN_FLIGHT, x, targets.relaid(x.shape, (*targets.strides, 0))):
         team = min(power_of_two(ceil_divide(part.length * x.itemsize, ACCESS_BYTES * REDUCE_IN_FLIGHT)), BLOCK_SIZE)
         parts = device.allocate(part.rows * part.splits * _KNOWN * compute.itemsize) if part.splits > 1 else None
-        packed = arguments.CROSS_ENTROPY.pack(
-            losses.memory.address + part.first * compute.itemsize,
-            counted.memory.address + part.first * compute.itemsize,
-            x.address + part.offsets[0] * x.itemsize,
-            parts.address if parts else 0,
-            targets.address + part.offsets[1] * targets.itemsize,
-            *given.fields,
-            part.rows,
-            ignored if abs(ignored) < 1 << 63 else given.mark,
-            *(part.length, team, part.splits, part.chunk),
-            *part.fields,
-        )
+        packed = arguments.cross_entropy(
+            result=losses.memory.address + part.first * compute.itemsize,
+            counted=counted.memory.address + part.first * compute.itemsize,
+            source=x.address + part.offsets[0] * x.itemsize, parts=parts.address if parts else NOWHERE,
+            indexes=targets.address + part.offsets[1] * targets.itemsize, index=given.fields, rows=part.rows,
+            ignored=ignored if abs(ignored) < 1 << 63 else given.fields.index_mark, length=part.length, team=team,
+            splits=part.splits, chunk=part.chunk, geometry=part.geometry,
+        )  # fmt: skip
         if parts:
             device.kernels.launch("cross_entropy", f"{name}_measure", part.blocks, packed)
         device.kernels.launch("cross_entropy", name, ceil_divide(part.rows * team, BLOCK_SIZE), packed)

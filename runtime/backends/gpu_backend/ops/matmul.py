@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .....kernels import arguments
 from .....kernels.constants import MATMUL_SIDE
 from ....base.error import InvalidArgument
+from ....kernels.argument_struct import NOWHERE, Address
 from ..matrices import Matrices, matrices
 from ..utils import ceil_divide
 from . import copy
@@ -55,7 +56,7 @@ def matmul(lhs: Operand, rhs: Operand, bmnk: Sizes, bias: Operand | None = None)
     return result
 
 
-def multiply(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: int) -> None:
+def multiply(library: Blas, lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address) -> None:
     """Products of at least one element each, written to the address `result`."""
     lhs, left = as_matrices(lhs)
     rhs, right = as_matrices(rhs)
@@ -74,7 +75,7 @@ def as_matrices(operand: Operand) -> tuple[Operand, Matrices | None]:
     return copied, matrices(copied.storage.memory.address, copied.layout, copied.itemsize)
 
 
-def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int, bias: Operand | None = None) -> None:
+def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: Address, bias: Operand | None = None) -> None:
     _, m, n, k = bmnk
     tiles = ceil_divide(m, MATMUL_SIDE) * ceil_divide(n, MATMUL_SIDE)
     if max(m, n, k, tiles) >= LIMIT:
@@ -82,15 +83,11 @@ def _by_kernel(lhs: Operand, rhs: Operand, bmnk: Sizes, result: int, bias: Opera
     itemsize = lhs.itemsize
     strides = lhs.strides[:-2], rhs.strides[:-2]
     # Tiles are numbered too.
-    for _, first, offsets, (batches, *fields) in parts(1, lhs.shape[:-2], strides, ceil_divide(LIMIT, tiles)):
-        packed = arguments.MATMUL.pack(
-            result + first * m * n * itemsize,
-            lhs.address + offsets[0] * itemsize,
-            rhs.address + offsets[1] * itemsize,
-            *lhs.strides[-2:],
-            *rhs.strides[-2:],
-            *((0, 0) if bias is None else (bias.address, *bias.strides)),
-            *(m, n, k, batches * tiles),
-            *fields,
-        )
+    for _, first, offsets, batches, geometry in parts(1, lhs.shape[:-2], strides, ceil_divide(LIMIT, tiles)):
+        packed = arguments.matmul(
+            result=result + first * m * n * itemsize, lhs=lhs.address + offsets[0] * itemsize,
+            rhs=rhs.address + offsets[1] * itemsize, lhs_stride_m=lhs.strides[-2], lhs_stride_k=lhs.strides[-1],
+            rhs_stride_k=rhs.strides[-2], rhs_stride_n=rhs.strides[-1], bias=NOWHERE if bias is None else bias.address,
+            bias_stride=0 if bias is None else bias.strides[0], m=m, n=n, k=k, tiles=batches * tiles, geometry=geometry,
+        )  # fmt: skip
         lhs.device.kernels.launch("matmul", f"matmul_{lhs.dtype.value}", batches * tiles, packed)

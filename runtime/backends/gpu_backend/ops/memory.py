@@ -38,13 +38,15 @@ def arange(device: GpuDevice, start: float, step: float, shape: Shape, dtype: DT
     """A storage of numbers from `start` on, `step` apart."""
     count = shape.elem_count
     result = device.empty(dtype, count)
-    place = result.memory.address, count
+    to = result.memory.address
     if isinstance(start, int) and isinstance(step, int):
-        kind, packed = "integers", arguments.ARANGE_INTEGERS.pack(*place, start % _WRAP, step % _WRAP)
+        kind = "integers"
+        packed = arguments.arange_integers(result=to, count=count, start=start % _WRAP, step=step % _WRAP)
     else:
         start = float(start)
         second = start + step
-        kind, packed = "floats", arguments.ARANGE_FLOATS.pack(*place, start, second, second - start)
+        kind = "floats"
+        packed = arguments.arange_floats(result=to, count=count, start=start, second=second, step=second - start)
     device.kernels.launch("arange", f"arange_{dtype.value}_{kind}", blocks_for(count, dtype.itemsize), packed)
     return result
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
+from ....kernels.argument_struct import NOWHERE
 from . import rows
 from .operand import Operand
 from .scalar import element_bits
@@ -46,23 +47,29 @@ def _norm(
         return tuple(made)
     x, residual = rows.in_rows(x), None if residual is None else rows.in_rows(residual)
     vectors = [None if vector is None else rows.in_rows(vector) for vector in (weight, bias)]
-    numbers = element_bits(eps, x.dtype.compute), element_bits(1 / x.shape[-1], x.dtype.compute)
-    scales = *[0 if vector is None else vector.address for vector in vectors], *numbers
+    scale, shift = [NOWHERE if vector is None else vector.address for vector in vectors]
+    epsilon, share = element_bits(eps, x.dtype.compute), element_bits(1 / x.shape[-1], x.dtype.compute)
     name = f"norm_{x.dtype.value}"
     for part in rows.launches(op, _MOST_HELD[x.itemsize], x, x if residual is None else residual):
         first = part.first * part.length * itemsize
-        added = (0, 0)
-        if residual is not None:
-            added = made[1].memory.address + first, residual.address + part.offsets[1] * itemsize
-        addresses = made[0].memory.address + first, x.address + part.offsets[0] * itemsize, *added, *scales
+        norm = arguments.Norm(
+            result=made[0].memory.address + first, source=x.address + part.offsets[0] * itemsize,
+            sum=NOWHERE if residual is None else made[1].memory.address + first,
+            residual=NOWHERE if residual is None else residual.address + part.offsets[1] * itemsize,
+            weight=scale, bias=shift, epsilon=epsilon, share=share,
+        )  # fmt: skip
         if part.team:
-            fields = part.rows, part.length, part.team, is_centered, *part.fields
-            packed = arguments.NORM_HELD.pack(*addresses, *fields)
+            packed = arguments.norm_held(
+                norm=norm, rows=part.rows, length=part.length, team=part.team, is_centered=is_centered,
+                geometry=part.geometry,
+            )  # fmt: skip
             device.kernels.launch("norm", f"{name}_{part.kernel}", part.blocks, packed)
             continue
         parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
-        fields = part.rows, part.length, part.splits, part.chunk, is_centered, *part.fields
-        packed = arguments.NORM_LONG.pack(*addresses, parts.address, *fields)
+        packed = arguments.norm_long(
+            norm=norm, parts=parts.address, rows=part.rows, length=part.length, splits=part.splits, chunk=part.chunk,
+            is_centered=is_centered, geometry=part.geometry,
+        )  # fmt: skip
         if part.splits > 1:
             device.kernels.launch("norm", f"{name}_measure", part.blocks, packed)
         device.kernels.launch("norm", f"{name}_long", part.blocks, packed)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....core.layout import Layout
 from ....core.shape import Shape
+from ....kernels.argument_struct import Address
 from ...operand import OperandBase
 
 if TYPE_CHECKING:
@@ -31,13 +32,13 @@ class Operand(OperandBase):
         return self.storage.dtype.itemsize
 
     @property
-    def address(self) -> int:
+    def address(self) -> Address:
         """Where the first element is."""
         storage = self.storage
         return storage.memory.address + self.layout.start_offset * storage.dtype.itemsize
 
     @property
-    def end(self) -> int:
+    def end(self) -> Address:
         """Where the bytes that the layout spans end."""
         storage = self.storage
         return storage.memory.address + self.layout.end * storage.dtype.itemsize

@@ -54,8 +54,11 @@ def _pool(op: str, x: Operand, kernel_size: Pair, stride: Pair) -> GpuStorage:
     name, itemsize = f"{op}_{x.dtype.value}", x.itemsize
     dims, steps = merged(shape, ((*outer, stride_h * stride[0], stride_w * stride[1]),))
     per_block = packed_block(itemsize, dims[-1] if dims else 1)
-    for blocks, first, (offset,), fields in parts(per_block, dims, steps):
-        to, source = result.memory.address + first * itemsize, x.address + offset * itemsize
-        packed = arguments.POOL.pack(to, source, stride_h, stride_w, *kernel_size, *fields)
+    for blocks, first, (offset,), count, geometry in parts(per_block, dims, steps):
+        packed = arguments.pool(
+            result=result.memory.address + first * itemsize, source=x.address + offset * itemsize,
+            stride_h=stride_h, stride_w=stride_w, window_h=kernel_size[0], window_w=kernel_size[1],
+            count=count, geometry=geometry,
+        )  # fmt: skip
         x.device.kernels.launch("pool", name, blocks, packed)
     return result

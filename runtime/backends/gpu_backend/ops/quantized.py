@@ -22,6 +22,7 @@ from .....kernels.constants import (
 from .....op import MethodOp
 from ....core.layout import Layout
 from ....host.quantize import quantized
+from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
 from . import copy, elementwise, index, linear
 from .operand import Operand, dense
@@ -82,9 +83,9 @@ def dequantize_f16(blocks: QGpuStorage, _elem_count: int) -> GpuStorage:
     return _decoded(blocks.device, blocks.dtype, blocks.memory.address, blocks.length, DType.F16)
 
 
-def _decoded(device: GpuDevice, format: GgmlDType, address: int, count: int, dtype: DType) -> GpuStorage:
+def _decoded(device: GpuDevice, format: GgmlDType, address: Address, count: int, dtype: DType) -> GpuStorage:
     result = device.empty(dtype, count)
-    packed = arguments.DEQUANTIZE.pack(result.memory.address, address, count)
+    packed = arguments.dequantize(result=result.memory.address, blocks=address, count=count)
     needed = ceil_divide(count, BLOCK_SIZE * DECODED_PACKS * (ACCESS_BYTES // dtype.itemsize))
     device.kernels.launch("quantized", f"dequantize_{format.value}_{dtype.value}", needed, packed)
     return result
@@ -124,9 +125,10 @@ def forward(
     if blocks.block_size > 1:
         x, weights, split_bits = _arranged(blocks, x, activations), _roomy(blocks), _split_bits(rows, hidden)
     readable = max(blocks.size_in_bytes, LEAST_BLOCKS_BYTES)
-    packed = arguments.BLOCK_PRODUCT.pack(
-        *(result.memory.address, weights.address, readable, x.address, x.strides[0], held, rows, hidden, split_bits)
-    )
+    packed = arguments.block_product(
+        result=result.memory.address, blocks=weights.address, readable=readable, x=x.address, x_stride=x.strides[0],
+        x_rows=held, rows=rows, hidden=hidden, split_bits=split_bits,
+    )  # fmt: skip
     name = f"{kernel}_{blocks.dtype.value}_{1 if held == 1 else _MOST_ROWS}"
     is_alone = blocks.block_size == 1 or (held == 1 and blocks.dtype.type_size >= blocks.block_size)
     at_once = 1 if is_alone else PRODUCT_ROWS
@@ -165,7 +167,9 @@ def _arranged(blocks: QGpuStorage, x: Operand, activations: str | None) -> Opera
     name, planes = ("split", EXACT_PLANES) if activations is None else ("round", 1)
     length = ceil_divide(hidden, _MOST_PART) * _MOST_PART // _STEPPED * (_STEPPED * planes + _STEP_BYTES)
     arranged = x.device.empty(DType.U8, held * length)
-    packed = arguments.ARRANGE_X.pack(arranged.memory.address, x.address, x.strides[0], held, hidden)
+    packed = arguments.arrange_x(
+        result=arranged.memory.address, x=x.address, x_stride=x.strides[0], x_rows=held, hidden=hidden
+    )
     needed = ceil_divide(held * hidden, BLOCK_SIZE * _LANE_ARRANGES)
     x.device.kernels.launch("block_product", f"{name}_{blocks.dtype.value}", needed, packed)
     return dense(arranged, (held, length))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from struct import Struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from .....dtype import DType
-from .....kernels.arguments import RANDOM_NORMAL, RANDOM_UNIFORM
+from .....kernels import arguments
 from ....core.random import drawn_blocks, uniform_range
 from ....core.shape import Shape
+from ....kernels.argument_struct import NOWHERE, Address
 from .. import capture, slow_path
 from ..utils import blocks_for
 
@@ -38,17 +39,28 @@ def seed(device: GpuDevice) -> int:
 def uniform(device: GpuDevice, lo: float, up: float, shape: Shape, dtype: DType) -> GpuStorage:
     """Numbers uniform in [lo, up)."""
     lowest, highest = uniform_range(lo, up, dtype)
-    return _draw(device, "rand_uniform", RANDOM_UNIFORM, (lo, up - lo, lowest, highest), shape, dtype)
+
+    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+        return arguments.random_uniform(
+            result=result, count=count, state=state, seed=seed, block=block, low=lo, span=up - lo, lowest=lowest,
+            highest=highest,
+        )  # fmt: skip
+
+    return _draw(device, "rand_uniform", pack, shape, dtype)
 
 
 def normal(device: GpuDevice, mean: float, std: float, shape: Shape, dtype: DType) -> GpuStorage:
     """Normal numbers, by Box-Muller."""
-    return _draw(device, "rand_normal", RANDOM_NORMAL, (mean, std), shape, dtype)
+
+    def pack(result: Address, count: int, state: Address, seed: int, block: int) -> bytes:
+        return arguments.random_normal(
+            result=result, count=count, state=state, seed=seed, block=block, mean=mean, std=std
+        )
+
+    return _draw(device, "rand_normal", pack, shape, dtype)
 
 
-def _draw(
-    device: GpuDevice, kernel: str, packer: Struct, parameters: tuple[float, ...], shape: Shape, dtype: DType
-) -> GpuStorage:
+def _draw(device: GpuDevice, kernel: str, pack: Callable[..., bytes], shape: Shape, dtype: DType) -> GpuStorage:
     count = shape.elem_count
     result = device.empty(dtype, count)
     packs = _MOST_DRAWN_PACKS if result.memory.nbytes >= _LEAST_SHARED_BYTES else _DRAWN_PACKS
@@ -57,8 +69,8 @@ def _draw(
     blocks = drawn_blocks(count, dtype)
     reserved = stream.reserve(blocks)
     try:
-        state = 0 if captured is None else captured.state_address()
-        packed = packer.pack(result.memory.address, count, state, *reserved, *parameters)
+        state = NOWHERE if captured is None else captured.state_address()
+        packed = pack(result.memory.address, count, state, *reserved)
         device.kernels.launch("random", f"{kernel}_{dtype.value}", blocks_for(count, dtype.itemsize, packs), packed)
     except BaseException:
         stream.cancel(reserved, blocks)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....dtype import DType
@@ -74,8 +75,8 @@ class _Pass(NamedTuple):
     blocks: int
     offset: int
     splits: int
-    fields: Dims
-    """The arguments after result and source."""
+    pack: Callable[..., bytes]
+    """Takes the arguments that differ between calls."""
 
 
 class _Plan(NamedTuple):
@@ -139,15 +140,17 @@ def _run(
     if plan.splits > 1:
         states = device.allocate(plan.splits * plan.outputs * elements.state)
         to = states.address
-    for kernel, blocks, offset, splits, fields in plan.passes:
-        packer = arguments.REDUCE_ROWS if kernel == "rows" else arguments.REDUCE_COLUMNS
-        packed = packer.pack(to, source.address + offset * elements.itemsize, plan.length, *fields, *bits)
+    for kernel, blocks, offset, splits, pack in plan.passes:
+        first = source.address + offset * elements.itemsize
+        packed = pack(result=to, source=first, count=plan.length, parameters=bits)
         device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
         team = _team(plan.splits, elements.most_of_wave)
-        counts = plan.length, plan.outputs, plan.splits, team
-        packed = arguments.REDUCE_FINISH.pack(output, states.address, *counts, *bits)
+        packed = arguments.reduce_finish(
+            result=output, source=states.address, count=plan.length, outputs=plan.outputs, splits=plan.splits,
+            team=team, parameters=bits,
+        )  # fmt: skip
         device.kernels.launch("reduce", f"{name}_finish", ceil_divide(plan.outputs * team, BLOCK_SIZE), packed)
 
 
@@ -195,9 +198,11 @@ def _rows(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted:
     blocks = ceil_divide(outputs * team, BLOCK_SIZE)
     splits, chunk = _splits(length, wanted // blocks, team * unit, least)
     sizes, strides = kept.dims + reduced.dims, kept.strides + reduced.strides
-    sizes_packed = packed_dims(sizes, [strides])
-    fields = (outputs, length, splits, chunk, team, reduced.is_dense, len(reduced.dims), *sizes_packed)
-    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, fields)
+    packer = partial(
+        arguments.reduce_rows, outputs=outputs, length=length, splits=splits, chunk=chunk, team=team,
+        dense=reduced.is_dense, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
+    )  # fmt: skip
+    return _Pass("rows", ceil_divide(outputs * splits * team, BLOCK_SIZE), offset, splits, packer)
 
 
 def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, wanted: int, least: int) -> _Pass:
@@ -216,8 +221,11 @@ def _columns(elements: _Elements, reduced: _Axes, kept: _Axes, offset: int, want
     splits, chunk = _splits(length, wanted // across, _rows_at_once(team), least)
     sizes = (*kept.dims[:-1], per_row, *reduced.dims)
     strides = (*kept.strides[:-1], pack, *reduced.strides)
-    counts = kept.size, length, splits, chunk, team, packs, per_row, inner, len(reduced.dims)
-    return _Pass("columns", across * splits, offset, splits, (*counts, *packed_dims(sizes, [strides])))
+    packer = partial(
+        arguments.reduce_columns, outputs=kept.size, length=length, splits=splits, chunk=chunk, team=team, packs=packs,
+        packs_per_row=per_row, inner=inner, reduced_rank=len(reduced.dims), geometry=packed_dims(sizes, [strides]),
+    )  # fmt: skip
+    return _Pass("columns", across * splits, offset, splits, packer)
 
 
 def _rows_at_once(team: int) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROPE_HEADS
+from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide
 from . import copy, index
 from .geometry import Dims, Part, merged, parts
@@ -29,31 +30,21 @@ def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved
     x = x if x.strides[-1] == 1 else copy.copied(x)
     cos, sin = copy.contiguous(cos), copy.contiguous(sin)
     number = positions.storage.number
-    # Where they are is of no use for a number, which has no memory.
-    place = positions.address if number is None else 0
     step = positions.strides[0] if positions.layout.elem_count > 1 else 0
     alignment = copy.alignment_of(x.address | cos.address | sin.address)
     plan = _plan(x.shape, x.strides, step, itemsize, alignment, interleaved, device.driver.multiprocessors)
     name = f"rope_{x.dtype.value}_{'neighbors' if interleaved else 'halves'}"
     half = x.shape[-1] // 2
-    for blocks, _, (source, target, table, position, head), geometry in plan.parts:
-        packed = arguments.ROPE.pack(
-            result.memory.address + target * itemsize,
-            x.address + source * itemsize,
-            cos.address + table * cos.itemsize,
-            sin.address + table * sin.itemsize,
-            place + position * positions.itemsize if number is None else 0,
-            0 if number is None else number,
-            *given.fields,
-            plan.is_packed,
-            half,
-            plan.heads - head,
-            plan.rotated,
-            half,
-            plan.source_stride,
-            plan.result_stride,
-            *geometry,
-        )
+    for blocks, _, (source, target, table, position, head), count, geometry in plan.parts:
+        # A number has no memory.
+        packed = arguments.rope(
+            result=result.memory.address + target * itemsize, source=x.address + source * itemsize,
+            cosines=cos.address + table * cos.itemsize, sines=sin.address + table * sin.itemsize,
+            indexes=positions.address + position * positions.itemsize if number is None else NOWHERE,
+            position=0 if number is None else number, index=given.fields, is_packed=plan.is_packed, half=half,
+            heads=plan.heads - head, rotated=plan.rotated, table_stride=half, source_stride=plan.source_stride,
+            result_stride=plan.result_stride, count=count, geometry=geometry,
+        )  # fmt: skip
         device.kernels.launch("rope", name, blocks, packed)
         device.index_errors.expect()
     return result

@@ -6,6 +6,7 @@ import math
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
 from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
@@ -38,8 +39,7 @@ class Rows(NamedTuple):
     splits: int
     """Into how many parts a row is cut, and the packs of each."""
     chunk: int
-    fields: Dims
-    """The arguments from rank on."""
+    geometry: Geometry
 
     @property
     def blocks(self) -> int:
@@ -88,8 +88,8 @@ def _launches(
         packs, team = held or (0, 0)
         kernel = f"{'ends' if length % unit else 'held'}{packs}"
         splits, chunk = (1, most_packs) if held else _parts(rows, most_packs, multiprocessors)
-        fields = packed_dims(piece.dims, strides)
-        found.append(Rows(piece.first, piece.offsets, rows, length, kernel, team, splits, chunk, fields))
+        geometry = packed_dims(piece.dims, strides)
+        found.append(Rows(piece.first, piece.offsets, rows, length, kernel, team, splits, chunk, geometry))
     return tuple(found)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels import arguments
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
+from ....kernels.argument_struct import NOWHERE
 from ..utils import MOST_BLOCKS, ceil_divide, power_of_two
 from . import copy
 from .operand import Operand
@@ -45,12 +46,17 @@ def cumsum(x: Operand, dim: int) -> GpuStorage:
     plan = find(x.itemsize, rows, length, inner, x.device.driver.multiprocessors)
     # Kept until the launches are enqueued.
     totals = x.device.empty(x.dtype.compute, rows * inner * plan.splits) if plan.splits > 1 else None
-    address = 0 if totals is None else totals.memory.address
-    common = result.memory.address, source.address, address, rows, length, plan.chunk
+    to, place = result.memory.address, NOWHERE if totals is None else totals.memory.address
     if inner == 1:
-        kind, packed = "row", arguments.SCAN_ROWS.pack(*common, plan.splits, plan.team)
+        kind, packed = "row", arguments.scan_rows(
+            result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk,
+            splits=plan.splits, team=plan.team,
+        )  # fmt: skip
     else:
-        kind, packed = "column", arguments.SCAN_COLUMNS.pack(*common, inner, plan.splits)
+        kind, packed = "column", arguments.scan_columns(
+            result=to, source=source.address, totals=place, rows=rows, length=length, chunk=plan.chunk, inner=inner,
+            splits=plan.splits,
+        )  # fmt: skip
     if totals is not None:
         x.device.kernels.launch("scan", f"scan_{x.dtype.value}_{kind}_totals", plan.blocks, packed)
     x.device.kernels.launch("scan", f"scan_{x.dtype.value}_{kind}s", plan.blocks, packed)

@@ -50,13 +50,17 @@ def _by_rows(op: str, x: Operand, result: GpuStorage, *, is_log: bool) -> None:
         to = result.memory.address + part.first * part.length * x.itemsize
         source = x.address + part.offsets[0] * x.itemsize
         if part.team:
-            fields = part.rows, part.length, part.team, is_log, *part.fields
-            packed = arguments.SOFTMAX_HELD.pack(to, source, *fields)
+            packed = arguments.softmax_held(
+                result=to, source=source, rows=part.rows, length=part.length, team=part.team, is_log=is_log,
+                geometry=part.geometry,
+            )  # fmt: skip
             device.kernels.launch("softmax", f"{name}_{part.kernel}", part.blocks, packed)
             continue
-        fields = part.rows, part.length, part.splits, part.chunk, is_log, *part.fields
         parts = device.allocate(part.rows * part.splits * _KNOWN * x.dtype.compute.itemsize)
-        packed = arguments.SOFTMAX_LONG.pack(to, source, parts.address, *fields)
+        packed = arguments.softmax_long(
+            result=to, source=source, parts=parts.address, rows=part.rows, length=part.length, splits=part.splits,
+            chunk=part.chunk, is_log=is_log, geometry=part.geometry,
+        )  # fmt: skip
         if part.splits > 1:
             device.kernels.launch("softmax", f"{name}_measure", part.blocks, packed)
         device.kernels.launch("softmax", f"{name}_long", part.blocks, packed)
@@ -73,6 +77,8 @@ def _by_columns(op: str, x: Operand, dim: int, inner: int, result: GpuStorage, *
     team = min(ROW_TEAM, power_of_two(packs))
     while team < min(BLOCK_SIZE, packs) and BLOCK_SIZE // team > length:
         team *= 2
-    addresses = result.memory.address, x.address
-    packed = arguments.SOFTMAX_COLUMNS.pack(*addresses, inner, length, packs, per_row, team, is_log)
+    packed = arguments.softmax_columns(
+        result=result.memory.address, source=x.address, inner=inner, length=length, packs=packs, packs_per_row=per_row,
+        team=team, is_log=is_log,
+    )  # fmt: skip
     x.device.kernels.launch("softmax", f"softmax_{x.dtype.value}_columns", ceil_divide(packs, team), packed)

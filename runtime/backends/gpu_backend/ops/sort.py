@@ -9,6 +9,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SORT_TILE
 from ....base.error import InvalidArgument
+from ....kernels.argument_struct import Address
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import copy
 from .geometry import LIMIT
@@ -50,7 +51,10 @@ def _positions(x: Operand, descending: bool) -> GpuStorage:
         raise InvalidArgument("argsort", f"a line has {length} elements; sort lines of at most {LIMIT - 1}")
     source, lines = copy.contiguous(x), count // length
     if length <= BLOCK_SIZE and length * length <= _FEW_COMPARISONS * dtype.itemsize:
-        packed = arguments.SORT_LINES.pack(result.memory.address, source.address, lines, length, bits, descending)
+        packed = arguments.sort_lines(
+            result=result.memory.address, source=source.address, lines=lines, length=length, bits=bits,
+            descending=descending,
+        )  # fmt: skip
         device.kernels.launch("sort", f"sort_{dtype.value}_short", ceil_divide(lines, BLOCK_SIZE // length), packed)
         return result
     is_tile = length <= SORT_TILE
@@ -59,7 +63,9 @@ def _positions(x: Operand, descending: bool) -> GpuStorage:
         some, start = min(together, lines - first), first * length
         to, from_ = result.memory.address + start * _WORD_BYTES, source.address + start * dtype.itemsize
         if is_tile:
-            packed = arguments.SORT_LINES.pack(to, from_, some, length, bits, descending)
+            packed = arguments.sort_lines(
+                result=to, source=from_, lines=some, length=length, bits=bits, descending=descending
+            )
             device.kernels.launch("sort", f"sort_{dtype.value}_tile", some, packed)
         else:
             _sort_together(device, dtype, from_, to, some, length, descending)
@@ -67,20 +73,23 @@ def _positions(x: Operand, descending: bool) -> GpuStorage:
 
 
 def _sort_together(
-    device: GpuDevice, dtype: DType, source: int, result: int, lines: int, length: int, descending: bool
+    device: GpuDevice, dtype: DType, source: Address, result: Address, lines: int, length: int, descending: bool
 ) -> None:
     count = lines * length
     words, positions = device.allocate(count * _WORD_BYTES), device.allocate(count * _WORD_BYTES)
     launch, blocks = device.kernels.launch, ceil_divide(count, BLOCK_SIZE)
     for part in ("first", "last")[: ceil_divide(8 * dtype.itemsize, _WORD_BITS)]:
-        packed = arguments.SORT_WORDS.pack(words.address, positions.address, source, count, descending)
+        packed = arguments.sort_words(
+            words=words.address, positions=positions.address, source=source, count=count, descending=descending
+        )
         launch("sort", f"sort_{dtype.value}_{part}", blocks, packed)
         words, positions = sort_pairs(device, words, positions, count, min(8 * dtype.itemsize, _WORD_BITS))
     if lines > 1:
-        packed = arguments.SORT_PLACES.pack(words.address, positions.address, count, length)
+        packed = arguments.sort_places(result=words.address, positions=positions.address, count=count, length=length)
         launch("sort", "sort_line_numbers", blocks, packed)
         words, positions = sort_pairs(device, words, positions, count, (lines - 1).bit_length())
-    launch("sort", "sort_places", blocks, arguments.SORT_PLACES.pack(result, positions.address, count, length))
+    packed = arguments.sort_places(result=result, positions=positions.address, count=count, length=length)
+    launch("sort", "sort_places", blocks, packed)
 
 
 def sort_pairs(device: GpuDevice, keys: Slice, positions: Slice, count: int, bits: int) -> tuple[Slice, Slice]:
@@ -89,8 +98,10 @@ def sort_pairs(device: GpuDevice, keys: Slice, positions: Slice, count: int, bit
     blocks = ceil_divide(count, SORT_TILE)
     counts = device.allocate(_DIGITS * (blocks + 1) * _WORD_BYTES)
     for shift in range(0, bits, DIGIT_BITS):
-        addresses = keys.address, positions.address, other_keys.address, other_positions.address
-        packed = arguments.SORT_PASS.pack(*addresses, counts.address, count, shift, blocks)
+        packed = arguments.sort_pass(
+            keys=keys.address, positions=positions.address, sorted_keys=other_keys.address,
+            sorted_positions=other_positions.address, counts=counts.address, count=count, shift=shift, blocks=blocks,
+        )  # fmt: skip
         device.kernels.launch("sort", "sort_count", blocks, packed)
         device.kernels.launch("sort", "sort_scan", _DIGITS, packed)
         device.kernels.launch("sort", "sort_scatter", blocks, packed)

@@ -17,6 +17,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, DIGIT_BITS, SHARED_SUMS, SORT_TILE
 from .....op import MethodOp
+from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide
 from . import copy, elementwise, index
 from .geometry import LIMIT, Dims, parts, strided_block
@@ -210,17 +211,15 @@ def _add_by_lines(way: _Algorithm, op: str, x: Operand, indexes: Operand, source
     operands = indexes.strides, target.strides, source.strides
     strides = tuple([(*operand[:dim], *operand[dim + 1 :]) for operand in operands])
     steps = indexes.strides[dim], source.strides[dim]
-    for blocks, _, offsets, (lines, *geometry) in parts(per_block, shape, strides):
+    for blocks, _, offsets, lines, geometry in parts(per_block, shape, strides):
         for start in range(0, indexes.shape[dim], LIMIT):
             index_place, place = [offset + start * step for offset, step in zip(offsets[::2], steps, strict=True)]
-            packed = arguments.SCATTER_LINES.pack(
-                target.address + offsets[1] * size,
-                source.address + place * source.itemsize,
-                indexes.address + index_place * indexes.itemsize,
-                *rows.fields,
-                *(target.strides[dim], *steps, are_few, lines, min(LIMIT, indexes.shape[dim] - start)),
-                *geometry,
-            )
+            packed = arguments.scatter_lines(
+                destination=target.address + offsets[1] * size, source=source.address + place * source.itemsize,
+                indexes=indexes.address + index_place * indexes.itemsize, index=rows.fields,
+                row_stride=target.strides[dim], index_stride=indexes.strides[dim], source_stride=source.strides[dim],
+                is_unchecked=are_few, lines=lines, length=min(LIMIT, indexes.shape[dim] - start), geometry=geometry,
+            )  # fmt: skip
             name = f"scatter_add_{x.dtype.value}_{way.value}"
             index.launch(x.device, name, min(blocks * parts_of_line, most_blocks), packed)
     _narrow(target, x)
@@ -231,16 +230,13 @@ def _add_atomically(x: Operand, indexes: Operand, source: Operand, dim: int) -> 
     index.check(rows)
     target = _widened(x)
     strides = indexes.strides, without(target.strides, dim), source.strides
-    for blocks, _, (index_offset, offset, source_offset), geometry in parts(BLOCK_SIZE, indexes.shape, strides):
-        packed = arguments.SCATTER.pack(
-            target.address + offset * target.itemsize,
-            source.address + source_offset * source.itemsize,
-            indexes.address + index_offset * indexes.itemsize,
-            0,
-            *rows.fields,
-            target.strides[dim],
-            *geometry,
-        )
+    for blocks, _, offsets, count, geometry in parts(BLOCK_SIZE, indexes.shape, strides):
+        packed = arguments.scatter(
+            destination=target.address + offsets[1] * target.itemsize,
+            source=source.address + offsets[2] * source.itemsize,
+            indexes=indexes.address + offsets[0] * indexes.itemsize, winners=NOWHERE, index=rows.fields,
+            row_stride=target.strides[dim], count=count, geometry=geometry,
+        )  # fmt: skip
         index.launch(x.device, f"scatter_add_{x.dtype.value}_{_Algorithm.ATOMIC.value}", blocks, packed)
     _narrow(target, x)
 
@@ -261,22 +257,24 @@ def _add_sorted(x: Operand, indexes: Operand, source: Operand, dim: int, reach: 
     rows = Rows.of("scatter_add", indexes, x.shape[dim])
     keys, positions = _sorted(rows, x.strides[dim], without(x.strides, dim), reach)
     (part,) = parts(BLOCK_SIZE, source.shape, (source.strides,))
-    addresses = x.address, source.address, keys.address, positions.address
-    packed = arguments.SCATTER_SORTED.pack(*addresses, rows.errors, rows.call, *part.fields)
+    packed = arguments.scatter_sorted(
+        destination=x.address, source=source.address, keys=keys.address, positions=positions.address,
+        errors=rows.fields.errors, call=rows.fields.call, count=part.elements, geometry=part.geometry,
+    )  # fmt: skip
     x.device.kernels.launch("index", f"scatter_add_{x.dtype.value}_{_Algorithm.SORT.value}", part.blocks, packed)
 
 
 def _sorted_rows(rows: Rows) -> tuple[Slice, Slice, Slice]:
     """The rows that a vector of indexes names, sorted, the positions of the indexes, and where each row begins."""
-    device, (count,) = rows.indexes.device, rows.indexes.shape
-    starts = device.allocate(rows.size * _KEY_BYTES)
-    if starts.nbytes and (count > SORT_TILE or rows.size > _FEW_ROWS):
+    device, (count,), size = rows.indexes.device, rows.indexes.shape, rows.size
+    starts = device.allocate(size * _KEY_BYTES)
+    if starts.nbytes and (count > SORT_TILE or size > _FEW_ROWS):
         device.driver.fill_bytes(starts.address, _NOWHERE, starts.nbytes)
     if count <= SORT_TILE:
-        keys, positions = _sorted_by_block(rows, 1, (0,), rows.size, starts)
+        keys, positions = _sorted_by_block(rows, 1, (0,), size, starts)
     else:
-        keys, positions = _sorted(rows, 1, (0,), rows.size)
-        packed = arguments.INDEX_STARTS.pack(starts.address, keys.address, count)
+        keys, positions = _sorted(rows, 1, (0,), size)
+        packed = arguments.index_starts(starts=starts.address, keys=keys.address, count=count)
         device.kernels.launch("index", "index_starts", ceil_divide(count, BLOCK_SIZE), packed)
     return keys, positions, starts
 
@@ -293,8 +291,10 @@ def _sorted(rows: Rows, stride: int, others: Dims, reach: int) -> tuple[Slice, S
     keys, positions = device.allocate(count * _KEY_BYTES), device.allocate(count * _KEY_BYTES)
     # The sort numbers all keys in 32 bits, so that their launch is one.
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
-    fields = *rows.fields, stride, *part.fields
-    packed = arguments.INDEX_KEYS.pack(keys.address, positions.address, indexes.address, *fields)
+    packed = arguments.index_keys(
+        keys=keys.address, positions=positions.address, indexes=indexes.address, index=rows.fields, row_stride=stride,
+        count=part.elements, geometry=part.geometry,
+    )  # fmt: skip
     index.launch(device, "index_keys", part.blocks, packed)
     # One number more than there are keys: sorted by their last digits, those of nowhere stay apart.
     return sort_pairs(device, keys, positions, count, reach.bit_length())
@@ -305,10 +305,13 @@ def _sorted_by_block(rows: Rows, stride: int, others: Dims, reach: int, starts: 
     indexes, device = rows.indexes, rows.indexes.device
     keys, positions = [device.allocate(indexes.layout.elem_count * _KEY_BYTES) for _ in range(2)]
     (part,) = parts(BLOCK_SIZE, indexes.shape, (indexes.strides, others))
-    addresses = keys.address, positions.address, starts.address if starts else 0, indexes.address
-    free = rows.size if starts and rows.size <= _FEW_ROWS else 0
-    fields = *rows.fields, stride, free, reach.bit_length(), *part.fields
-    index.launch(device, "sort_keys", 1, arguments.SORT_KEYS.pack(*addresses, *fields))
+    packed = arguments.sort_keys(
+        keys=keys.address, positions=positions.address, starts=starts.address if starts else NOWHERE,
+        indexes=indexes.address, index=rows.fields, row_stride=stride,
+        rows=rows.size if starts and rows.size <= _FEW_ROWS else 0,
+        bits=reach.bit_length(), count=part.elements, geometry=part.geometry,
+    )  # fmt: skip
+    index.launch(device, "sort_keys", 1, packed)
     return keys, positions
 
 
@@ -318,18 +321,13 @@ def _add_rows(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
     keys, positions, starts = _sorted_rows(rows)
     result = device.empty(dtype, x.layout.elem_count)
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
-    for blocks, first, offsets, geometry in parts(strided_block(itemsize), x.shape, strides):
-        packed = arguments.INDEX_ADD.pack(
-            result.memory.address + first * itemsize,
-            x.address + offsets[0] * itemsize,
-            source.address + offsets[1] * itemsize,
-            keys.address,
-            positions.address,
-            starts.address + offsets[2] * _KEY_BYTES,
-            source.strides[dim],
-            *(geometry[0], count),
-            *geometry[1:],
-        )
+    for blocks, first, offsets, elements, geometry in parts(strided_block(itemsize), x.shape, strides):
+        packed = arguments.index_add(
+            result=result.memory.address + first * itemsize, source=x.address + offsets[0] * itemsize,
+            added=source.address + offsets[1] * itemsize, keys=keys.address, positions=positions.address,
+            starts=starts.address + offsets[2] * _KEY_BYTES, added_stride=source.strides[dim], count=elements,
+            entries=count, geometry=geometry,
+        )  # fmt: skip
         device.kernels.launch("index", f"index_add_{dtype.value}", blocks, packed)
     return result
 
@@ -338,18 +336,13 @@ def _add_few(x: Operand, rows: Rows, source: Operand, dim: int) -> GpuStorage:
     """As `_add_rows`, in one launch in which each element looks for the indexes of its row."""
     dtype, itemsize = x.dtype, x.itemsize
     result = x.device.empty(dtype, x.layout.elem_count)
-    steps = rows.indexes.strides[0], source.strides[dim], source.shape[dim]
     strides = x.strides, without(source.strides, dim), index.along(len(x.shape), dim, 1)
-    for blocks, first, offsets, geometry in parts(BLOCK_SIZE, x.shape, strides):
-        packed = arguments.INDEX_ADD_FEW.pack(
-            result.memory.address + first * itemsize,
-            x.address + offsets[0] * itemsize,
-            source.address + offsets[1] * itemsize,
-            rows.indexes.address,
-            *rows.fields,
-            *steps,
-            offsets[2],
-            *geometry,
-        )
+    for blocks, first, offsets, count, geometry in parts(BLOCK_SIZE, x.shape, strides):
+        packed = arguments.index_add_few(
+            result=result.memory.address + first * itemsize, source=x.address + offsets[0] * itemsize,
+            added=source.address + offsets[1] * itemsize, indexes=rows.indexes.address, index=rows.fields,
+            index_stride=rows.indexes.strides[0], added_stride=source.strides[dim], entries=source.shape[dim],
+            first_row=offsets[2], count=count, geometry=geometry,
+        )  # fmt: skip
         index.launch(x.device, f"index_add_{dtype.value}_few", blocks, packed)
     return result

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import struct
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
@@ -47,9 +47,14 @@ def _nearest(op: str, x: Operand, height: int, width: int) -> GpuStorage:
         is_wide = max(height * old_h, width * old_w) >= LIMIT
         columns = _columns(x.itemsize)
         step = ceil_divide(width, columns) if width % columns else 1
-        places = (*divisor(height), *divmod(old_h, height), *divisor(width), *divmod(step * old_w, width))
-        name = f"upsample_nearest_b{8 * x.itemsize}"
-        _resample(op, name, arguments.NEAREST, x, result, (height, width), (is_wide, *places))
+        (multiplier_h, shift_h), (whole_h, part_h) = divisor(height), divmod(old_h, height)
+        (multiplier_w, shift_w), (whole_w, part_w) = divisor(width), divmod(step * old_w, width)
+        pack = partial(
+            arguments.nearest, wide=is_wide,
+            multiplier_h=multiplier_h, shift_h=shift_h, whole_h=whole_h, part_h=part_h,
+            multiplier_w=multiplier_w, shift_w=shift_w, whole_w=whole_w, part_w=part_w,
+        )  # fmt: skip
+        _resample(op, f"upsample_nearest_b{8 * x.itemsize}", pack, x, result, (height, width))
     return result
 
 
@@ -62,12 +67,14 @@ def upsample_bilinear2d(
         return copy.fresh(x)
     result = x.device.empty(x.dtype, b * c * height * width)
     if result.length:
-        scales = _scale(old_h, height, align_corners, scale_h), _scale(old_w, width, align_corners, scale_w)
+        pack = partial(
+            arguments.bilinear, align_corners=align_corners, scale_h=_scale(old_h, height, align_corners, scale_h),
+            scale_w=_scale(old_w, width, align_corners, scale_w),
+        )  # fmt: skip
         # A dim that keeps its size is copied.
         kept = "rows_" if old_h == height else "columns_" if old_w == width else ""
         name = f"upsample_bilinear2d_{kept}{x.dtype.value}"
-        parameters = (align_corners, *scales)
-        _resample("upsample_bilinear2d", name, arguments.BILINEAR, x, result, (height, width), parameters)
+        _resample("upsample_bilinear2d", name, pack, x, result, (height, width))
     return result
 
 
@@ -80,25 +87,21 @@ def _scale(old: int, new: int, align_corners: bool, factor: float | None) -> flo
     return old / new if factor is None else 1 / factor
 
 
-def _resample(
-    op: str,
-    kernel: str,
-    packer: struct.Struct,
-    x: Operand,
-    result: GpuStorage,
-    size: Pair,
-    parameters: tuple[float, ...],
-) -> None:
+def _resample(op: str, kernel: str, pack: Callable[..., bytes], x: Operand, result: GpuStorage, size: Pair) -> None:
     """Launch a kernel over the images of `result`, which is not empty."""
-    itemsize, (b, c, *old_size) = x.itemsize, x.shape
+    itemsize, (b, c, source_h, source_w), (height, width) = x.itemsize, x.shape, size
     # Kernels number the elements of a row in 32 bits.
-    if (old_size[1] - 1) * x.strides[3] >= 2 * LIMIT:
+    if (source_w - 1) * x.strides[3] >= 2 * LIMIT:
         x = copy.copied(x)
-    stride_b, stride_c, *strides = x.strides
-    rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), (*old_size, *size))
-    for blocks, _, (to, offset), fields in launches:
-        addresses = result.memory.address + to * itemsize, x.address + offset * itemsize
-        packed = packer.pack(*addresses, *strides, *old_size, *size, rows, *parameters, *fields)
+    stride_b, stride_c, stride_h, stride_w = x.strides
+    sides = source_h, source_w, height, width
+    rows, launches = _patches(op, itemsize, (b, c), (stride_b, stride_c), sides)
+    for blocks, _, (to, offset), count, geometry in launches:
+        packed = pack(
+            result=result.memory.address + to * itemsize, source=x.address + offset * itemsize,
+            stride_h=stride_h, stride_w=stride_w, source_h=source_h, source_w=source_w, height=height, width=width,
+            rows=rows, count=count, geometry=geometry,
+        )  # fmt: skip
         x.device.kernels.launch("upsample", kernel, blocks, packed)
 
 

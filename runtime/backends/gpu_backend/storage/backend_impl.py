@@ -9,6 +9,7 @@ import numpy as np
 from .....dtype import Array, DType
 from .....kernels.constants import ACCESS_BYTES
 from ....core.layout import Layout
+from ....kernels.argument_struct import Address
 from ...backend import BackendStorage
 from ...plan import kind_of
 from .. import capture, slow_path
@@ -27,7 +28,7 @@ class Memory(Protocol):
     """Device memory, for as long as somebody holds this."""
 
     @property
-    def address(self) -> int:
+    def address(self) -> Address:
         """Where its first byte is."""
 
     @property

@@ -1,5 +1,6 @@
 """Memory of a storage on the device."""
 
+from ....kernels.argument_struct import Address
 from .. import slow_path
 from ..allocator import Blocks, Pool
 
@@ -12,6 +13,7 @@ class Slice:
 
     __slots__ = ("_blocks", "_pool", "address", "nbytes")
 
+    address: Address
     _blocks: Blocks
     _pool: Pool
 
