@@ -5,29 +5,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from opgen.decoder import Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
 from opgen.problem import Location, Problem, did_you_mean
 
-
-class FieldType(NamedTuple):
-    """The type of a field of an argument."""
-
-    cpp: str
-    code: str  # of Python's struct module
-    bytes: int
-    python: str  # what launchers pack
-
-
+# The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
+# launchers pack.
 FIELD_TYPES = {
-    "address": FieldType("uint64_t", "Q", 8, "Address"),
-    "u32": FieldType("uint32_t", "I", 4, "Count"),
-    "i32": FieldType("int32_t", "i", 4, "Count"),
-    "u64": FieldType("uint64_t", "Q", 8, "Count"),
-    "i64": FieldType("int64_t", "q", 8, "Count"),
-    "f32": FieldType("float", "f", 4, "float"),
-    "f64": FieldType("double", "d", 8, "float"),
+    "address": ("uint64_t", "Q", 8, "Address"),
+    "u32": ("uint32_t", "I", 4, "Count"),
+    "i32": ("int32_t", "i", 4, "Count"),
+    "u64": ("uint64_t", "Q", 8, "Count"),
+    "i64": ("int64_t", "q", 8, "Count"),
+    "f32": ("float", "f", 4, "float"),
+    "f64": ("double", "d", 8, "float"),
 }
 # The types of a tuple's items: in C++, how C++ reads one there, and in Python.
 ITEM_TYPES = {
@@ -69,7 +61,7 @@ class Field:
     @property
     def size(self) -> int:
         """Bytes of one element."""
-        return FIELD_TYPES[self.type].bytes
+        return FIELD_TYPES[self.type][2]
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from ..backends.gpu_backend.recorder import Recorder
 
-
-if TYPE_CHECKING:
-
     class Count(Protocol):
         """An int that is no address."""
 

@@ -220,7 +220,7 @@ def _camel(name: str) -> str:
 
 def _struct(struct: Struct) -> StructRow:
     fields = [
-        f"{FIELD_TYPES[field.type].cpp} {field.name}{f'[{field.length}]' if field.length else ''};"
+        f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
         for field in struct.fields
     ]
     return StructRow(struct.name, "\n    ".join(fields), struct.offsets()[-1])
@@ -307,22 +307,13 @@ class GroupRow(NamedTuple):
     fields: tuple[str, ...]  # empty of one that has arrays
 
 
-class ItemRow(NamedTuple):
-    """An item of a tuple."""
-
-    name: str
-    python: str
-    cpp: str
-    read: str  # the expression that reads it from `items`
-
-
 class TupleRow(NamedTuple):
     """What Python gives C++."""
 
     name: str
     doc: str
     comment: str  # its doc in C++
-    items: tuple[ItemRow, ...]
+    items: tuple[tuple[str, str], ...]  # in Python and in C++
 
 
 class ArgumentsView(NamedTuple):
@@ -450,25 +441,19 @@ def kernels_dtypes(spec: Spec) -> DTypesView:
 
 
 def _group(group: FieldGroup, fields: Sequence[Field]) -> GroupRow:
-    rows = tuple(f"{field.name}: {FIELD_TYPES[field.type].python}" for field in fields)
+    rows = tuple(f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields)
     return GroupRow(_camel(group.name), group.doc, () if any(field.length for field in fields) else rows)
 
 
 def _tuple(described: TupleType) -> TupleRow:
     rows = []
     for place, (name, (kind, _)) in enumerate(described.items.items()):
-        item = f"PyTuple_GetItem(items, {place})"
-        if kind in ITEM_TYPES:
-            cpp, read, python = ITEM_TYPES[kind]
-        else:
-            held = _items_name(kind.strip("[]"))
-            cpp, read, python = f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"
-        rows.append(ItemRow(name, python, cpp, read.format(item)))
-    return TupleRow(_items_name(described.name), described.doc, comment(described.doc, mark="//"), tuple(rows))
-
-
-def _items_name(name: str) -> str:
-    return f"{_camel(name)}Items"
+        held = f"{_camel(kind.strip('[]'))}Items"
+        cpp, read, python = ITEM_TYPES.get(kind, (f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"))
+        item = read.format(f"PyTuple_GetItem(items, {place})")
+        rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
+    doc = described.doc
+    return TupleRow(f"{_camel(described.name)}Items", doc, comment(doc, mark="//"), tuple(rows))
 
 
 def _packer(struct: Struct) -> PackerRow:
@@ -476,7 +461,7 @@ def _packer(struct: Struct) -> PackerRow:
     end = 0
     offsets = struct.offsets()
     for field, offset in zip(struct.fields, offsets, strict=False):
-        text += "x" * (offset - end) + (str(field.length) if field.length else "") + FIELD_TYPES[field.type].code
+        text += "x" * (offset - end) + (str(field.length) if field.length else "") + FIELD_TYPES[field.type][1]
         end = offset + field.size * (field.length or 1)
     text += "x" * (offsets[-1] - end)
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in struct.name).lstrip("_")
@@ -489,7 +474,7 @@ def _packer(struct: Struct) -> PackerRow:
 def _parameter(member: Member) -> str:
     if member.group:
         return f"{member.name}: {_camel(member.group)}"
-    kind = FIELD_TYPES[member.fields[0].type].python if member.fields else "int"
+    kind = FIELD_TYPES[member.fields[0].type][3] if member.fields else "int"
     return f"{member.name}: {kind if member.is_number else f'Sequence[{kind}]'}"
 
 
