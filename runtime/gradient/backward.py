@@ -6,7 +6,8 @@ import heapq
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..base.error import GradientError, ShapeMismatch, shown
+from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
+from ..core import argument
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
@@ -24,13 +25,15 @@ class Gradients:
     __slots__ = ("_of",)
 
     def __init__(self, of: Mapping[Node, Tensor]) -> None:
+        if not isinstance(of, Mapping):
+            raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
         self._of = of
 
     def get(self, variable: Var) -> Tensor | None:
         """Return the gradient of a variable; None of one on which the result does not depend."""
         node = _node_of(variable)
         if node is None or node.rule is not None:
-            raise GradientError("grads", f"gradients are those of Var objects, not of {shown(variable)}")
+            raise GradientError("grads", f"variable must be a Var, whose gradient was asked for, not {shown(variable)}")
         found = self._of.get(node)
         return None if found is None else found.reshape(variable.shape)
 
@@ -60,6 +63,11 @@ def _node_of(tensor: Any) -> Node | None:
 def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool) -> Gradients:
     """What `Tensor.backward` does."""
     op = "backward"
+    if gradient is not None:
+        require_tensors(op, gradient=gradient)
+    keep, create_graph = (
+        argument.boolean(op, name, flag) for name, flag in (("keep", keep), ("create_graph", create_graph))
+    )
     root = _node_of(tensor)
     if root is None:
         raise GradientError(
@@ -73,7 +81,6 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
         gradient = Tensor.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     else:
-        require_tensors(op, gradient=gradient)
         if gradient.shape != tensor.shape:
             shapes = tensor.shape, gradient.shape
             raise ShapeMismatch(op, shapes, "the gradient has the shape of the tensor; broadcast it with broadcast_as")

@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, Self
 
 from ...gradients.storages import RecordedStorage
 from ...storage import Storage
-from ..base.error import GradientError, ShapeMismatch, TallowError
+from ..base.error import GradientError, InvalidArgument, ShapeMismatch, TallowError, shown
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
@@ -89,6 +89,9 @@ def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, t
     The function gives a tensor of one element. The gradients are those of all arguments that are tensors of floats, in
     their order, those given by keyword last; of one on which the result does not depend the gradient is zeros.
     """
+
+    if not callable(function):
+        raise InvalidArgument("value_and_grad", f"function must be a function, not {shown(function)}")
 
     def call(*arguments: P.args, **named: P.kwargs) -> tuple[Tensor, tuple[Tensor, ...]]:
         variables: list[Var] = []

@@ -6,6 +6,7 @@ import enum
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,6 +92,12 @@ def user_op(kind: type[UserOp]) -> UserOp:
     return made
 
 
+@cache
+def variable(d: Device) -> tallow.Var:
+    """A variable, the same at each call."""
+    return tallow.Var(ramp(d, DType.F32, 2, 3))
+
+
 def kernel(d: Device, signature: str = "") -> tallow.Kernel:
     """A kernel of a user's own, which leaves its arguments alone."""
     return tallow.Kernel.compile("nothing", NOTHING.replace("()", f"({signature})"), d, signature=signature)
@@ -109,6 +116,7 @@ NAMES = {
     "NOTHING": NOTHING,
     "kernel": kernel,
     "captured": captured,
+    "variable": variable,
     "np": np,
     "tl": tallow,
     "Path": Path,
@@ -156,6 +164,8 @@ DTYPES = [Value(str(dtype), lambda _, dtype=dtype: dtype) for dtype in DType]
 # What fits an annotation that has the word.
 FITTING: dict[str, list[Value]] = {
     "Tensor": TENSORS,
+    "Var": values("variable(d)"),
+    "Gradients": values("variable(d).sum().backward()"),
     "Storage": STORAGES,
     "Layout": LAYOUTS,
     "Shape": [Value(f"Shape({shape})", lambda d, make=shape.make: Shape(make(d))) for shape in SHAPES],
@@ -171,6 +181,8 @@ FITTING: dict[str, list[Value]] = {
     "str": values("'cpu'; 'rocm:0'; 'cuda:7'; ''; 'f32'; '.2f'; 'exp'; 'add'; 'float*, unsigned'"),
     "Kernel": values("kernel(d); kernel(d, 'float*, unsigned'); kernel(d, 'const void*'); kernel(d, 'double')"),
     "Graph": values("tl.Graph(d); captured(d)"),
+    "BaseException": values("None"),
+    "TracebackType": values("None"),
     "Size": values("1; 8; (2, 2); [1, 1, 3]; 0"),
     "tuple": SHAPES + values("(1, 2, 2, 3); (0, 1); (2, 2)"),
     "Iterable": SHAPES,
@@ -419,12 +431,21 @@ def _methods(owner: type) -> Iterator[Call]:
         is_private = re.fullmatch("_[^_].*", name) is not None
         if not is_ours or is_private or name in ("__init__", "__new__", "__getattr__"):
             continue
+        # What a class inherits from another one that is public is that one's.
+        if any(name in vars(base) for base in _bases(owner, name)):
+            continue
         function = getattr(owner, name)
         if isinstance(static, classmethod | staticmethod):
             yield Call(f"{owner.__name__}.{name}", None, lambda _, function=function: function, _parameters(function))
         else:
             parameters = _parameters(function)[1:]
             yield Call(f"{owner.__name__}.{name}", owner.__name__, lambda of, name=name: getattr(of, name), parameters)
+
+
+def _bases(owner: type, name: str) -> tuple[type, ...]:
+    """The classes from which a class has an attribute that it does not define itself."""
+    public = [base for base in owner.__mro__[1:] if base.__name__ in tallow.__all__]
+    return () if name in vars(owner) else tuple(it for base in public for it in base.__mro__)
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:

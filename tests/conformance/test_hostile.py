@@ -71,7 +71,8 @@ def test_arguments_that_fit_do(room: None, device: tallow.Device, name: str) -> 
         skip_if_unsupported(error, device)
         # Nobody makes a kernel without a source, and a sequence of sizes or dims may have no element.
         is_sequence = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in SURFACE[name].parameters)
-        assert name == "Kernel" or is_sequence, error
+        # Of a tensor that no variable has to do with there is no gradient.
+        assert name in ("Kernel", "Tensor.backward") or is_sequence, error
 
 
 def skip_if_unsupported(error: TallowError, device: tallow.Device) -> None:
@@ -88,7 +89,8 @@ STRANGE = hostile.Value("Strange()", lambda _: Strange())
 # What takes an object of any class: it is the name of an op, a fact to hold, or Python's own affair.
 TAKES_ANYTHING = {
     *("Device.__eq__ other", "Layout.check op", "Shape.broadcast op", "Shape.dim op", "Shape.dim name"),
-    *("Tensor.__array__ copy", "Tensor.__deepcopy__ memo"),
+    *("Tensor.__array__ copy", "Tensor.__deepcopy__ memo", "Var.__deepcopy__ memo"),
+    *(f"Graph.__exit__ {name}" for name in ("kind", "error", "traceback")),
     *(f"SupportCell {name}" for name in ("method", "op", "backend", "dtype", "status", "via", "reason")),
 }
 # Where the class or the method says what is meant.
