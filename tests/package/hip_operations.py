@@ -300,6 +300,7 @@ def use_graph(kit: Kit) -> list[float]:
 OPERATIONS: dict[str, Operation] = {
     "AsyncLoader": opened(lambda kit: hip.AsyncLoader(kit.device)),
     "AsyncLoader.close": lambda kit: kit.loader.close(),
+    "AsyncLoader.require_open": lambda kit: kit.loader.require_open(),
     "AsyncLoader.outstanding": lambda kit: kit.loader.outstanding(0) in (0, NUMBERS.nbytes),
     "AsyncLoader.stream": lambda kit: kit.loader.stream(3).synchronize(),
     "AsyncLoader.synchronize": lambda kit: kit.loader.synchronize(),
@@ -329,6 +330,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipBackend.buffer": opened(lambda kit: kit.backend.buffer(64)),
     "HipBackend.can_allocate": lambda kit: kit.backend.can_allocate(1),
     "HipBackend.check_memory_for_model": lambda kit: kit.backend.check_memory_for_model(1),
+    "HipBackend.require_open": lambda kit: kit.backend.require_open(),
     "HipBackend.close": in_turn(
         lambda kit: kit.backend.load_module("nines", kit.code), lambda kit: kit.backend.close()
     ),
@@ -354,6 +356,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipBackend.synchronize": lambda kit: kit.backend.synchronize(),
     "HipBackend.validate_launch_config": lambda kit: kit.backend.validate_launch_config((1, 1, 1), (1, 1, 1)),
     "HipBuffer": opened(lambda kit: hip.HipBuffer(kit.device, 64)),
+    "HipBuffer.require_open": lambda kit: kit.buffer.require_open(),
     "HipBuffer.close": lambda kit: kit.other.close(),
     "HipBuffer.copy_2d_from": buffer_after(
         lambda kit: kit.buffer.copy_2d_from(kit.other, width=8, height=4, pitch=16, source_pitch=8, stream=kit.stream)
@@ -396,6 +399,7 @@ OPERATIONS: dict[str, Operation] = {
     "HipGraph.require_open": opened(lambda kit: (graph := recorded(kit)).require_open() or graph),
     "HipHostBuffer": opened(lambda kit: hip.HipHostBuffer(kit.device, 64)),
     "HipHostBuffer.array": lambda kit: kit.host_buffer.array().tolist(),
+    "HipHostBuffer.require_open": lambda kit: kit.host_buffer.require_open(),
     "HipHostBuffer.close": lambda kit: kit.host_buffer.close(),
     "HipKernel.enqueue": buffer_after(lambda kit: kit.kernel.enqueue(kit.stream, 64, 1, kit.arguments)),
     "HipKernel.launcher": lambda kit: kit.kernel.launcher(kit.stream).limits.threads,

@@ -107,7 +107,7 @@ def test_second_time(device: Device) -> None:
 
 
 def nodes() -> int:
-    return sum(isinstance(item, Node) for item in gc.get_objects())
+    return sum(type(item) is Node for item in gc.get_objects())
 
 
 def test_memory_is_let_go_of(device: Device) -> None:
