@@ -2,6 +2,7 @@
 
 import ast
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath
@@ -28,10 +29,14 @@ class Sources:
         self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted((*self._walk(TEMPLATES), *self._walk(RUNTIME))))
+        self._below: defaultdict[PurePosixPath, list[PurePosixPath]] = defaultdict(list)
+        for path in self.paths:
+            for folder in path.parents:
+                self._below[folder].append(path)
 
-    def below(self, folder: PurePosixPath) -> Iterator[PurePosixPath]:
+    def below(self, folder: PurePosixPath) -> Sequence[PurePosixPath]:
         """The files in a folder and in those below it."""
-        return (path for path in self.paths if path.is_relative_to(folder))
+        return self._below.get(folder, [])
 
     def _walk(self, top: PurePosixPath) -> Iterator[PurePosixPath]:
         def note(error: OSError) -> None:
