@@ -288,6 +288,7 @@ def _node(tree: ast.expr) -> Node:
     )
 
 
+@cache
 def pattern(text: str) -> tuple[str, tuple[str, ...]] | None:
     """The name and the parameters of a primitive that is written as `exp(x)` or `x + y`; None where `text` is none."""
     try:
@@ -383,27 +384,38 @@ def lowered(
 ) -> str:
     """A formula in a language. `literal` says how this language writes a number that is given to a function."""
 
-    def lower(node: Node) -> ast.expr:
-        match node:
-            case Number(value=value):
-                return _Written(value) if value >= 0 else ast.UnaryOp(ast.USub(), _Written(-value))
-            case Name(text=text):
-                return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
-        primitive = primitives[node.primitive]
+    def implemented(call: Call, arguments: list[ast.expr]) -> ast.expr:
+        primitive = primitives[call.primitive]
         implementation = primitive.implementation(language)
-        operand = next(
-            (
-                kind
-                for argument in node.arguments
-                if (kind := kind_of(argument, kinds, primitives)) not in (None, "bool")
-            ),
-            "float",
-        )
-        arguments = [lower(argument) for argument in node.arguments]
+        of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
+        operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")
         expression = _tree(implementation.integer if operand == "integer" else implementation.float)
         return _substituted(expression, dict(zip(primitive.parameters, arguments, strict=True)))
 
-    return printed(lower(node), literal)
+    def named(text: str) -> ast.expr:
+        return ast.Name(literal(text) if text in LITERALS and text not in kinds else text)
+
+    return printed(tree_of(node, implemented, named, _Written), literal)
+
+
+def tree_of(
+    node: Node,
+    called: Callable[[Call, list[ast.expr]], ast.expr],
+    named: Callable[[str], ast.expr] = ast.Name,
+    number: Callable[[int | float], ast.expr] = ast.Constant,
+) -> ast.expr:
+    """A formula as an expression of Python; `called` makes that of a primitive, of those of its operands."""
+    match node:
+        case Number(value=value):
+            return number(value) if value >= 0 else ast.UnaryOp(ast.USub(), number(-value))
+        case Name(text=text):
+            return named(text)
+    return called(node, [tree_of(argument, called, named, number) for argument in node.arguments])
+
+
+def operated(operator: str, operands: list[ast.expr]) -> ast.expr:
+    """An operator of operands."""
+    return _substituted(_tree(operator), dict(zip("xy", operands, strict=False)))
 
 
 class _Written(ast.Constant):
@@ -473,19 +485,12 @@ def _printed(tree: ast.expr, literal: Callable[[str], str], *, is_operand: bool)
 def text_of(node: Node) -> str:
     """A formula as a person writes it."""
 
-    def tree(node: Node) -> ast.expr:
-        match node:
-            case Number(value=value):
-                return ast.Constant(value)
-            case Name(text=text):
-                return ast.Name(text)
-        arguments = [tree(argument) for argument in node.arguments]
-        if node.primitive not in OPERATORS:
-            return ast.Call(ast.Name(node.primitive), arguments, [])
-        operator = ast.parse(node.primitive, mode="eval").body
-        return _substituted(operator, dict(zip("xy", arguments, strict=False)))
+    def called(call: Call, operands: list[ast.expr]) -> ast.expr:
+        if call.primitive in OPERATORS:
+            return operated(call.primitive, operands)
+        return ast.Call(ast.Name(call.primitive), operands, [])
 
-    return ast.unparse(tree(node))
+    return ast.unparse(tree_of(node, called))
 
 
 def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict[str, Node]:

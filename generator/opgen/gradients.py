@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from opgen.decoder import Name, Spot
+from opgen.formula import INCOMING, RESULT
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import is_optional
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 # The functions that expressions may call, and what expressions call these.
 RULES = PurePosixPath("runtime/gradient/rules.py")
 _RULES = "rules"
-# What gradients call that of the result, and the result.
-INCOMING, RESULT = "g", "result"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made.
 _KNOWN = (_RULES, "BinaryOp", "Layout", "list", "len", "range")
 # The keys of `gradient` that are no operand.

@@ -1,6 +1,6 @@
 """The formulas of functors: what each of them may name, what they come to, and how languages have them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -28,8 +28,8 @@ from opgen.formula import (
     walk,
     with_result,
 )
-from opgen.model import Functor, FunctorKind, Monoid, Spec, State
-from opgen.problem import Problem, did_you_mean
+from opgen.model import ANY_RESULT, Functor, FunctorKind, Monoid, Spec, State
+from opgen.problem import Problems
 
 COUNT: Final = "count"
 """What the end of a reduction calls the number of its elements."""
@@ -62,7 +62,7 @@ class Scope:
     primitives: Primitives
     gives_truth: bool = False  # it may be a truth value
 
-    def check(self, problems: list[Problem]) -> None:
+    def check(self, problems: Problems) -> None:
         """Note what is wrong with the formula."""
         for kinds in self.kinds.values():
             try:
@@ -97,7 +97,7 @@ def _dtype_kinds(spec: Spec, functor: Functor) -> tuple[Kind, ...]:
 
 def is_differentiable(spec: Spec, functor: Functor) -> bool:
     """Whether an op has gradients: it has floats, and gives floats."""
-    return functor.result in (None, "any") and "float" in _dtype_kinds(spec, functor)
+    return functor.result in (None, ANY_RESULT) and "float" in _dtype_kinds(spec, functor)
 
 
 def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
@@ -110,7 +110,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
             functor.formula,
             {kind: _operands(functor, kind) for kind in _dtype_kinds(spec, functor)},
             spec.primitives,
-            functor.result not in (None, "any"),
+            functor.result not in (None, ANY_RESULT),
         )
     elif isinstance(reduction, Monoid):
         found.update(_of_monoid(spec, functor, reduction))
@@ -158,11 +158,10 @@ def _with_reductions(spec: Spec, functor: Functor, *, and_itself: bool = False) 
     """The primitives, and in a reduction's formulas the reductions of the same elements."""
     if functor.reduction is None:
         return spec.primitives
-    others = (other for kind in spec.functors.values() for other in kind.functors if not other.parameters)
     own = {
         other.name: _as_primitive(spec, other)
-        for other in others
-        if isinstance(other.reduction, Monoid) and (and_itself or other is not functor)
+        for other in spec.every_functor
+        if isinstance(other.reduction, Monoid) and not other.parameters and (and_itself or other is not functor)
     }
     return {**own, **spec.primitives}
 
@@ -268,9 +267,11 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
     return simplified(inlined(found, {INCOMING: incoming}))
 
 
-def check_formulas(spec: Spec, problems: list[Problem]) -> None:
+def check_formulas(spec: Spec, problems: Problems) -> None:
     """Note what is wrong with formulas, ops without a gradient, and primitives that no formula has."""
     used: set[str] = set()
+    reductions = [functor.name for functor in spec.every_functor if functor.reduction is not None]
+    ops = {*OPERATORS, WHERE, *tensor_methods(spec), *reductions}
     others = [scope for primitive in spec.primitives.values() for scope in _gradient_scopes(spec, primitive)]
     for kind in spec.functors.values():
         for functor in kind.functors:
@@ -283,7 +284,7 @@ def check_formulas(spec: Spec, problems: list[Problem]) -> None:
                 scope.check(problems)
             is_read = not isinstance(functor.reduction, Monoid) or functor.reduction.combine.node != Number(0)
             if len(problems) == wrong and is_read:
-                _check_gradient(spec, functor, problems)
+                _check_gradient(spec, functor, ops, problems)
         for state in kind.states.values():
             others += state_scopes(spec, state).values()
     for scope in others:
@@ -292,7 +293,7 @@ def check_formulas(spec: Spec, problems: list[Problem]) -> None:
     # What a mistake stands in may be what it is for.
     for name, primitive in () if problems else spec.primitives.items():
         if name not in used:
-            problems.append(Problem(primitive.location, f"primitive '{name}' is in no formula; remove it"))
+            problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
 
 
 def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
@@ -308,10 +309,10 @@ def _gradient_scopes(spec: Spec, primitive: Primitive) -> Iterator[Scope]:
         )
 
 
-def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: list[Problem]) -> None:
+def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, problems: Problems) -> None:
     if monoid.state is not None and monoid.state not in kind.states:
-        message = f"op '{functor.name}' has unknown state '{monoid.state}'{did_you_mean(monoid.state, kind.states)}"
-        problems.append(Problem(functor.location, message))
+        message = f"op '{functor.name}' has unknown state '{monoid.state}'"
+        problems.unknown(functor.location, message, monoid.state, kind.states)
     other = given(kind, monoid)
     if other is None or monoid.element is None:
         return
@@ -320,35 +321,40 @@ def _check_reduction(kind: FunctorKind, functor: Functor, monoid: Monoid, proble
         message = (
             f"'element' of op '{functor.name}' may have the reduction of its elements alone; write {other.name}(x)"
         )
-        problems.append(Problem(monoid.element.location, message))
+        problems.note(monoid.element.location, message)
 
 
-def _check_gradient(spec: Spec, functor: Functor, problems: list[Problem]) -> None:
+def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems: Problems) -> None:
+    """Note gradients that the op cannot have or need not say, and what no op of `ops` computes of tensors."""
     if not is_differentiable(spec, functor):
         if functor.gradient:
             message = f"op '{functor.name}' has no floats, or gives none, and so no gradient; remove it"
-            problems.append(Problem(functor.location, message))
+            problems.note(functor.location, message)
         return
     for operand, formula in functor.gradient.items():
         if operand not in functor.operands:
             message = f"unknown operand '{operand}' in 'gradient' of op '{functor.name}'"
-            problems.append(Problem(formula.location, message + did_you_mean(operand, functor.operands)))
+            problems.unknown(formula.location, message, operand, functor.operands)
     try:
-        derived = derivatives(spec, replace(functor, gradients={}))
+        found = derivatives(spec, functor)
     except FormulaError as error:
-        try:
-            derivatives(spec, functor)
-        except FormulaError:
-            problems.append(Problem(functor.location, f"op '{functor.name}': {error}"))
+        problems.note(functor.location, f"op '{functor.name}': {error}")
         return
     numbers = {*functor.parameters, COUNT}
-    of_tensors = (part for node in derivatives(spec, functor).values() for part in walk(node) if isinstance(part, Call))
-    known = {*OPERATORS, WHERE, *tensor_methods(spec), *(other.name for other in spec.every_functor if other.reduction)}
-    for part in of_tensors:
-        if part.primitive not in known and not {*names(part)} <= numbers:
+    for part in (part for node in found.values() for part in walk(node) if isinstance(part, Call)):
+        if part.primitive not in ops and not {*names(part)} <= numbers:
             message = f"the gradient of op '{functor.name}' has '{part.primitive}', which is no op"
-            problems.append(Problem(functor.location, f"{message}; add the op, or write 'gradient'"))
+            problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
+    derived = _derived(spec, functor)
     for operand, formula in functor.gradient.items():
         if formula.node == derived.get(operand):
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
-            problems.append(Problem(formula.location, message))
+            problems.note(formula.location, message)
+
+
+def _derived(spec: Spec, functor: Functor) -> Mapping[str, Node]:
+    """The gradients that follow from a formula of which the op says some; none where one does not."""
+    try:
+        return derivatives(spec, replace(functor, gradients={})) if functor.gradient else {}
+    except FormulaError:
+        return {}

@@ -2,10 +2,26 @@
 
 import ast
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from types import SimpleNamespace as View
 
-from opgen.formula import OPERATORS, RESULT, Call, Name, Node, Number, Primitive, names, shared, text_of, walk
-from opgen.model import METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec
+from opgen.formula import (
+    ADD,
+    MULTIPLY,
+    OPERATORS,
+    RESULT,
+    SUBTRACT,
+    WHERE,
+    Call,
+    Node,
+    Number,
+    names,
+    operated,
+    shared,
+    text_of,
+    tree_of,
+    walk,
+)
+from opgen.model import METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
 
@@ -13,79 +29,35 @@ from opgen.views.dispatch import op_classes
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 
 
-class OperandView(NamedTuple):
-    """The gradient of one operand."""
-
-    operand: str
-    takes: tuple[str, ...]
-    parameters: str
-    arguments: str
-    parts: tuple[tuple[str, str], ...]
-    text: str
-
-
-class GradientView(NamedTuple):
-    """The gradients of an op."""
-
-    member: str
-    name: str
-    operands: tuple[OperandView, ...]
-
-    @property
-    def functions(self) -> list[OperandView]:
-        """Those with named parts."""
-        return [operand for operand in self.operands if operand.parts]
-
-
-class DerivativesView(NamedTuple):
-    """gradients/functors.py."""
-
-    classes: tuple[str, ...]
-    gradients: tuple[GradientView, ...]
-    others: tuple[str, ...]  # the ops without a gradient
-
-
-def gradients_functors(spec: Spec) -> DerivativesView:
+def gradients_functors(spec: Spec) -> View:
     """The gradients of all functors, in Tensor's methods."""
     methods = tensor_methods(spec)
     types = {name: "float" for functor in spec.every_functor for name in functor.parameters}
     types |= {name: "Tensor" for functor in spec.every_functor for name in (*functor.operands, RESULT, "g")}
     types |= {COUNT: "int", "dims": "tuple[int, ...]"}
-    rows: dict[str, GradientView | None] = {}
-    for kind in spec.functors.values():
-        for functor in kind.functors:
-            row = _gradient(spec, kind, functor, methods, types) if is_differentiable(spec, functor) else None
-            rows[kind.member(functor)] = row
+    members = [(kind.member(functor), functor) for kind in spec.functors.values() for functor in kind.functors]
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
-    found = tuple(row for row in rows.values() if row is not None)
-    return DerivativesView((*op_classes(spec), *own), found, tuple(name for name, row in rows.items() if row is None))
+    return View(
+        classes=[*op_classes(spec), *own],
+        gradients=[
+            _gradient(spec, member, functor, methods, types)
+            for member, functor in members
+            if is_differentiable(spec, functor)
+        ],
+        others=[member for member, functor in members if not is_differentiable(spec, functor)],
+    )
 
 
-class FormulaRow(NamedTuple):
-    """An op, what it computes, and the gradients of its operands."""
-
-    name: str
-    formula: str
-    gradients: str
-
-
-class FormulasView(NamedTuple):
-    """docs/formulas.md."""
-
-    kinds: tuple[tuple[str, tuple[FormulaRow, ...]], ...]
-    primitives: tuple[Primitive, ...]
-
-
-def docs_formulas(spec: Spec) -> FormulasView:
+def docs_formulas(spec: Spec) -> View:
     """The formulas of all ops, and the gradients that follow from them."""
-    rows = []
-    for kind in spec.functors.values():
-        of_kind = tuple(_row(spec, functor) for functor in kind.functors if not isinstance(functor.reduction, Position))
-        rows.append((kind.name, of_kind))
-    return FormulasView(tuple(rows), tuple(spec.primitives.values()))
+    kinds = [
+        (kind.name, [_row(spec, functor) for functor in kind.functors if not isinstance(functor.reduction, Position)])
+        for kind in spec.functors.values()
+    ]
+    return View(kinds=kinds, primitives=list(spec.primitives.values()))
 
 
-def _row(spec: Spec, functor: Functor) -> FormulaRow:
+def _row(spec: Spec, functor: Functor) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
         element = "x" if reduction.element is None else text_of(reduction.element.node)
@@ -100,12 +72,10 @@ def _row(spec: Spec, functor: Functor) -> FormulaRow:
         parts, whole = shared(node)
         named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
         listed.append(f"{operand}: `{text_of(whole)}`" + (f" with {', '.join(named)}" if named else ""))
-    return FormulaRow(functor.name, formula, "; ".join(listed) or "none")
+    return View(name=functor.name, formula=formula, gradients="; ".join(listed) or "none")
 
 
-def _gradient(
-    spec: Spec, kind: FunctorKind, functor: Functor, methods: Mapping[str, str], types: Mapping[str, str]
-) -> GradientView:
+def _gradient(spec: Spec, member: str, functor: Functor, methods: Mapping[str, str], types: Mapping[str, str]) -> View:
     reductions = [other.name for other in spec.every_functor if isinstance(other.reduction, Monoid)]
     operands = []
     for operand, node in derivatives(spec, functor).items():
@@ -121,11 +91,18 @@ def _gradient(
         called = {part.primitive for part in walk(node) if isinstance(part, Call)}
         known = (*functor.operands, RESULT, *functor.parameters, COUNT)
         takes = [name for name in known if name in names(node)] + ["dims"] * bool(called & {*reductions})
-        text = _text(whole, numbers, methods, reductions)
-        parameters = ", ".join(f"{name}: {types[name]}" for name in ("g", *takes))
-        arguments = ", ".join(("g", *takes))
-        operands.append(OperandView(operand, tuple(takes), parameters, arguments, tuple(bodies), text))
-    return GradientView(kind.member(functor), functor.name, tuple(operands))
+        operands.append(
+            View(
+                operand=operand,
+                takes=tuple(takes),
+                parameters=", ".join(f"{name}: {types[name]}" for name in ("g", *takes)),
+                arguments=", ".join(("g", *takes)),
+                parts=bodies,
+                text=_text(whole, numbers, methods, reductions),
+            )
+        )
+    functions = [operand for operand in operands if operand.parts]
+    return View(member=member, name=functor.name, operands=operands, functions=functions)
 
 
 def _text(node: Node, numbers: set[str], methods: Mapping[str, str], reductions: Collection[str]) -> str:
@@ -134,49 +111,33 @@ def _text(node: Node, numbers: set[str], methods: Mapping[str, str], reductions:
     def is_number(node: Node) -> bool:
         return {*names(node)} <= numbers
 
-    def tree(node: Node) -> ast.expr:
-        match node:
-            case Number(value=value):
-                return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
-            case Name(text=text):
-                return ast.Name(text)
-        if node.primitive == "where":
-            condition, *branches = node.arguments
-            if is_number(condition):
-                body, other = (_zeros() if branch == Number(0) else tree(branch) for branch in branches)
-                return ast.IfExp(tree(condition), body, other)
-            if all(map(is_number, branches)):
-                # A condition is 0 or 1.
-                whole = ast.Call(_attribute(tree(condition), "to_dtype"), [_attribute(ast.Name("g"), "dtype")], [])
-                if branches == [Number(1), Number(0)]:
-                    return whole
-                step = ast.BinOp(tree(branches[0]), ast.Sub(), tree(branches[1]))
-                return ast.BinOp(ast.BinOp(whole, ast.Mult(), step), ast.Add(), tree(branches[1]))
-            return ast.Call(_attribute(tree(condition), "where"), list(map(tree, branches)), [])
-        arguments = list(map(tree, node.arguments))
-        if node.primitive in OPERATORS:
-            operator = ast.parse(node.primitive, mode="eval").body
-            match operator:
-                case ast.BinOp(op=op):
-                    return ast.BinOp(arguments[0], op, arguments[1])
-                case ast.UnaryOp(op=op):
-                    return ast.UnaryOp(op, arguments[0])
-                case ast.Compare(ops=ops):
-                    return ast.Compare(arguments[0], ops, arguments[1:])
-        first, *rest = arguments
-        if is_number(node):
-            return ast.Call(ast.Name(_OF_NUMBERS[node.primitive]), arguments, [])
-        if node.primitive in reductions:
+    def called(call: Call, operands: list[ast.expr]) -> ast.expr:
+        first, *rest = operands
+        if call.primitive == WHERE:
+            return chosen(call, *operands)
+        if call.primitive in OPERATORS:
+            return operated(call.primitive, operands)
+        if is_number(call):
+            return ast.Call(ast.Name(_OF_NUMBERS[call.primitive]), operands, [])
+        if call.primitive in reductions:
             keepdim = ast.keyword("keepdim", ast.Constant(True))
-            return ast.Call(_attribute(first, node.primitive), [ast.Name("dims")], [keepdim])
-        return ast.Call(_attribute(first, methods[node.primitive]), rest, [])
+            return ast.Call(ast.Attribute(first, call.primitive), [ast.Name("dims")], [keepdim])
+        return ast.Call(ast.Attribute(first, methods[call.primitive]), rest, [])
 
-    return ast.unparse(tree(node))
+    def chosen(call: Call, condition: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
+        test, *branches = call.arguments
+        if is_number(test):
+            zeros = ast.Call(ast.Attribute(ast.Name("g"), "zeros_like"), [], [])
+            return ast.IfExp(
+                condition,
+                *(zeros if it == Number(0) else tree for it, tree in zip(branches, (body, other), strict=True)),
+            )
+        if not all(map(is_number, branches)):
+            return ast.Call(ast.Attribute(condition, WHERE), [body, other], [])
+        # A condition is 0 or 1.
+        whole = ast.Call(ast.Attribute(condition, "to_dtype"), [ast.Attribute(ast.Name("g"), "dtype")], [])
+        if branches == [Number(1), Number(0)]:
+            return whole
+        return operated(ADD, [operated(MULTIPLY, [whole, operated(SUBTRACT, [body, other])]), other])
 
-
-def _attribute(value: ast.expr, name: str) -> ast.expr:
-    return ast.Attribute(value, name)
-
-
-def _zeros() -> ast.expr:
-    return ast.Call(_attribute(ast.Name("g"), "zeros_like"), [], [])
+    return ast.unparse(tree_of(node, called))

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
-from opgen.gradients import RESULT, Expression, Gradient, differentiable, in_order, makes_elements, writes
+from opgen.formula import RESULT
+from opgen.gradients import Expression, Gradient, differentiable, in_order, makes_elements, writes
 from opgen.model import METHOD_OP, Family, Method, Operand, Spec
 from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.hand_over import own, written_elsewhere
