@@ -3,7 +3,8 @@
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from types import SimpleNamespace as View
+from typing import TypeAlias
 
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
@@ -13,66 +14,10 @@ from opgen.views.formats import struct_name
 from opgen.views.python import comment
 
 
-class StructRow(NamedTuple):
-    """A struct in C++."""
-
-    name: str
-    fields: str  # a declaration a line
-    size: int
-
-
-class FunctorRow(NamedTuple):
-    """A functor in C++."""
-
-    name: str
-    doc: str
-    operands: str  # its template's and its function's parameters
-    types: str
-    parameters: int
-    as_brief: str
-    as_bounded: str
-    expression: Expression
-
-
-class MonoidRow(NamedTuple):
-    """A reduction in C++."""
-
-    name: str
-    doc: str
-    parent: str
-    base: str  # what it is made of, which its parent may be
-    parameters: tuple[tuple[int, str], ...] = ()
-    finish: str | None = None
-    is_joining: bool = False  # it says how elements are joined, its parent does not
-    is_state: bool = False  # what it joins is several numbers
-    identity: str | None = None  # these are None of a position, whose base has them
-    element: Expression | None = None
-    combine: Expression | None = None
-
-
-class KernelRow(NamedTuple):
-    """One kernel."""
-
-    name: str
-    arguments: str
-    call: str
-
-
-class FamilyView(NamedTuple):
-    """One family's HIP source."""
-
-    doc: str
-    includes: str
-    structs: tuple[StructRow, ...]
-    functors: tuple[FunctorRow, ...]
-    monoids: tuple[MonoidRow, ...]
-    kernels: tuple[KernelRow, ...]
-
-
-def kernel_family(spec: Spec, family: KernelFamily) -> FamilyView:
+def kernel_family(spec: Spec, family: KernelFamily) -> View:
     """The source of a family."""
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
-    return FamilyView(
+    return View(
         doc=family.doc,
         includes="\n".join([*_macros(family), *(f'#include "{it}"' for it in family.headers)]),
         structs=tuple(_struct(struct) for struct in family.structs),
@@ -87,13 +32,13 @@ def _macros(family: KernelFamily) -> list[str]:
     return early + ([f"#define TALLOW_RESIDENT {family.resident}"] if family.resident else [])
 
 
-def _functor(spec: Spec, functor: Functor) -> FunctorRow:
+def _functor(spec: Spec, functor: Functor) -> View:
     first = ["T"] if functor.condition is None else ["C"]
     types = [*first, *["T"] * (len(functor.operands) - 1), *["P"] * len(functor.parameters)]
     names = [*functor.operands, *functor.parameters]
     formula = scopes(spec, functor)["formula"]
     primitives = [spec.primitives[name] for name in formula.used()]
-    return FunctorRow(
+    return View(
         name=_camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
@@ -111,33 +56,16 @@ def _literal(kind: str) -> Callable[[str], str]:
     return lambda text: literals.get(text, f"static_cast<{kind}>({text})")
 
 
-class StateRow(NamedTuple):
-    """A state in C++."""
-
-    name: str
-    doc: str
-    parts: tuple[str, ...]
-    let: tuple[tuple[str, str], ...]
-    combined: tuple[tuple[str, str], ...]
-    result: str
-
-
-class StatesView(NamedTuple):
-    """kernels/states.hpp."""
-
-    states: tuple[StateRow, ...]
-
-
-def kernels_states(spec: Spec) -> StatesView:
+def kernels_states(spec: Spec) -> View:
     """The structs of states that are several numbers."""
-    return StatesView(tuple(_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()))
+    return View(states=[_state(spec, state) for kind in spec.functors.values() for state in kind.states.values()])
 
 
-def _state(spec: Spec, state: State) -> StateRow:
+def _state(spec: Spec, state: State) -> View:
     texts = {
         key: scope.expression("kernel", _literal("Number")).float for key, scope in state_scopes(spec, state).items()
     }
-    return StateRow(
+    return View(
         name=_camel(state.name),
         doc=comment(state.doc, mark="//"),
         parts=tuple(part.name for part in state.parts),
@@ -147,16 +75,15 @@ def _state(spec: Spec, state: State) -> StateRow:
     )
 
 
-def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
-    reduction, name = functor.reduction, _camel(functor.name)
+def _monoid(spec: Spec, functor: Functor) -> View:
+    reduction = functor.reduction
     reductions = spec.functors["reduce"].functors
     if isinstance(reduction, Position):
         other = next(item for item in reductions if item.name == reduction.of)
         is_lowest = isinstance(other.reduction, Monoid) and other.reduction.identity == "highest"
         base = f"IndexReduction<T, {_cpp_bool(is_lowest)}>"
-        return MonoidRow(name, functor.doc, base, base, is_joining=True)
+        return _reduction(functor, base, base, is_joining=True)
     assert reduction is not None
-    parameters = tuple(enumerate(functor.parameters))
     number = "typename Base::Number"
     own = scopes(spec, functor)
     state = spec.functors["reduce"].states[reduction.state] if reduction.state is not None else None
@@ -165,7 +92,7 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
     if other is not functor:
         parent = f"{_camel(other.name)}<T>"
         base = f"typename {parent}::Base"
-        return MonoidRow(name, functor.doc, parent, base, parameters, finish, is_state=state is not None)
+        return _reduction(functor, parent, base, finish=finish, is_state=state is not None)
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
     of_state = [_camel(state.name)] if state is not None else []
@@ -184,12 +111,10 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         numbers = [parts[f"element {part.name}"].expression("kernel").float for part in state.parts]
         element = Expression(*[f"State{{{', '.join(numbers)}}}"] * 2)
         combine = Expression(*["joined(x, y)"] * 2)
-    return MonoidRow(
-        name=name,
-        doc=functor.doc,
-        parent=base,
-        base=base,
-        parameters=parameters,
+    return _reduction(
+        functor,
+        base,
+        base,
         finish=finish,
         is_joining=True,
         is_state=state is not None,
@@ -197,6 +122,13 @@ def _monoid(spec: Spec, functor: Functor) -> MonoidRow:
         element=element,
         combine=combine,
     )
+
+
+def _reduction(functor: Functor, parent: str, base: str, **own: object) -> View:
+    """A reduction in C++, made of `base`, which its parent may be; of a position that has the rest."""
+    row: dict[str, object] = dict.fromkeys(("finish", "identity", "element", "combine"))
+    row |= {"is_joining": False, "is_state": False, "parameters": list(enumerate(functor.parameters)), **own}
+    return View(name=_camel(functor.name), doc=functor.doc, parent=parent, base=base, **row)
 
 
 def _joins_alike(x: Functor, y: Functor) -> bool:
@@ -218,12 +150,12 @@ def _camel(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-def _struct(struct: Struct) -> StructRow:
+def _struct(struct: Struct) -> View:
     fields = [
         f"{FIELD_TYPES[field.type][0]} {field.name}{f'[{field.length}]' if field.length else ''};"
         for field in struct.fields
     ]
-    return StructRow(struct.name, "\n    ".join(fields), struct.offsets()[-1])
+    return View(name=struct.name, fields="\n    ".join(fields), size=struct.offsets()[-1])
 
 
 # The functors of a kernel by what names call them: one whose result is of any dtype, or that has a condition, is one
@@ -231,7 +163,7 @@ def _struct(struct: Struct) -> StructRow:
 _Forms: TypeAlias = Mapping[str, tuple[Functor, str]]
 
 
-def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
+def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
     """Every kernel of one pattern."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes} | {name: cpp for name, (cpp, _) in spec.widths.items()}
     types |= {name: struct_name(name) for name in spec.sets[BLOCKS]}
@@ -246,7 +178,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[KernelRow]:
             sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
             spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
             spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
-        yield KernelRow(kernel.name.format(**chosen), kernel.arguments, kernel.call.format(**spelled))
+        yield View(name=kernel.name.format(**chosen), arguments=kernel.arguments, call=kernel.call.format(**spelled))
 
 
 def _forms(spec: Spec, kernel: Kernel) -> _Forms:
@@ -289,142 +221,71 @@ def _range(spec: Spec, texts: tuple[str, ...], axis: str, forms: _Forms, chosen:
     return spec.sets.get(texts[0], texts) if len(texts) == 1 else texts
 
 
-class PackerRow(NamedTuple):
-    """The function that packs a struct."""
-
-    name: str
-    constant: str  # what its struct is called
-    parameters: str  # filled to the line length
-    values: str
-    format: str
-
-
-class GroupRow(NamedTuple):
-    """The type of what is packed as one."""
-
-    name: str
-    doc: str
-    fields: tuple[str, ...]  # empty of one that has arrays
-
-
-class TupleRow(NamedTuple):
-    """What Python gives C++."""
-
-    name: str
-    doc: str
-    comment: str  # its doc in C++
-    items: tuple[tuple[str, str], ...]  # in Python and in C++
-
-
-class ArgumentsView(NamedTuple):
-    """kernels/arguments.py."""
-
-    groups: tuple[GroupRow, ...]
-    packers: tuple[PackerRow, ...]
-    parameters: Mapping[str, int]  # by family, how many of them a struct has room for
-    targets: tuple[str, ...]  # what backends have them compiled for
-    families: tuple[str, ...]
-    tuples: tuple[TupleRow, ...]  # what makes plans of the host's kernels
-
-
-def kernels_arguments(spec: Spec) -> ArgumentsView:
+def kernels_arguments(spec: Spec) -> View:
     """The packers of all structs of kernels for GPUs."""
     return _arguments(spec, host=False)
 
 
-def kernels_host_arguments(spec: Spec) -> ArgumentsView:
-    """The packers of all structs of kernels for the host."""
+def kernels_host_arguments(spec: Spec) -> View:
+    """The packers of all structs of kernels for the host, and the tuples that make plans of these."""
     return _arguments(spec, host=True)
 
 
-def kernels_tuples(spec: Spec) -> ArgumentsView:
-    """The tuples that make plans of the host's kernels."""
-    return kernels_host_arguments(spec)
+kernels_tuples = kernels_host_arguments
 
 
-def _arguments(spec: Spec, *, host: bool) -> ArgumentsView:
+def _arguments(spec: Spec, *, host: bool) -> View:
     families = [family for family in spec.kernels if family.host == host]
     structs = [struct for family in families for struct in family.structs]
     used = {member.group: member for struct in structs for member in struct.members if member.group}
-    return ArgumentsView(
-        tuple(_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used),
-        tuple(map(_packer, structs)),
-        {
+    return View(
+        groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
+        packers=list(map(_packer, structs)),
+        # By family, how many of them a struct has room for.
+        parameters={
             family.name: max(spec.functors[kind].most_parameters for kind in family.functors)
             for family in families
             if family.functors
         },
-        tuple(
+        # What backends have them compiled for.
+        targets=[
             target
             for backend in spec.backends
             if backend.code_objects is not None and backend.code_objects.host == host
             for target in backend.code_objects.targets
-        ),
-        tuple(family.name for family in families if family.kernels),
-        tuple(map(_tuple, spec.tuples)),
+        ],
+        families=[family.name for family in families if family.kernels],
+        tuples=list(map(_tuple, spec.tuples)),
     )
 
 
-class ConstantRow(NamedTuple):
-    """A number, or one for each size of an element in bytes."""
-
-    name: str
-    python_name: str
-    doc: str
-    comment: str  # its doc in C++
-    value: int | Mapping[int, int]
-    by_bytes: tuple[tuple[int, int], ...]  # empty of a number alone
-
-
-class ConstantsView(NamedTuple):
-    """kernels/constants.hpp and kernels/constants.py."""
-
-    max_rank: int
-    most_operands: int
-    constants: tuple[ConstantRow, ...]
-    structs: Mapping[str, str]  # by elementwise op
-    methods: tuple[str, ...]  # the storage methods that compute elementwise ops
-
-
-def kernels_constants(spec: Spec) -> ConstantsView:
+def kernels_constants(spec: Spec) -> View:
     """The numbers and names that kernels and their launchers share."""
     rows = []
     for constant in spec.constants:
         name, doc, value = constant.name, constant.doc, constant.value
-        by_bytes = () if isinstance(value, int) else tuple(value.items())
-        rows.append(ConstantRow(name, name.upper(), doc, comment(doc, mark="//"), value, by_bytes))
+        # Of a number for each size of an element in bytes.
+        by_bytes = [] if isinstance(value, int) else list(value.items())
+        in_cpp = comment(doc, mark="//")
+        rows.append(View(name=name, python_name=name.upper(), doc=doc, comment=in_cpp, value=value, by_bytes=by_bytes))
     most = max((kind.most_operands for kind in spec.functors.values()), default=1)
     kinds = [kind for kind in spec.functors.values() if not any(functor.reduction for functor in kind.functors)]
     names = {kind.name for kind in kinds}
-    return ConstantsView(
-        spec.package.max_rank,
-        most + 1,
-        tuple(rows),
-        {functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
-        tuple(
+    return View(
+        max_rank=spec.package.max_rank,
+        most_operands=most + 1,
+        constants=rows,
+        structs={functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
+        # The storage methods that compute elementwise ops.
+        methods=[
             method.name
             for method in spec.storage_methods()
             if method.kind in names and method.signature.returns != "None"
-        ),
+        ],
     )
 
 
-class TraitsRow(NamedTuple):
-    """The C++ type of a dtype."""
-
-    name: str
-    cpp: str
-    bytes: int
-    traits: str  # what its traits are
-
-
-class DTypesView(NamedTuple):
-    """kernels/dtypes.hpp."""
-
-    dtypes: tuple[TraitsRow, ...]
-
-
-def kernels_dtypes(spec: Spec) -> DTypesView:
+def kernels_dtypes(spec: Spec) -> View:
     """The C++ types of the dtypes, and their traits."""
     types = {dtype.name: dtype.cpp for dtype in spec.dtypes}
     rows = []
@@ -436,16 +297,17 @@ def kernels_dtypes(spec: Spec) -> DTypesView:
         traits = (
             f"FloatTraits<{compute}>" if is_float else f"IntegerTraits<{dtype.cpp}, {compute}, {wrap}, {is_signed}>"
         )
-        rows.append(TraitsRow(dtype.name, dtype.cpp, dtype.bytes, traits))
-    return DTypesView(tuple(rows))
+        rows.append(View(name=dtype.name, cpp=dtype.cpp, bytes=dtype.bytes, traits=traits))
+    return View(dtypes=rows)
 
 
-def _group(group: FieldGroup, fields: Sequence[Field]) -> GroupRow:
-    rows = tuple(f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields)
-    return GroupRow(_camel(group.name), group.doc, () if any(field.length for field in fields) else rows)
+def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
+    rows = [f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields]
+    has_arrays = any(field.length for field in fields)
+    return View(name=_camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
 
 
-def _tuple(described: TupleType) -> TupleRow:
+def _tuple(described: TupleType) -> View:
     rows = []
     for place, (name, (kind, _)) in enumerate(described.items.items()):
         held = f"{_camel(kind.strip('[]'))}Items"
@@ -453,10 +315,10 @@ def _tuple(described: TupleType) -> TupleRow:
         item = read.format(f"PyTuple_GetItem(items, {place})")
         rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
     doc = described.doc
-    return TupleRow(f"{_camel(described.name)}Items", doc, comment(doc, mark="//"), tuple(rows))
+    return View(name=f"{_camel(described.name)}Items", doc=doc, comment=comment(doc, mark="//"), items=rows)
 
 
-def _packer(struct: Struct) -> PackerRow:
+def _packer(struct: Struct) -> View:
     text = "="
     end = 0
     offsets = struct.offsets()
@@ -468,7 +330,13 @@ def _packer(struct: Struct) -> PackerRow:
     parameters = ["*", *map(_parameter, struct.members)]
     values = [member.name if member.is_number else f"*{member.name}" for member in struct.members]
     # Before them are `def name(` and `return NAME.pack(`, behind them `) -> bytes:`.
-    return PackerRow(name, name.upper(), _filled(parameters, len(name) + 5), _filled(values, len(name) + 17), text)
+    return View(
+        name=name,
+        constant=name.upper(),
+        parameters=_filled(parameters, len(name) + 5),
+        values=_filled(values, len(name) + 17),
+        format=text,
+    )
 
 
 def _parameter(member: Member) -> str:
