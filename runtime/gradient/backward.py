@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
-from ..core import argument
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
@@ -65,9 +64,6 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
     op = "backward"
     if gradient is not None:
         require_tensors(op, gradient=gradient)
-    keep, create_graph = (
-        argument.boolean(op, name, flag) for name, flag in (("keep", keep), ("create_graph", create_graph))
-    )
     root = _node_of(tensor)
     if root is None:
         raise GradientError(

@@ -245,7 +245,7 @@ def record(
     if Pauses.count and not state.records:
         return made
     storage: Storage = new(_classes.recorded)
-    # What `recorded_of` and `_node` do, in place: an op takes little more time than their calls.
+    # What `recorded_of` and `rewritten` do, in place: an op takes little more time than calls of them.
     storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
     inner.value = made
     inner.node = node = new(Node)

@@ -101,14 +101,6 @@ template <typename T> TALLOW_INLINE T add(T x, T y) {
         return x + y;
 }
 
-// The product in a compute type, where integers wrap.
-template <typename T> TALLOW_INLINE T multiply(T x, T y) {
-    if constexpr (is_integer<T>)
-        return wrapping_mul(x, y);
-    else
-        return x * y;
-}
-
 // The highest and the lowest value of a compute type.
 template <typename Value> TALLOW_INLINE Value highest() {
     if constexpr (is_integer<Value>)

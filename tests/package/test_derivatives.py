@@ -20,8 +20,6 @@ POSITIVE = {"log", "sqrt", "rsqrt", "log1p", "powf", "pow"}
 OPS = [op for op, gradients in DERIVATIVES.items() if gradients is not None]
 DIMS = (1,)
 
-Arrays = Mapping[str, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
-
 
 def arrays_of(op: object) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
     name = op.value  # type: ignore[attr-defined]
