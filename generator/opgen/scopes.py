@@ -60,16 +60,19 @@ class Scope:
     formula: Formula
     kinds: Mapping[Kind, Mapping[str, Kind]]
     primitives: Primitives
-    gives_truth: bool = False  # it may be a truth value
+    gives_truth: bool = False  # it is a truth value
 
     def check(self, problems: Problems) -> None:
         """Note what is wrong with the formula."""
         for kinds in self.kinds.values():
             try:
-                if kind_of(self.formula.node, kinds, self.primitives) == "bool" and not self.gives_truth:
+                kind = kind_of(self.formula.node, kinds, self.primitives)
+                if kind == "bool" and not self.gives_truth:
                     raise FormulaError(
                         "a truth value is no number; write 'result: u8' to the op, or where(..., 1, 0)", 0
                     )
+                if self.gives_truth and kind in ("integer", "float"):
+                    raise FormulaError("a number is no truth value; compare it, or remove 'result' from the op", 0)
             except FormulaError as error:
                 problems.append(self.formula.problem(error, self.what))
                 return
@@ -126,7 +129,7 @@ def scopes(spec: Spec, functor: Functor) -> Mapping[str, Scope]:
 def _operands(functor: Functor, kind: Kind) -> dict[str, Kind]:
     kinds = dict.fromkeys((*functor.operands, *functor.parameters), kind)
     if functor.condition is not None:
-        kinds[functor.operands[0]] = "integer"
+        kinds.update(dict.fromkeys(functor.operands[:1], "integer"))
     return kinds
 
 

@@ -54,7 +54,11 @@ def docs_formulas(spec: Spec) -> View:
         (kind.name, [_row(spec, functor) for functor in kind.functors if not isinstance(functor.reduction, Position)])
         for kind in spec.functors.values()
     ]
-    return View(kinds=kinds, primitives=list(spec.primitives.values()))
+    primitives = []
+    for primitive in spec.primitives.values():
+        gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
+        primitives.append(View(primitive=primitive, gradients=_listed(gradients)))
+    return View(kinds=kinds, primitives=primitives)
 
 
 def _row(spec: Spec, functor: Functor) -> View:
@@ -67,12 +71,17 @@ def _row(spec: Spec, functor: Functor) -> View:
     else:
         formula = f"`{text_of(functor.formula.node)}`" if functor.formula is not None else ""
     found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
+    return View(name=functor.name, formula=formula, gradients=_listed(found))
+
+
+def _listed(gradients: Mapping[str, Node]) -> str:
+    """The gradients of operands, as a cell of a table has them."""
     listed = []
-    for operand, node in found.items():
+    for operand, node in gradients.items():
         parts, whole = shared(node)
         named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
         listed.append(f"{operand}: `{text_of(whole)}`" + (f" with {', '.join(named)}" if named else ""))
-    return View(name=functor.name, formula=formula, gradients="; ".join(listed) or "none")
+    return "; ".join(listed) or "none"
 
 
 def _gradient(spec: Spec, member: str, functor: Functor, methods: Mapping[str, str], types: Mapping[str, str]) -> View:
