@@ -14,6 +14,7 @@ import numpy as np
 from ..base.error import EmptyTensor, InvalidArgument, ShapeMismatch, UnsupportedDType
 from .conv import Params
 from .layout import Layout, distinct
+from .optim import parts_of
 from .random import uniform_range
 from .shape import Shape
 
@@ -30,6 +31,15 @@ class Sized(Protocol):
     @property
     def length(self) -> int:
         """The number of its elements."""
+        ...
+
+
+class Typed(Sized, Protocol):
+    """A storage of elements."""
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the elements."""
         ...
 
 
@@ -331,6 +341,47 @@ def upsample_scales(op: str, scale_h: float | None, scale_w: float | None) -> No
     for name, scale in (("scale_h", scale_h), ("scale_w", scale_w)):
         if scale is not None and not 0 < scale < math.inf:
             raise InvalidArgument(op, f"{name} is finite and above 0, or None, not {scale}")
+
+
+def step_shapes(
+    op: str, layout: Layout, other_layouts: Sequence[Layout], gradient_layouts: Sequence[Layout]
+) -> None:
+    """Check that parameters are contiguous, and that each has a gradient of its shape."""
+    layouts = [layout, *other_layouts]
+    if len(gradient_layouts) != len(layouts):
+        reason = f"{len(layouts)} parameters need as many gradients, not {len(gradient_layouts)}; give each its own"
+        raise InvalidArgument(op, reason)
+    for parameter, gradient in zip(layouts, gradient_layouts, strict=True):
+        if parameter.shape != gradient.shape:
+            reason = "a gradient has the shape of its parameter; reshape it"
+            raise ShapeMismatch(op, (parameter.shape, gradient.shape), reason)
+        if not parameter.is_contiguous:
+            raise InvalidArgument(op, f"a parameter of shape {parameter.shape} is a view; step with its contiguous copy")
+
+
+def step_state(
+    op: str, parameter: Typed, state: Typed, kinds: int, layout: Layout, others: Sequence[Layout]
+) -> None:
+    """Check that there is room for so many kinds of numbers of all parameters; one kind may be left out."""
+    _compute_dtype(op, "the state", parameter, state)
+    size = kinds * parts_of([layout.elem_count, *(other.elem_count for other in others)])[-1]
+    if state.length < size and not (kinds == 1 and state.length == 0):
+        reason = f"the state of these parameters has {size} elements, and this one {state.length}; make a new one"
+        raise InvalidArgument(op, reason)
+
+
+def step_numbers(op: str, parameter: Typed, numbers: Typed, count: int) -> None:
+    """Check that there are as many numbers as a step depends on."""
+    _compute_dtype(op, "the numbers", parameter, numbers)
+    if numbers.length < count:
+        raise InvalidArgument(op, f"a step depends on {count} numbers, not {numbers.length}; the docs list them")
+
+
+def _compute_dtype(op: str, what: str, parameter: Typed, storage: Typed) -> None:
+    compute = parameter.dtype.compute
+    if storage.dtype is not compute:
+        reason = f"{what} of parameters in {parameter.dtype} must be in {compute}, not {storage.dtype}"
+        raise InvalidArgument(op, f"{reason}; convert with to_dtype")
 
 
 def copy_fits(op: str, dst: Sized, dst_offset: int, src_layout: Layout) -> None:

@@ -200,6 +200,16 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "cat":
             made, others = layout(3, 2), (layout(3, 4), layout(3, 5))
             arguments = {"layout": made, "others": tuple(map(held, others)), "other_layouts": others, "dim": 1}
+        case "sgd_step" | "adam_step":
+            made, others, compute = layout(3, 2), (layout(4), layout(2, 2)), cell.dtype.compute.value
+            given = (made, *others)
+            lists = {"others": tuple(map(held, others)), "other_layouts": others}
+            lists |= {"gradients": tuple(map(held, given)), "gradient_layouts": given}
+            if method == "sgd_step":
+                state = {"velocities": make(compute, 48), "numbers": make(compute, 3), "is_nesterov": False}
+            else:
+                state = {"moments": make(compute, 96), "numbers": make(compute, 8), "is_decoupled": False}
+            arguments = {"layout": made, **lists, **state}
         case "copy2d":
             made = layout(11)
             rows = {"d1": 2, "d2": 3, "src_stride": 5, "dst_stride": 4, "src_offset": 3, "dst_offset": 1}

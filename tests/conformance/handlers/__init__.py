@@ -15,6 +15,7 @@ from . import (
     lifecycle,
     movement,
     network,
+    optim,
     quantized,
     reduction,
     sampling,
@@ -33,6 +34,7 @@ HANDLERS: dict[str, Callable[[Bench], None]] = {
     **sampling.HANDLERS,
     **sorting.HANDLERS,
     **movement.HANDLERS,
+    **optim.HANDLERS,
     **custom.HANDLERS,
     **device.HANDLERS,
 }

@@ -1,0 +1,17 @@
+"""Where the state of an optimiser has its parts: one for each parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+# Kernels read and write whole packs of a part.
+_ROOM: Final = 16
+
+
+def parts_of(counts: Iterable[int]) -> list[int]:
+    """Where the part of each parameter begins, by how many elements it has, and where the last one ends."""
+    places = [0]
+    for count in counts:
+        places.append(places[-1] + (count + _ROOM - 1) // _ROOM * _ROOM)
+    return places
