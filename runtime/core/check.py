@@ -343,9 +343,7 @@ def upsample_scales(op: str, scale_h: float | None, scale_w: float | None) -> No
             raise InvalidArgument(op, f"{name} is finite and above 0, or None, not {scale}")
 
 
-def step_shapes(
-    op: str, layout: Layout, other_layouts: Sequence[Layout], gradient_layouts: Sequence[Layout]
-) -> None:
+def step_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], gradient_layouts: Sequence[Layout]) -> None:
     """Check that parameters are contiguous, and that each has a gradient of its shape."""
     layouts = [layout, *other_layouts]
     if len(gradient_layouts) != len(layouts):
@@ -356,12 +354,12 @@ def step_shapes(
             reason = "a gradient has the shape of its parameter; reshape it"
             raise ShapeMismatch(op, (parameter.shape, gradient.shape), reason)
         if not parameter.is_contiguous:
-            raise InvalidArgument(op, f"a parameter of shape {parameter.shape} is a view; step with its contiguous copy")
+            raise InvalidArgument(
+                op, f"a parameter of shape {parameter.shape} is a view; step with its contiguous copy"
+            )
 
 
-def step_state(
-    op: str, parameter: Typed, state: Typed, kinds: int, layout: Layout, others: Sequence[Layout]
-) -> None:
+def step_state(op: str, parameter: Typed, state: Typed, kinds: int, layout: Layout, others: Sequence[Layout]) -> None:
     """Check that there is room for so many kinds of numbers of all parameters; one kind may be left out."""
     _compute_dtype(op, "the state", parameter, state)
     size = kinds * parts_of([layout.elem_count, *(other.elem_count for other in others)])[-1]

@@ -71,10 +71,7 @@ class _Step:
         """The elements of the parameters and the state, extended."""
         name = self._bench.name
         return (
-            [
-                decode(name, each.storage.to_numpy()[each.places].reshape(each.values.shape))
-                for each in self.parameters
-            ],
+            [decode(name, each.storage.to_numpy()[each.places].reshape(each.values.shape)) for each in self.parameters],
             decode(self.compute, self.state.to_numpy()),
         )
 
@@ -138,9 +135,7 @@ def adam_step(bench: Bench) -> None:
             for number, theta in enumerate(before):
                 moments = step.part(state, number, 0), step.part(state, number, 1)
                 given = step.gradient(number)
-                results = oracle.adam(
-                    bench.name, theta, given, moments, numbers[:5], steps, is_decoupled=is_decoupled
-                )
+                results = oracle.adam(bench.name, theta, given, moments, numbers[:5], steps, is_decoupled=is_decoupled)
                 step.compare(number, results)
             made = decode(step.compute, storage.to_numpy())
             assert made[5] == steps, f"{step.where}: {made[5]} steps, expected {steps}"

@@ -1,8 +1,9 @@
 """Steps of optimisers, by the papers.
 
-Momentum of Nesterov is that of Sutskever, Martens, Dahl and Hinton (2013) as PyTorch has it. Adam is algorithm 1 of Kingma
-and Ba (2015), and algorithm 2 of Loshchilov and Hutter (2019) where the decay is decoupled. Each function gives, for a
-parameter and then its state, the extended results and how much they may be off besides their units in the last place.
+Momentum of Nesterov is that of Sutskever, Martens, Dahl and Hinton (2013) as PyTorch has it. Adam is algorithm 1 of
+Kingma and Ba (2015), and algorithm 2 of Loshchilov and Hutter (2019) where the decay is decoupled. Each function gives,
+for a parameter and then its state, the extended results and how much they may be off besides their units in the last
+place.
 """
 
 from __future__ import annotations

@@ -69,9 +69,7 @@ def _step(
     places = parts_of(parameter.layout.elem_count for parameter in parameters)
     kept: list[list[Any]] = [[] for _ in range(kinds)]
     for parameter, gradient, begin, behind in zip(parameters, gradients, places[:-1], places[1:], strict=True):
-        x, g = (
-            library.reshape(cast.widen(library, each.array, each.dtype), (-1,)) for each in (parameter, gradient)
-        )
+        x, g = (library.reshape(cast.widen(library, each.array, each.dtype), (-1,)) for each in (parameter, gradient))
         end = begin + strided.size(x)
         of_kind = [kind * places[-1] for kind in range(kinds)]
         x, *held = step(x, g, [state.data[start + begin : start + end] for start in of_kind])

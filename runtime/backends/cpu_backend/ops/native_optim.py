@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import OPTIM_LENGTH
 from ....core.optim import parts_of
 from ....helpers.threads import get_threads
+from ....kernels.argument_struct import Address
 from ...array_backend.ops.operand import Operand
 from ...array_backend.ops.optim import paired
 from ..kernels import table
@@ -28,7 +29,7 @@ def sgd_step(
     kernels: HostKernels,
     first: Operand,
     velocities: CpuStorage,
-    numbers: CpuStorage,
+    _: CpuStorage,
     is_nesterov: bool,
     *rest: Operand,
 ) -> Callable[..., bool] | None:
@@ -38,7 +39,7 @@ def sgd_step(
 
 @by_plan
 def adam_step(
-    kernels: HostKernels, first: Operand, moments: CpuStorage, numbers: CpuStorage, is_decoupled: bool, *rest: Operand
+    kernels: HostKernels, first: Operand, _: CpuStorage, __: CpuStorage, is_decoupled: bool, *rest: Operand
 ) -> Callable[..., bool] | None:
     """As `optim.adam_step`; None where NumPy does it."""
     return _plan("adam", kernels, first, is_decoupled, rest)
@@ -71,12 +72,14 @@ def _plan(
             ],
             np.uint64,
         )
+        # fmt: off
         call(host_arguments.optim_step(
             parameters=table(addresses[0]), gradients=table(addresses[1]), counts=table(counts),
-            offsets=table(offsets), first_parts=table(first_parts), state=state.address,
-            numbers=numbers.address, run_parts=kernels.run_parts, apart=places[-1], parts=parts, tensors=count,
-            choice=choice, threads=get_threads(),
-        ))  # fmt: skip
+            offsets=table(offsets), first_parts=table(first_parts), state=cast("Address", state.address),
+            numbers=cast("Address", numbers.address), run_parts=kernels.run_parts, apart=places[-1], parts=parts,
+            tensors=count, choice=choice, threads=get_threads(),
+        ))
+        # fmt: on
         return True
 
     return step

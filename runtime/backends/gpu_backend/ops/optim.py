@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def sgd_step(
-    first: Operand, velocities: GpuStorage, numbers: GpuStorage, is_nesterov: bool, *rest: Operand
-) -> None:
+def sgd_step(first: Operand, velocities: GpuStorage, numbers: GpuStorage, is_nesterov: bool, *rest: Operand) -> None:
     """Gradient descent: x -= rate * (g + momentum * v) with Nesterov's momentum, else x -= rate * v."""
     _step("momentum" if velocities.length else "sgd", first, velocities, numbers, is_nesterov, rest)
 

@@ -1,0 +1,472 @@
+"""Optimisers: what changes variables by their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+from ...device import Device
+from ...dtype import DType
+from ...storage import Storage
+from ..base.error import DTypeMismatch, GradientError, InvalidArgument, ShapeMismatch, shown
+from ..core.argument import boolean, real
+from ..core.layout import Layout
+from ..core.optim import parts_of
+from ..tensor import Tensor, stack
+from ..tensor.base import require_tensors
+from .backward import Gradients
+from .node import mark, opened
+from .recording import no_grad
+from .variable import Var
+
+Variables: TypeAlias = "Iterable[Var] | Mapping[str, Var]"
+Parameters: TypeAlias = "Variables | Iterable[Mapping[str, Any]]"
+
+__all__ = ["SGD", "Adam", "AdamW", "Group", "Optimizer", "clip_by_norm"]
+
+_PARAMETERS: Final = "parameters"
+_RATE: Final = "learning_rate"
+_STEPS: Final = "steps"
+_NESTEROV: Final = "nesterov"
+
+
+class _Batch:
+    """The parameters of a group that are of one device and dtype: one call takes a step of all of them."""
+
+    def __init__(self, names: Sequence[str], variables: Sequence[Var], kinds: int, numbers: Tensor) -> None:
+        self.names, self.variables, self.numbers = names, variables, numbers
+        self._kinds = kinds
+        self._places = parts_of(variable.elem_count for variable in variables)
+        self._state = Tensor.zeros(kinds * self._places[-1], dtype=numbers.dtype, device=numbers.device)
+        self._storages: list[Storage] = [opened(variable._storage)[0] for variable in variables]
+        layouts = [variable._layout for variable in variables]
+        self._first_layout, self._others = layouts[0], (tuple(self._storages[1:]), tuple(layouts[1:]))
+
+    def set_number(self, place: int, value: float) -> None:
+        """Write one of the numbers, where graphs that were captured see it."""
+        self.numbers._storage.const_set(value, Layout((1,), (1,), place))
+
+    def parts(self, kind: int) -> Iterator[tuple[str, Tensor]]:
+        """The parts of one kind of the state, which are views, by the names of their parameters."""
+        for name, variable, place in zip(self.names, self.variables, self._places[:-1], strict=True):
+            begin = kind * self._places[-1] + place
+            yield name, Tensor._new(self._state._storage, Layout.contiguous(variable.shape, begin))
+
+    def step(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> None:
+        """Change the parameters that have gradients."""
+        given: list[Tensor] = []
+        for variable, gradient in zip(self.variables, gradients, strict=True):
+            if gradient is None:
+                self._step_some(method, gradients, choice)
+                return
+            given.append(gradient if gradient.shape == variable.shape else gradient.reshape(variable.shape))
+        first = self._storages[0]
+        storages, layouts = tuple([each._storage for each in given]), tuple([each._layout for each in given])
+        state, numbers = self._state._storage, self.numbers._storage
+        getattr(first, method)(self._first_layout, *self._others, storages, layouts, state, numbers, choice)
+        for storage in self._storages:
+            if type(storage) is not Storage:
+                mark(storage)
+
+    def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> None:
+        """Change these alone; the state of the others stays as it is."""
+        chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
+        if not chosen:
+            return
+        names, variables = [self.names[number] for number in chosen], [self.variables[number] for number in chosen]
+        some = _Batch(names, variables, self._kinds, self.numbers)
+        for kind in range(self._kinds):
+            held = dict(self.parts(kind))
+            for name, part in some.parts(kind):
+                part.copy_(held[name])
+        some.step(method, [gradients[number] for number in chosen], choice)
+        for kind in range(self._kinds):
+            held = dict(self.parts(kind))
+            for name, part in some.parts(kind):
+                held[name].copy_(part)
+
+
+class Group:
+    """Parameters of an optimiser that share their settings."""
+
+    def __init__(self, op: str, batches: Sequence[_Batch], settings: Mapping[str, Any]) -> None:
+        self._op = op
+        self._batches = batches
+        self.settings = dict(settings)
+        """The learning rate and the others, as they were given last."""
+
+    @property
+    def learning_rate(self) -> float:
+        """The factor of a step; it is in the device's memory, where a graph that was captured sees what is set."""
+        rate: float = self.settings[_RATE]
+        return rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        rate = _number(self._op, _RATE, value)
+        if rate != self.settings[_RATE]:
+            self.settings[_RATE] = rate
+            for batch in self._batches:
+                batch.set_number(0, rate)
+
+    @property
+    def variables(self) -> list[Var]:
+        """The parameters."""
+        return [variable for batch in self._batches for variable in batch.variables]
+
+
+class Optimizer:
+    """What SGD, Adam and AdamW have in common.
+
+    The parameters are variables, in a list or by name, or groups of them with settings of their own:
+
+        optimizer = tl.optim.AdamW(
+            [{"parameters": matrices}, {"parameters": vectors, "weight_decay": 0.0}], learning_rate=3e-4
+        )
+
+    One call changes all parameters of a group that are on one device and of one dtype, in one launch on a GPU (more
+    than 96 parameters take several). Parameters of bf16, f16 and f8e4m3 have a state in f32; each step is computed in
+    f32 and rounded to the parameter once, and no copy of the parameter in f32 is kept. Where steps are smaller than the
+    parameters' own precision, keep variables in f32, and convert them in the forward pass with `w.to_dtype("bf16")`:
+    their gradients come back in f32.
+    """
+
+    _method: ClassVar[str]
+    _kinds: ClassVar[tuple[str, ...]]
+    _is_decoupled: ClassVar = False
+
+    def __init__(self, parameters: Parameters, settings: Mapping[str, Any]) -> None:
+        op = type(self).__name__
+        self.groups: list[Group] = []
+        """The groups of parameters, in their order: `optimizer.groups[1].learning_rate = 0.01`."""
+        self._variables: dict[str, Var] = {}
+        for named, own in _groups(op, parameters, settings):
+            for name, variable in named.items():
+                self._add(op, name, variable)
+            self._check(own)
+            self.groups.append(Group(op, list(self._batches_of(named, own)), own))
+        self._batches = [(group, batch) for group in self.groups for batch in group._batches]
+
+    def _add(self, op: str, name: str, variable: Var) -> None:
+        if name in self._variables:
+            raise InvalidArgument(
+                op, f"two parameters are called '{name}'; names are those of the state, so rename one"
+            )
+        if any(variable._storage is other._storage for other in self._variables.values()):
+            reason = f"parameter '{name}', a Var of shape {variable.shape}, is given twice; each is changed once a step"
+            raise InvalidArgument(op, f"{reason}, so leave one out")
+        self._variables[name] = variable
+
+    def _batches_of(self, named: Mapping[str, Var], settings: Mapping[str, Any]) -> Iterator[_Batch]:
+        alike: dict[tuple[Device, DType], dict[str, Var]] = {}
+        for name, variable in named.items():
+            alike.setdefault((variable.device, variable.dtype), {})[name] = variable
+        for (device, dtype), chosen in alike.items():
+            numbers = Tensor(self._numbers(settings), dtype=dtype.compute, device=device)
+            yield _Batch([*chosen], [*chosen.values()], len(self._kinds_of(settings)), numbers)
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        """Make settings Python's numbers, or refuse them."""
+        op = type(self).__name__
+        for name, value in settings.items():
+            if isinstance(value, bool) or name == _NESTEROV:
+                settings[name] = boolean(op, name, value)
+            elif name == "betas":
+                settings[name] = _betas(op, value)
+            else:
+                settings[name] = _number(op, name, value)
+
+    def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
+        """What a step depends on, the learning rate first."""
+        raise NotImplementedError
+
+    def _kinds_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """The kinds of numbers that the state of a group has for each element."""
+        return self._kinds if settings.get("momentum", 1) else ()
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate, that of the first group; setting it sets that of all groups.
+
+        A schedule is a function of the step: `optimizer.learning_rate = 0.1 * 0.99**step`. The device has it in memory,
+        where a graph that was captured sees what is set. InvalidArgument for what is no number of 0 or more.
+        """
+        return self.groups[0].learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        for group in self.groups:
+            group.learning_rate = value
+
+    def step(self, gradients: Gradients | Sequence[Tensor | None]) -> None:
+        """Change the parameters in place: `optimizer.step(loss.backward())`.
+
+        Gradients may also be a tensor for each parameter, in their order, as `value_and_grad` gives them. A parameter
+        on which the loss does not depend stays as it is, and so does its state, as in Candle; where that is so of all
+        of them, GradientError. Nothing is recorded.
+        """
+        if type(gradients) is Gradients:
+            of = gradients._of
+            given = [[of.get(each._storage.inner.node) for each in batch.variables] for _, batch in self._batches]
+        else:
+            given = self._listed(gradients)
+        if all(gradient is None for each in given for gradient in each):
+            reason = "the gradients are of none of the parameters; they are those of a loss that depends on these Vars"
+            raise GradientError("step", reason)
+        for (group, batch), each in zip(self._batches, given, strict=True):
+            batch.step(self._method, each, group.settings.get(_NESTEROV, self._is_decoupled))
+
+    def _listed(self, gradients: Any) -> list[list[Tensor | None]]:
+        """Those of a list, by the batches."""
+        if not isinstance(gradients, Sequence) or isinstance(gradients, str):
+            reason = "gradients are what loss.backward() gives, or a list with a tensor for each parameter"
+            raise InvalidArgument("step", f"{reason}, not of type {type(gradients).__name__}")
+        if len(gradients) != len(self._variables):
+            reason = f"{len(self._variables)} parameters need as many gradients, not {len(gradients)}"
+            raise InvalidArgument("step", f"{reason}; None stands for one that is missing")
+        named = dict(zip(self._variables, gradients, strict=True))
+        for name, gradient in named.items():
+            if gradient is not None:
+                require_tensors("step", gradient=gradient)
+                shape = self._variables[name].shape
+                if gradient.shape != shape:
+                    reason = "a gradient has the shape of its parameter; give them in the order of the parameters"
+                    raise ShapeMismatch("step", (shape, gradient.shape), reason)
+        return [[named[name] for name in batch.names] for _, batch in self._batches]
+
+    def state(self) -> dict[str, Tensor]:
+        """What steps have worked out, by name, for `save_safetensors`: a copy, with the number of steps.
+
+        The settings are not in it: they are those of the optimiser that loads it.
+        """
+        with no_grad():
+            return {name: tensor.copy() for name, tensor in self._state().items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from a state that `state` gave, of the same parameters, on any device.
+
+        InvalidArgument where names are missing or unknown, ShapeMismatch and DTypeMismatch where a tensor is not what
+        it was: then nothing has changed.
+        """
+        own = self._state()
+        if not isinstance(tensors, Mapping):
+            raise InvalidArgument("load_state", f"tensors must be a dict of tensors by name, not {shown(tensors)}")
+        for words, names in (("lacks", own.keys() - tensors.keys()), ("has", tensors.keys() - own.keys())):
+            if names:
+                reason = f"the state {words} '{min(names)}'"
+                raise InvalidArgument("load_state", f"{reason}; load one of the same parameters and kind of optimiser")
+        for name, held in own.items():
+            require_tensors("load_state", **{name: tensors[name]})
+            if tensors[name].shape != held.shape:
+                reason = f"'{name}' is of a parameter of another shape; load a state of the same parameters"
+                raise ShapeMismatch("load_state", (held.shape, tensors[name].shape), reason)
+            if tensors[name].dtype is not held.dtype:
+                raise DTypeMismatch("load_state", (held.dtype, tensors[name].dtype))
+        with no_grad():
+            for name, held in own.items():
+                held.copy_(tensors[name].detach().to(held.device))
+            self._count(own)
+
+    def _state(self) -> dict[str, Tensor]:
+        """Views of the state by name."""
+        return {
+            f"{name}.{kind}": part
+            for group, batch in self._batches
+            for number, kind in enumerate(self._kinds_of(group.settings))
+            for name, part in batch.parts(number)
+        }
+
+    def _count(self, own: Mapping[str, Tensor]) -> None:
+        """Take the number of steps from a state that was loaded."""
+
+    def __repr__(self) -> str:
+        count = len(self._variables)
+        return f"{type(self).__name__}({count} parameters, learning_rate={self.learning_rate:g})"
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum or without.
+
+    With a gradient g and a velocity v, which is 0 at first, for each parameter x:
+
+        g = g + weight_decay * x
+        v = momentum * v + g
+        x = x - learning_rate * (g + momentum * v if nesterov else v)
+
+    as torch.optim.SGD does without dampening, after Sutskever, Martens, Dahl and Hinton, "On the importance of
+    initialization and momentum in deep learning" (2013). `InvalidArgument` for what is no Var, a Var that is given
+    twice, numbers below 0, an unknown setting of a group, and nesterov without momentum. See `Optimizer` for groups.
+    """
+
+    _method = "sgd_step"
+    _kinds = ("velocity",)
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        learning_rate: float = 0.01,
+        *,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        settings = {"momentum": momentum, "weight_decay": weight_decay, _NESTEROV: nesterov}
+        super().__init__(parameters, {_RATE: learning_rate, **settings})
+
+    def _check(self, settings: dict[str, Any]) -> None:
+        super()._check(settings)
+        if settings[_NESTEROV] and not settings["momentum"]:
+            raise InvalidArgument("SGD", "nesterov is a way of momentum, which is 0; give a momentum such as 0.9")
+
+    def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
+        return [settings[name] for name in (_RATE, "momentum", "weight_decay")]
+
+
+class Adam(Optimizer):
+    """Adam, after Kingma and Ba, "Adam: A method for stochastic optimization" (2015), with L2 regularisation.
+
+    With a gradient g, and moments m and v, which are 0 at first, for each parameter x in step t, counted from 1:
+
+        g = g + weight_decay * x
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        x = x - learning_rate * (m / (1 - beta1**t)) / (sqrt(v / (1 - beta2**t)) + epsilon)
+
+    The step is counted in the device's memory, for all parameters of a group together. The settings are those of
+    torch.optim.Adam. `InvalidArgument` for what is no Var, a Var that is given twice, numbers below 0, betas that are
+    not below 1, and an unknown setting of a group. See `Optimizer` for groups.
+    """
+
+    _method = "adam_step"
+    _kinds = ("first_moment", "second_moment")
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        learning_rate: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        settings = {"betas": betas, "epsilon": epsilon, "weight_decay": weight_decay}
+        super().__init__(parameters, {_RATE: learning_rate, **settings})
+
+    def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
+        # The steps that were made, and what they make of the betas.
+        return [settings[_RATE], *settings["betas"], settings["epsilon"], settings["weight_decay"], 0.0, 0.0, 0.0]
+
+    def _state(self) -> dict[str, Tensor]:
+        return {_STEPS: self._batches[0][1].numbers[5], **super()._state()}
+
+    def _count(self, own: Mapping[str, Tensor]) -> None:
+        for _, batch in self._batches[1:]:
+            batch.numbers[5:6] = own[_STEPS].reshape(1).to_dtype(batch.numbers.dtype).to(batch.numbers.device)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay, after Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
+
+    As `Adam`, where the decay is no part of the gradient: x is first multiplied by 1 - learning_rate * weight_decay.
+    The settings are those of torch.optim.AdamW and Candle.
+    """
+
+    _is_decoupled = True
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        learning_rate: float = 1e-3,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(parameters, learning_rate, betas=betas, epsilon=epsilon, weight_decay=weight_decay)
+
+
+def clip_by_norm(gradients: Gradients, max_norm: float) -> Tensor:
+    """Scale gradients so that their norm, of all of them together, is at most `max_norm`; give the norm before.
+
+    The norm is a tensor of rank 0 in the compute dtype, and nothing is read from the device. Gradients of one device.
+    InvalidArgument for a norm that is not above 0. As torch.nn.utils.clip_grad_norm_.
+    """
+    op = "clip_by_norm"
+    if not isinstance(gradients, Gradients):
+        raise InvalidArgument(op, f"gradients are what loss.backward() gives, not of type {type(gradients).__name__}")
+    limit = _number(op, "max_norm", max_norm)
+    if not limit:
+        raise InvalidArgument(op, "max_norm is above 0; leave the step out to change nothing")
+    if not gradients._of:
+        raise GradientError(op, "there are no gradients; those of a loss that depends on a Var have some")
+    with no_grad():
+        found = gradients._of
+        compute = max((each.dtype.compute for each in found.values()), key=lambda dtype: dtype.itemsize)
+        norms = [each.to_dtype(each.dtype.compute).flatten().norm().to_dtype(compute) for each in found.values()]
+        total = stack(norms).norm()
+        # As in PyTorch, a norm of 0 divides nothing.
+        scale = (limit / (total + 1e-6)).clamp(0.0, 1.0)
+        gradients._of = {
+            node: (each.to_dtype(each.dtype.compute) * scale.to_dtype(each.dtype.compute)).to_dtype(each.dtype)
+            for node, each in found.items()
+        }
+        return total
+
+
+def _groups(
+    op: str, parameters: Any, settings: Mapping[str, Any]
+) -> Iterator[tuple[Mapping[str, Var], dict[str, Any]]]:
+    """The parameters of each group by name, with its settings."""
+    if isinstance(parameters, Var | str) or not isinstance(parameters, Iterable):
+        raise InvalidArgument(
+            op, f"parameters are a list of Vars, a dict of them or of groups, not {shown(parameters)}"
+        )
+    listed = parameters if isinstance(parameters, Mapping) else list(parameters)
+    if not listed:
+        raise InvalidArgument(op, "there are no parameters; give the Vars that it changes")
+    groups = [{_PARAMETERS: listed}]
+    if not isinstance(listed, Mapping) and any(isinstance(each, Mapping) for each in listed):
+        groups = listed
+    count = 0
+    for group in groups:
+        if not isinstance(group, Mapping) or _PARAMETERS not in group:
+            reason = f"a group is a dict with '{_PARAMETERS}' and settings, not of type {type(group).__name__}"
+            raise InvalidArgument(op, reason)
+        own = {name: value for name, value in group.items() if name != _PARAMETERS}
+        for name in own:
+            if name not in settings:
+                reason = f"'{name}' is no setting of {op}; these are {', '.join(settings)}"
+                raise InvalidArgument(op, reason)
+        variables = group[_PARAMETERS]
+        if isinstance(variables, Var):
+            variables = [variables]
+        named = (
+            variables if isinstance(variables, Mapping) else {f"{count + i}": each for i, each in enumerate(variables)}
+        )
+        count += len(named)
+        for name, variable in named.items():
+            if not isinstance(variable, Var):
+                reason = f"parameter '{name}' must be a Var, not of type {type(variable).__name__}"
+                raise InvalidArgument(op, f"{reason}; make it with tallow.Var(tensor)")
+        if not named:
+            raise InvalidArgument(op, "a group has no parameters; leave it out")
+        yield named, {**settings, **own}
+
+
+def _number(op: str, name: str, value: Any) -> float:
+    number = real(op, name, value)
+    if not 0 <= number < math.inf:
+        raise InvalidArgument(op, f"{name} is a finite number of 0 or more, not {number}")
+    return number
+
+
+def _betas(op: str, value: Any) -> tuple[float, float]:
+    try:
+        first, second = value
+    except (TypeError, ValueError):
+        raise InvalidArgument(op, f"betas are two numbers such as (0.9, 0.999), not {shown(value)}") from None
+    betas = _number(op, "betas[0]", first), _number(op, "betas[1]", second)
+    if max(betas) >= 1:
+        raise InvalidArgument(op, f"betas are below 1, not {betas}: moments forget by them")
+    return betas
