@@ -49,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model clean help
+.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model bench-training clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -133,6 +133,10 @@ bench-model: $(GPU_NEEDS)  ## a decoder of GPT-2's size beside PyTorch, onto its
 	@$(ON_GPU) -m benchmarks.model render build/benchmarks/model.json docs
 	@$(ON_GPU) -m benchmarks.quantized run --device $(DEVICE) --output build/benchmarks
 	@$(ON_GPU) -m benchmarks.quantized render build/benchmarks/quantized.json docs
+
+bench-training: $(GPU_NEEDS)  ## training steps beside PyTorch, onto their page in docs/; DEVICE and GPU_PYTHON as above
+	@$(ON_GPU) -m benchmarks.training run --device $(DEVICE) --output build/benchmarks
+	@$(ON_GPU) -m benchmarks.training render build/benchmarks/training.json docs
 
 clean:  ## remove the virtual environment, what was built and all caches
 	rm -rf $(VENV) build generated/build generated/tallow/kernels/code .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,83 @@
+"""The page of the documentation, made of the results alone: no figure in it is written by hand."""
+
+from __future__ import annotations
+
+from benchmarks.gpu.report import markdown
+from benchmarks.gpu.table import number
+
+from .results import DECODER, NETWORKS, TALLOW, Results, Row
+
+_INTRODUCTION = """\
+# Training steps
+
+Steps of training, forward, backward and optimiser, on tallow and on PyTorch, in one run that begins with the same
+weights. No figure in this page is written by hand: they show what this command measured:
+
+{command}
+
+- The decoder is GPT-2's ([networks.py](../benchmarks/training/networks.py)), with AdamW: {sizes}. Parameters are
+  updated in their own dtype; tallow keeps the moments of 16-bit parameters in f32, PyTorch in 16 bits.
+- The perceptron has layers of 64, 128 and 10, a batch of 64 and f32, with SGD and momentum. Its time is the host's.
+- "Wall" is the time from a step's beginning to the end of its work on the device, "host" until the call returns, each
+  the median of many steps. "Peak" is the most memory that tensors held at once.
+- Losses are those of the first step and of step {steps}.
+"""
+_TITLES = {DECODER: "A decoder of GPT-2's size", NETWORKS[1]: "A small perceptron"}
+_HEAD = ["way", "wall, ms", "of tallow's", "host, ms", "peak, GiB", "first loss", "last loss"]
+_COLUMNS = ("wall, ms", "host, ms", "peak, GiB", "first loss", "last loss")
+HEAD = f"{'network':<10}  {'way':<20} {' '.join(f'{column:>10}' for column in _COLUMNS)}"
+
+
+def page(results: Results) -> str:
+    """The page, in Markdown."""
+    command = f"    {results.environment.get('command', '')}"
+    parts = [
+        _INTRODUCTION.format(command=command, sizes=results.sizes, steps=results.steps),
+        *[f"**{row.network}, {row.way} failed**: {row.reason}" for row in results.failures],
+        markdown(["", ""], results.environment.items()),
+    ]
+    for network in NETWORKS:
+        rows = [row for row in results.rows if row.network == network and row.wall_seconds is not None]
+        if rows:
+            parts += [f"## {_TITLES[network]}", markdown(_HEAD, [_cells(row, rows) for row in rows])]
+    missing = {(row.way, row.reason): None for row in results.rows if row.reason and not row.failed}
+    if missing:
+        parts += ["## What is missing", markdown(["way", "reason"], [list(pair) for pair in missing])]
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _cells(row: Row, rows: list[Row]) -> list[str]:
+    first = next((each.wall_seconds for each in rows if each.way == TALLOW), None)
+    ratio = row.wall_seconds / first if first and row.wall_seconds else None
+    return [
+        row.way,
+        _milliseconds(row.wall_seconds),
+        number(ratio, 2),
+        _milliseconds(row.host_seconds),
+        _gibibytes(row.peak_bytes),
+        number(row.first_loss, 4),
+        number(row.last_loss, 4),
+    ]
+
+
+def line(row: Row) -> str:
+    """A row in the terminal."""
+    name = f"{row.network:<10}  {row.way:<20}"
+    if row.reason:
+        return f"{name} {'FAILED ' * row.failed} {row.reason}"
+    cells = (
+        _milliseconds(row.wall_seconds),
+        _milliseconds(row.host_seconds),
+        _gibibytes(row.peak_bytes),
+        number(row.first_loss, 4),
+        number(row.last_loss, 4),
+    )
+    return f"{name} {' '.join(f'{cell:>10}' for cell in cells)}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return number(None if seconds is None else 1e3 * seconds, 3)
+
+
+def _gibibytes(count: int | None) -> str:
+    return number(None if count is None else count / 2**30, 3)
