@@ -13,6 +13,8 @@ STAGES := opgen tallow wave64 wave32 devices numpy metal
 FULL :=
 PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
+# What compares gradients with those of the CPU in f64.
+GRADIENTS := tests/package/test_gradient.py tests/package/test_gradient_methods.py
 # What runs models; of the logits of all architectures in all formats, some.
 MODELS = $(patsubst %,tests/package/test_%.py,logits gpu_runtime $(if $(FULL),gguf runtime))
 SOME_LOGITS := not test_logits or definition or 16_bits or stay and qwen3 or rounded and Q4K and not biases
@@ -76,9 +78,9 @@ test-wave64: $(VENV)/tallow.stamp
 		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
 
 test-wave32: $(VENV)/tallow.stamp
-	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves"
+	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves, gradients"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=32 $(PYTEST) --device rocm \
-		tests/conformance/test_cells.py tests/conformance/test_blocks.py \
+		tests/conformance/test_cells.py tests/conformance/test_blocks.py $(GRADIENTS) \
 		$(if $(FULL),$(MODELS),-k "($(SORTS32)) and not ($(SAME_CODE))")
 
 test-devices: $(VENV)/tallow.stamp
@@ -91,8 +93,8 @@ test-numpy: $(VENV)/tallow.stamp
 		-k 'cpu and (unary or binary or reduce or to_dtype or matmul or linear or conv)$(if $(FULL),, and ($(SOME_DTYPES)))'
 
 test-metal: $(VENV)/tallow.stamp
-	@echo "7 of 7, about 45 s: every cell on metal, by its library's CPU"
-	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance --device metal $(if $(FULL),,$(ON_ARRAYS) -k "$(OTHERS_ON_METAL)")
+	@echo "7 of 7, about 45 s: every cell and gradients on metal, by its library's CPU"
+	@TALLOW_METAL_CPU=1 $(PYTEST) tests/conformance $(GRADIENTS) --device metal $(if $(FULL),,$(ON_ARRAYS) -k "$(OTHERS_ON_METAL)")
 
 test-quick: check host-kernels  ## for the loop of an edit: a few cases of each test that needs no GPU runtime, in at most 2 minutes
 	@$(BIN)/pytest -n auto --quick $(QUICK)

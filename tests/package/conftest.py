@@ -10,14 +10,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hip_runtime import Host
+from tallow import Device
 from tallow.runtime.backends.gpu_backend.stream import let_go
 from tallow.runtime.base.error import BackendUnavailable
 
 from . import backend
+from .gradcheck import Gradcheck
 
 
 def pytest_configure(config: pytest.Config) -> None:
     backend.choose(config.getoption("--device"))
+
+
+@pytest.fixture
+def gradcheck(device: Device) -> Gradcheck:
+    """A check of gradients on the device that the tests run on."""
+    return Gradcheck(device)
 
 
 @pytest.fixture

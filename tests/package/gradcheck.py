@@ -9,22 +9,29 @@ import numpy as np
 from tallow import Device, Tensor, Var
 
 STEP = 1e-5
+# How close gradients are to those of f64, if the largest is not above 1.
+CLOSE = {"f64": 1e-10, "f32": 1e-5, "f16": 2**-8, "bf16": 2**-5}
 
 
-def rand(*shape: int, device: Device | str = "cpu", low: float = -1.0, high: float = 1.0, seed: int = 0) -> Tensor:
-    """Numbers of f64 that are not close to each other, nor to 0."""
+def rand(*shape: int, low: float = -1.0, high: float = 1.0, seed: int = 0) -> Tensor:
+    """Numbers of f64 on the CPU that are not close to each other, nor to 0."""
     count = int(np.prod(shape))
     generator = np.random.default_rng(seed)
     numbers = low + (high - low) * (generator.permutation(count) + generator.uniform(0.3, 0.7, count)) / max(count, 1)
-    return Tensor(numbers.reshape(shape), dtype="f64", device=device)
+    return Tensor(numbers.reshape(shape), dtype="f64")
 
 
-def of_numbers(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any, device: Any) -> float:
-    result = function(*[Tensor(array, dtype="f64", device=device) for array in arrays])
+def like(tensor: Tensor, x: Tensor) -> Tensor:
+    """A constant of a function, on the device of its argument, and in its dtype if both are floats."""
+    return tensor.to(x.device, x.dtype) if tensor.dtype.is_float else tensor.to(x.device)
+
+
+def of_numbers(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> float:
+    result = function(*[Tensor(array, dtype="f64") for array in arrays])
     return float((result.numpy() * weights).sum())
 
 
-def differences(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any, device: Any) -> list[Any]:
+def differences(function: Callable[..., Tensor], arrays: Sequence[Any], weights: Any) -> list[Any]:
     """The gradients of the weighted sum of what a function gives, by moving each number of its arguments."""
     found = []
     for place, array in enumerate(arrays):
@@ -34,7 +41,7 @@ def differences(function: Callable[..., Tensor], arrays: Sequence[Any], weights:
             for step in (-STEP, STEP):
                 moved = array.copy()
                 moved[index] += step
-                at.append(of_numbers(function, [*arrays[:place], moved, *arrays[place + 1 :]], weights, device))
+                at.append(of_numbers(function, [*arrays[:place], moved, *arrays[place + 1 :]], weights))
             gradient[index] = (at[1] - at[0]) / (2 * STEP)
         found.append(gradient)
     return found
@@ -52,18 +59,39 @@ def gradients(function: Callable[..., Tensor], tensors: Sequence[Tensor], weight
     ]
 
 
-def gradcheck(function: Callable[..., Tensor], *tensors: Tensor, second: bool = True) -> None:
-    """Compare the gradients of a function of tensors of f64 with differences, and those of the gradients too."""
-    device = tensors[0].device
-    arrays = [tensor.numpy() for tensor in tensors]
-    plain = function(*tensors)
-    weights = np.random.default_rng(1).normal(size=plain.shape)
-    for found, expected in zip(
-        gradients(function, tensors, weights), differences(function, arrays, weights, device), strict=True
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    if second:
-        gradcheck(lambda *inner: _first(function, inner, weights), *tensors, second=False)
+class Gradcheck:
+    """Compares gradients that a device works out with differences on the CPU, or with what the CPU works out in f64."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.dtypes = [dtype for dtype in CLOSE if dtype != "f64" or not device.is_metal()]
+
+    def __call__(
+        self, function: Callable[..., Tensor], *tensors: Tensor, second: bool = True, without: str = ""
+    ) -> None:
+        """Compare those of a function of tensors of f64 on the CPU, and those of the gradients too.
+
+        The function must take tensors of any device and dtype but one that it is `without` on GPUs.
+        """
+        weights = np.random.default_rng(1).normal(size=function(*tensors).shape)
+        if self.device.is_cpu():
+            arrays = [tensor.numpy() for tensor in tensors]
+            expected = differences(function, arrays, weights)
+            for found, difference in zip(gradients(function, tensors, weights), expected, strict=True):
+                np.testing.assert_allclose(found, difference, rtol=1e-6, atol=1e-7)
+        for dtype in self.dtypes:
+            if dtype != without or self.device.is_cpu():
+                self._compare(function, tensors, weights, dtype)
+        if second:
+            self(lambda *inner: _first(function, inner, weights), *tensors, second=False, without=without)
+
+    def _compare(self, function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: Any, dtype: str) -> None:
+        short = [tensor.to_dtype(dtype) for tensor in tensors]
+        expected = gradients(function, [tensor.to_dtype("f64") for tensor in short], weights)
+        found = gradients(function, [tensor.to(self.device) for tensor in short], weights)
+        for one, other in zip(found, expected, strict=True):
+            bound = CLOSE[dtype] * max(1.0, np.abs(other).max(initial=0))
+            np.testing.assert_allclose(one.astype(np.float64), other, rtol=0, atol=bound, err_msg=dtype)
 
 
 def _first(function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: Any) -> Tensor:
@@ -77,7 +105,7 @@ def _first(function: Callable[..., Tensor], tensors: Sequence[Tensor], weights: 
     for place, (variable, gradient) in enumerate(zip(variables, found, strict=True)):
         if gradient is not None:
             factors = np.random.default_rng(place + 2).normal(size=variable.shape)
-            part = (gradient * Tensor(factors, dtype="f64", device=result.device)).sum()
+            part = (gradient * Tensor(factors, dtype=result.dtype, device=result.device)).sum()
             total = part if total is None else total + part
     # Where first gradients do not depend on the tensors, second ones are zeros.
     return (variables[0] * 0).sum() + (total if total is not None else 0)

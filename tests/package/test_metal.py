@@ -45,3 +45,9 @@ def test_dlpack_shares_what_is_kept_as_itself(metal: Device) -> None:
         assert np.from_dlpack(x).tolist() == [1, 2, 3]
     with pytest.raises(UnsupportedDType, match="kept as their bits"):
         np.from_dlpack(Tensor([1.0], device=metal).to_dtype(DType.F8E4M3))
+
+
+def test_elements_of_a_repeated_one_are_there_in_steps(metal: Device) -> None:
+    """The library keeps what it repeats as one element, and strides over rows alone."""
+    repeated = Tensor([2.0], device=metal).broadcast_as(6).copy()
+    assert repeated.reshape(2, 3)[:, 1:].contiguous().tolist() == [[2, 2], [2, 2]]
