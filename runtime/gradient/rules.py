@@ -230,14 +230,30 @@ def last_put(g: Tensor, layout: Layout, indexes: Tensor, dim: int) -> Tensor:
 
 def softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of softmax."""
-    g_wide, y = _wide(g), _wide(result)
-    return (y * (g_wide - (g_wide * y).sum(dim, keepdim=True))).to_dtype(g.dtype)
+    return result._like(result._storage.softmax_gradient(result._layout, g._storage, g._layout, dim))
+
+
+def softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
+    """That of the result of softmax, of which and of its gradient that of softmax was made."""
+    g_wide, y, before = _wide(g), _wide(result), _wide(gradient)
+    sums = (g_wide * y).sum(dim, keepdim=True), (before * y).sum(dim, keepdim=True)
+    return (g_wide * (before - sums[1]) - before * sums[0]).to_dtype(g.dtype)
 
 
 def log_softmax(g: Tensor, result: Tensor, dim: int) -> Tensor:
     """That of log_softmax."""
-    g_wide, y = _wide(g), _wide(result)
-    return (g_wide - y.exp() * g_wide.sum(dim, keepdim=True)).to_dtype(g.dtype)
+    return result._like(result._storage.log_softmax_gradient(result._layout, g._storage, g._layout, dim))
+
+
+def log_softmax_gradient(g: Tensor, result: Tensor, dim: int) -> Tensor:
+    """That of the gradient of which that of log_softmax was made."""
+    g_wide = _wide(g)
+    return (g_wide - (g_wide * _wide(result).exp()).sum(dim, keepdim=True)).to_dtype(g.dtype)
+
+
+def log_softmax_result(g: Tensor, result: Tensor, gradient: Tensor, dim: int) -> Tensor:
+    """That of the result of log_softmax, of which and of its gradient that of log_softmax was made."""
+    return (-_wide(g) * _wide(result).exp() * _wide(gradient).sum(dim, keepdim=True)).to_dtype(g.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -134,6 +134,32 @@ template <typename T, typename Arguments> TALLOW_INLINE void log_softmax_rows(co
     });
 }
 
+// Of results y of softmax and their gradients g: y * (g - sum of g * y), or g - e**y * sum of g where those are
+// logarithms.
+template <typename T, bool IsLog, typename Arguments>
+TALLOW_INLINE void softmax_gradient_rows(const Arguments& arguments) {
+    run_rows(arguments, [&](uint64_t row) {
+        const uint64_t length = arguments.length;
+        const T* const source = pointer_to<const T>(arguments.source) + row * length;
+        const T* const gradient = pointer_to<const T>(arguments.gradient) + row * length;
+        T* const result = pointer_to<T>(arguments.result) + row * length;
+        double sum = 0.0;
+        for_pieces(length, [&](uint64_t first, uint64_t count) {
+            float terms[row_piece];
+            map_span(
+                count, [](T y, T g) { return IsLog ? to_compute(g) : to_compute(y) * to_compute(g); }, terms,
+                source + first, gradient + first);
+            sum += sum_of(static_cast<const float*>(terms), count, [](float x) { return x; });
+        });
+        const auto total = static_cast<float>(sum);
+        const auto make = [=](T made, T given) {
+            const float y = to_compute(made), g = to_compute(given);
+            return round_from<T>(IsLog ? g - exp(y) * total : y * (g - total));
+        };
+        map_span(length, make, result, source, gradient);
+    });
+}
+
 // The elements of a row, plus those of the residual where there is one: the sums, rounded, are a result too.
 template <typename T, typename Arguments> TALLOW_INLINE const T* summed_row(const Arguments& arguments, uint64_t row) {
     const uint64_t place = row * arguments.length;

@@ -179,19 +179,27 @@ template <typename T, uint32_t Packs, bool Even> struct HeldRow {
         return to_compute(take_element<T>(held[p], i));
     }
     TALLOW_INLINE void keep_packed() {
+        keep_packed(held);
+    }
+    static TALLOW_INLINE void keep_packed(Access (&packs)[Packs]) {
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p)
-            held[p] = opaque_pack<T>(held[p]);
+            packs[p] = opaque_pack<T>(packs[p]);
     }
     // function(.. function(function(first, element), element) .., element): a chain for each pack, which Join joins.
     template <typename Join, typename Function> TALLOW_INLINE Value fold(Value first, Function function) const {
+        return fold_places<Join>(first,
+                                 [&](Value folded, uint32_t p, uint32_t i) { return function(folded, value(p, i)); });
+    }
+    // The same, where each element is told by its pack and its place there.
+    template <typename Join, typename Function> TALLOW_INLINE Value fold_places(Value first, Function function) const {
         Value folded[Packs];
 #pragma unroll
         for (uint32_t p = 0; p < Packs; ++p) {
             folded[p] = first;
 #pragma unroll
             for (uint32_t i = 0; i < Row<T>::pack; ++i)
-                folded[p] = function(folded[p], value(p, i));
+                folded[p] = function(folded[p], p, i);
         }
         return join<Join>(folded);
     }

@@ -149,6 +149,99 @@ template <typename T, typename Arguments> TALLOW_INLINE void softmax_long(const 
     });
 }
 
+// Of a result y of softmax and its gradient g: y * (g - sum of g * y), or g - e**y * sum of g where it is a logarithm.
+template <typename T> struct GradientOfResult {
+    using Value = compute_type<T>;
+    bool is_log;
+
+    // A sum with one more of the terms.
+    TALLOW_INLINE Value add(Value sum, Value y, Value g) const {
+        return is_log ? sum + g : fma(g, y, sum);
+    }
+    TALLOW_INLINE Value result(Value y, Value g, Value sum) const {
+        return is_log ? fma(Value{0} - row_exponential<T>(y), sum, g) : y * (g - sum);
+    }
+    TALLOW_INLINE Registers<access_bytes> results(const Registers<access_bytes>& made,
+                                                  const Registers<access_bytes>& gradient, Value sum) const {
+        return map_pack<T>(
+            made, [&](Value y, uint32_t i) { return result(y, to_compute(take_element<T>(gradient, i)), sum); });
+    }
+};
+
+// Rows of both that a team holds in registers.
+template <typename T, uint32_t Packs, bool Even, typename Arguments>
+TALLOW_INLINE void softmax_gradient_held(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    using Access = Registers<access_bytes>;
+    const GradientOfResult<T> known{arguments.is_log != 0};
+    Team team{arguments.team};
+    visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
+        const uint32_t length = number < arguments.rows ? arguments.length : 0;
+        const Row<T, Even> row(pointer_to<const T>(arguments.source) + offsets[0], length);
+        HeldRow<T, Packs, Even> held(row, team.size, T{});
+        Access gradients[Packs] = {};
+        held.load(pointer_to<const T>(arguments.gradient) + offsets[1], T{}, gradients);
+        const Value sum =
+            team.sum(held.template fold_places<JoinSums>(Value{0}, [&](Value sum, uint32_t p, uint32_t i) {
+                return known.add(sum, held.value(p, i), to_compute(take_element<T>(gradients[p], i)));
+            }));
+        held.keep_packed();
+        held.keep_packed(gradients);
+        held.replace([&](const Access& pack, uint32_t p) { return known.results(pack, gradients[p], sum); });
+        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
+                   [](const Access& pack, uint32_t) { return pack; });
+    });
+}
+
+// Long rows, as those of softmax: what a thread adds up of a part, and results of parts.
+template <typename T, typename Arguments>
+TALLOW_INLINE compute_type<T> add_gradients(const Arguments& arguments, const RowPart& part, const Row<T>& row,
+                                            const T* gradient) {
+    using Value = compute_type<T>;
+    const GradientOfResult<T> known{arguments.is_log != 0};
+    Value sum = 0;
+    for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
+        const auto made = row.load(row.elements, row.place(k), T{});
+        const auto given = row.load(gradient, row.place(k), T{});
+#pragma unroll
+        for (uint32_t i = 0; i < Row<T>::pack; ++i)
+            sum = known.add(sum, to_compute(take_element<T>(made, i)), to_compute(take_element<T>(given, i)));
+    }
+    return sum;
+}
+template <typename T, typename Arguments> TALLOW_INLINE void softmax_gradient_measure(const Arguments& arguments) {
+    Team team{block_size};
+    visit_parts<T, 2>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&offsets)[2]) {
+        const T* const gradient = pointer_to<const T>(arguments.gradient) + offsets[1];
+        const compute_type<T> sum = team.sum(add_gradients(arguments, part, row, gradient));
+        if (thread_index() == 0)
+            pointer_to<compute_type<T>>(arguments.parts)[part.part] = sum;
+    });
+}
+template <typename T, typename Arguments> TALLOW_INLINE void softmax_gradient_long(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    Team team{block_size};
+    visit_parts<T, 2>(arguments, [&](const RowPart& part, const Row<T>& row, const uint64_t(&offsets)[2]) {
+        const T* const gradient = pointer_to<const T>(arguments.gradient) + offsets[1];
+        Value sum = 0;
+        if (arguments.splits == 1) {
+            sum = add_gradients(arguments, part, row, gradient);
+        } else {
+            const Value* const parts = pointer_to<const Value>(arguments.parts) + part.number * arguments.splits;
+            for (uint32_t i = thread_index(); i < arguments.splits; i += block_size)
+                sum += parts[i];
+        }
+        sum = team.sum(sum);
+        T* const result = pointer_to<T>(arguments.result) + uint64_t{part.number} * arguments.length;
+        for (uint32_t k = part.begin + thread_index(); k < part.end; k += block_size) {
+            const uint32_t place = row.place(k);
+            const auto made = row.load(row.elements, place, T{});
+            row.store(result, place,
+                      GradientOfResult<T>{arguments.is_log != 0}.results(made, row.load(gradient, place, T{}), sum));
+        }
+    });
+}
+
 // Along a dim that is not the innermost one, of a contiguous tensor: threads across the `inner` elements that are side
 // by side, each with a pack of them, and the block's other threads share out the rows.
 template <typename T, typename Arguments> TALLOW_INLINE void softmax_columns(const Arguments& arguments) {

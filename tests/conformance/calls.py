@@ -171,6 +171,9 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "softmax" | "log_softmax":
             made = layout(3, 2)
             arguments = {"layout": made, "dim": 1}
+        case "softmax_gradient" | "log_softmax_gradient":
+            made = layout(3, 2)
+            arguments = {"layout": made, **operands(gradient=made), "dim": 1}
         case "layer_norm" | "rms_norm":
             made, row = layout(3, 2), layout(2)
             vectors = {"weight": row, "bias": row} if method == "layer_norm" else {"weight": row}

@@ -324,6 +324,8 @@ BASES = {
     "Storage.upsample_nearest1d": (_COUNT, "at(1, 2, 4); 6"),
     "Storage.upsample_nearest2d": (_COUNT, "at(1, 2, 4, 4); 6; 7"),
     "Storage.upsample_bilinear2d": (_COUNT, "at(1, 2, 4, 4); 6; 7; False; None; 1.5"),
+    "Storage.softmax_gradient": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3); 1"),
+    "Storage.log_softmax_gradient": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3); 1"),
     "Storage.layer_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
     "Storage.rms_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
     "Storage.rope": (_COUNT, f"at(2, 4); {_COUNT}; at(3, 2); {_COUNT}; at(3, 2); {_ROWS}; at(1); False"),

@@ -40,7 +40,10 @@ FLOAT_METHODS = (
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )
 # Of these f8e4m3 has too few numbers, and no infinity.
-WIDE_METHODS = ("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy")
+WIDE_METHODS = (
+    *("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy"),
+    *("softmax_gradient", "log_softmax_gradient"),
+)
 
 Key = tuple[str, str | None, str | None]
 

@@ -71,6 +71,25 @@ def softmax(bench: Bench) -> None:
         assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
 
 
+def softmax_gradient(bench: Bench) -> None:
+    """Of results that softmax has and of others, with gradients that lie as they do or in another way."""
+    is_log = bench.cell.method == "log_softmax_gradient"
+    for number, (fact, x, dim) in enumerate(_cases(bench)):
+        shape = x.values.shape
+        if number % 2 and "special" not in fact:
+            made, _ = (oracle.log_softmax if is_log else oracle.softmax)(bench.name, x.values, dim)
+            x = bench.place(encode(bench.name, made), "contiguous" if number % 4 == 1 else "offset")
+        placement = ("contiguous", "offset", "broadcast all", "narrowed columns")[number // 2 % 4]
+        gradient = draw_rows(bench, Case(shape, placement if len(shape) > 1 else "contiguous"))
+        where = bench.where(fact)
+        storage = getattr(x.storage, bench.cell.method)(x.layout, gradient.storage, gradient.layout, dim)
+        got = bench.read(storage, bench.name, shape, where)
+        expected, slack = oracle.softmax_gradient(bench.name, x.values, gradient.values, dim, is_log=is_log)
+        inputs = {"y": x.values, "g": gradient.values}
+        ulps = tolerance(bench.cell.method, bench.name)
+        assert_close(bench.name, got, expected, ulps, where, inputs, slack=slack, zero_sign=False)
+
+
 def layer_norm(bench: Bench) -> None:
     check_norm(bench, has_bias=True)
 
@@ -222,6 +241,8 @@ def cross_entropy(bench: Bench) -> None:
 HANDLERS = {
     "softmax": softmax,
     "log_softmax": softmax,
+    "softmax_gradient": softmax_gradient,
+    "log_softmax_gradient": softmax_gradient,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     "rope": rope,

@@ -54,6 +54,21 @@ def _smallest(name: str) -> np.longdouble:
     return EXTENDED(2) ** FLOATS[compute_name(name)].min_exponent
 
 
+def softmax_gradient(name: str, y: Array, gradient: Array, dim: int, *, is_log: bool) -> tuple[Array, Array]:
+    """The gradient g times the derivatives of softmax at a result y, y_i * (1 if i is j - y_j), or of its logarithm."""
+    with np.errstate(all="ignore"):
+        made, given = decode(name, y), decode(name, gradient)
+        terms = given if is_log else given * made
+        total = terms.sum(axis=dim, keepdims=True)
+        off = (np.log2(EXTENDED(max(y.shape[dim], 2))) + 4) * np.abs(terms).sum(axis=dim, keepdims=True)
+        share = np.exp(made) if is_log else made
+        result = given - share * total if is_log else share * (given - total)
+        # An error of a logarithm becomes a relative one of what it is of.
+        own = np.abs(share * total) * (np.abs(made) + 4) + np.abs(given) if is_log else 2 * np.abs(share * given)
+        slack = np.nan_to_num(epsilon(name) * (np.abs(share) * (off + np.abs(total)) + own), posinf=0, neginf=0)
+        return result, slack + 4 * _smallest(name)
+
+
 def add(name: str, x: Array, residual: Array | None) -> Array:
     """The sum of both, rounded to the dtype once: an extended sum of f64 would be rounded twice."""
     if residual is None:

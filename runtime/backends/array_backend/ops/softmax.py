@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from .....dtype import DType
 from ..errors import tells_errors
 from . import cast
 from .operand import Operand
@@ -29,6 +28,24 @@ def log_softmax(x: Operand, dim: int) -> Any:
     return x.result(cast.narrow(library, below - library.log(total(library, library.exp(below), dim)), x.dtype))
 
 
+@tells_errors
+def softmax_gradient(x: Operand, gradient: Operand, dim: int) -> Any:
+    """y * (g - sum(g * y)) along `dim`."""
+    library, y, g = x.library, *(cast.widest(x.library, each.array, x.dtype) for each in (x, gradient))
+    if x.layout.elem_count:
+        y = y * (g - total(library, g * y, dim))
+    return x.result(cast.narrow(library, y, x.dtype))
+
+
+@tells_errors
+def log_softmax_gradient(x: Operand, gradient: Operand, dim: int) -> Any:
+    """g - e**y * sum(g) along `dim`."""
+    library, y, g = x.library, *(cast.widest(x.library, each.array, x.dtype) for each in (x, gradient))
+    if x.layout.elem_count:
+        y = g - library.exp(y) * total(library, g, dim)
+    return x.result(cast.narrow(library, y, x.dtype))
+
+
 def below_zero(x: Operand, dim: int) -> Any:
     """The elements less the largest one along `dim`."""
     wide = cast.widest(x.library, x.array, x.dtype)
@@ -37,8 +54,6 @@ def below_zero(x: Operand, dim: int) -> Any:
 
 def total(library: Any, x: Any, dim: int) -> Any:
     """The sums along `dim`, which is kept."""
-    if DType.F64 in library.DTYPES:
-        return library.sum(x, dim, x.dtype)
     last = len(x.shape) - 1
     order = (*(axis for axis in range(last + 1) if axis != dim), dim)
     moved = library.permute_dims(x, order)

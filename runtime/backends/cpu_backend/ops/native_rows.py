@@ -50,6 +50,35 @@ def _plan_softmax(name: str, kernels: HostKernels, x: Operand, dim: int) -> Call
     return _plan_one(kernels, f"{name}_{x.dtype.value}", x, pack)
 
 
+@by_plan
+def softmax_gradient(kernels: HostKernels, x: Operand, gradient: Operand, dim: int) -> Callable[..., CpuStorage] | None:
+    """As `softmax.softmax_gradient`; None where NumPy does it."""
+    return _plan_gradient("softmax_gradient", kernels, x, gradient, dim)
+
+
+@by_plan
+def log_softmax_gradient(
+    kernels: HostKernels, x: Operand, gradient: Operand, dim: int
+) -> Callable[..., CpuStorage] | None:
+    """As `softmax.log_softmax_gradient`; None where NumPy does it."""
+    return _plan_gradient("log_softmax_gradient", kernels, x, gradient, dim)
+
+
+def _plan_gradient(
+    name: str, kernels: HostKernels, x: Operand, gradient: Operand, dim: int
+) -> Callable[..., CpuStorage] | None:
+    shape, count = x.layout.shape, x.layout.elem_count
+    kernel = kernels.address("host_rows", f"{name}_{x.dtype.value}")
+    if kernel is None or count == 0 or dim != len(shape) - 1:
+        return None
+    rows = _Rows(kernels, x, gradient)
+    packed = host_arguments.softmax_gradient_rows(
+        result=Result(count, x.dtype), source=rows.sources[0], gradient=rows.sources[1], run_parts=kernels.run_parts,
+        rows=count // shape[-1], length=shape[-1], threads=THREADS,
+    )  # fmt: skip
+    return rows.plan(kernel, packed)
+
+
 def _plan_one(
     kernels: HostKernels, name: str, x: Operand, pack: Callable[..., bytes]
 ) -> Callable[..., CpuStorage] | None:

@@ -25,8 +25,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     if losses.length == 0:
         return losses, counted
     given = index.Rows.of("cross_entropy", targets, x.shape[dim])
-    order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
-    x = rows.in_rows(x.relaid(tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order)))
+    x = rows.in_rows(rows.moved_last(x, dim))
     name = f"cross_entropy_{x.dtype.value}"
     # A thread has as many accesses of a row in flight as it can, before more threads take it.
     for part in rows.launches("cross_entropy", REDUCE_IN_FLIGHT, x, targets.relaid(x.shape, (*targets.strides, 0))):

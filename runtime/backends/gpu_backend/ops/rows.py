@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, ROW_TEAM
@@ -12,7 +12,10 @@ from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
 from . import copy
 from .geometry import Dims, merged, packed_dims, split
-from .operand import Operand
+from .operand import Operand, dense
+
+if TYPE_CHECKING:
+    from ..storage import GpuStorage
 
 # Below this many blocks for each multiprocessor, long rows are cut into parts of several blocks.
 _BUSY_BLOCKS: Final = 4
@@ -58,6 +61,20 @@ def _is_cut_alike(shape: Dims, strides: Dims, unit: int) -> bool:
     steps = zip(shape[:-1], strides[:-1], copy.row_major(shape)[:-1], strict=True)
     is_dense = strides[-1] == 1 or shape[-1] == 1
     return is_dense and all(size == 1 or (step - natural) % unit == 0 for size, step, natural in steps)
+
+
+def moved_last(x: Operand, dim: int) -> Operand:
+    """The elements with a dim behind the others."""
+    order = [*range(dim), *range(dim + 1, len(x.shape)), dim]
+    return x.relaid(tuple([x.shape[d] for d in order]), tuple([x.strides[d] for d in order]))
+
+
+def moved_back(made: GpuStorage, shape: Dims, dim: int) -> GpuStorage:
+    """What was made of rows along a dim of a shape, which were moved last, in row-major order of the shape."""
+    order = [*range(dim), len(shape) - 1, *range(dim, len(shape) - 1)]
+    strides = copy.row_major((*shape[:dim], *shape[dim + 1 :], shape[dim]))
+    there = dense(made, shape).relaid(shape, tuple([strides[d] for d in order]))
+    return made if there.layout.is_contiguous else copy.fresh(there)
 
 
 def launches(op: str, most_held: int, *operands: Operand) -> tuple[Rows, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, COLUMN_ELEMENTS, ROW_TEAM
 from ....base.error import InvalidArgument
+from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide, power_of_two
 from . import copy, rows
 from .geometry import LIMIT
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _MOST_HELD: Final = {2: 8, 4: 8, 8: 2}
 # What the measure kernel knows of a part: so many numbers of the compute dtype.
 _KNOWN: Final = 2
+# The same of gradients, of which a thread holds two rows.
+_MOST_HELD_PAIRS: Final = {2: 4, 4: 4, 8: 2}
 
 
 def softmax(x: Operand, dim: int) -> GpuStorage:
@@ -30,6 +33,36 @@ def softmax(x: Operand, dim: int) -> GpuStorage:
 def log_softmax(x: Operand, dim: int) -> GpuStorage:
     """x - m - log(sum(e**(x - m))) along `dim`, where m is the largest element."""
     return _softmax("log_softmax", x, dim, is_log=True)
+
+
+def softmax_gradient(x: Operand, gradient: Operand, dim: int) -> GpuStorage:
+    """y * (g - sum(g * y)) along `dim`."""
+    return _gradient("softmax_gradient", x, gradient, dim, is_log=False)
+
+
+def log_softmax_gradient(x: Operand, gradient: Operand, dim: int) -> GpuStorage:
+    """g - e**y * sum(g) along `dim`."""
+    return _gradient("log_softmax_gradient", x, gradient, dim, is_log=True)
+
+
+def _gradient(op: str, x: Operand, gradient: Operand, dim: int, *, is_log: bool) -> GpuStorage:
+    device, shape, name = x.device, x.shape, f"softmax_gradient_{x.dtype.value}"
+    result = device.empty(x.dtype, x.layout.elem_count)
+    if result.length == 0:
+        return result
+    x, gradient = (rows.in_rows(rows.moved_last(each, dim)) for each in (x, gradient))
+    for part in rows.launches(op, _MOST_HELD_PAIRS[x.itemsize], x, gradient):
+        parts = device.allocate(part.rows * part.splits * x.dtype.compute.itemsize) if part.splits > 1 else None
+        packed = arguments.softmax_gradient(
+            result=result.memory.address + part.first * part.length * x.itemsize,
+            source=x.address + part.offsets[0] * x.itemsize, gradient=gradient.address + part.offsets[1] * x.itemsize,
+            parts=parts.address if parts else NOWHERE, rows=part.rows, length=part.length, team=part.team,
+            splits=part.splits, chunk=part.chunk, is_log=is_log, geometry=part.geometry,
+        )  # fmt: skip
+        if parts:
+            device.kernels.launch("softmax", f"{name}_measure", part.blocks, packed)
+        device.kernels.launch("softmax", f"{name}_{part.kernel if part.team else 'long'}", part.blocks, packed)
+    return rows.moved_back(result, shape, dim)
 
 
 def _softmax(op: str, x: Operand, dim: int, *, is_log: bool) -> GpuStorage:
