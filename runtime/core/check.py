@@ -308,6 +308,14 @@ def cross_entropy_shapes(op: str, layout: Layout, targets_layout: Layout, dim: i
         raise ShapeMismatch(op, (shape, targets), reason)
 
 
+def loss_dtypes(op: str, dtype: DType, losses: DType, gradient: DType) -> None:
+    """Check that losses of a dtype, and their gradient, are in its compute dtype."""
+    for given in (losses, gradient):
+        if given is not dtype.compute:
+            reason = f"losses of {dtype.value} and their gradient are {dtype.compute.value}, not {given.value}"
+            raise InvalidArgument(op, f"{reason}; convert them with to_dtype first")
+
+
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
     """Check that input and kernel have the shapes that the parameters state."""
     if layout.shape != params.input_dims or kernel_layout.shape != params.kernel_dims:

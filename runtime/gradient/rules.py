@@ -260,8 +260,17 @@ def _wide(x: Tensor) -> Tensor:
     return x.to_dtype(x.dtype.compute)
 
 
-def cross_entropy(g: Tensor, x: Tensor, targets: Tensor, dim: int, ignore_index: int) -> Tensor:
+def cross_entropy(g: Tensor, x: Tensor, losses: Tensor, targets: Tensor, dim: int, ignore_index: int) -> Tensor:
     """That of predictions whose losses were taken at targets."""
+    numbers = losses._storage, losses._layout, g._storage, g._layout
+    places = targets._storage, targets._layout
+    return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index))
+
+
+def cross_entropy_gradient(
+    g: Tensor, x: Tensor, gradient: Tensor, targets: Tensor, dim: int, ignore_index: int
+) -> tuple[Tensor | None, ...]:
+    """Those of predictions, of which their losses are made, and of the gradient of the losses."""
     # An index is no operand of a gradient, and what is not counted has none.
     wide = targets.to_dtype("i64")
     info = np.iinfo(targets.dtype.numpy)
@@ -269,9 +278,9 @@ def cross_entropy(g: Tensor, x: Tensor, targets: Tensor, dim: int, ignore_index:
     if targets.dtype is not DType.U8:
         is_counted = is_counted * wide.ne(int(info.max))
     place = is_counted.where(wide, 0).unsqueeze(dim)
-    losses = is_counted.where(g, 0).unsqueeze(dim)
-    found = _wide(x).softmax(dim) * losses
-    return found.scatter_add(place, -losses, dim).to_dtype(x.dtype)
+    counted, shares = is_counted.where(gradient, 0).unsqueeze(dim), _wide(x).softmax(dim)
+    of_losses = (_wide(g) * shares).sum(dim) - _wide(g).gather(place, dim).squeeze(dim)
+    return softmax(_wide(g) * counted, shares, dim).to_dtype(x.dtype), None, is_counted.where(of_losses, 0), None
 
 
 def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,17 @@
 
 namespace tallow {
 
+// The target at a place, or `no_row` where it counts for nothing.
+template <typename Arguments> TALLOW_INLINE int64_t target_at(const Arguments& arguments, uint64_t place) {
+    const uint64_t places[1] = {place};
+    uint64_t loaded[1];
+    load_indexes(arguments, places, loaded);
+    int64_t targets[1] = {no_row};
+    if (index_of(arguments, loaded[0]) != arguments.ignored)
+        find_rows(arguments, loaded, targets);
+    return targets[0];
+}
+
 // A team reads a row once, or joins what softmax_measure knows of its parts. Operand 1 is the targets.
 template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const Arguments& arguments) {
     using Known = Exponentials<T>;
@@ -16,18 +27,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
         const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], is_there ? arguments.length : 0);
         // The target is asked for first.
         const bool is_first = is_there && team.lane() == 0;
-        int64_t targets[1] = {no_row};
-        T target{};
-        if (is_first) {
-            const uint64_t places[1] = {offsets[1]};
-            uint64_t loaded[1];
-            load_indexes(arguments, places, loaded);
-            if (index_of(arguments, loaded[0]) != arguments.ignored)
-                find_rows(arguments, loaded, targets);
-            if (targets[0] != no_row)
-                target = row.elements[targets[0]];
-        }
-        const bool counts = targets[0] != no_row;
+        const int64_t place = is_first ? target_at(arguments, offsets[1]) : no_row;
+        const bool counts = place != no_row;
+        const T target = counts ? row.elements[place] : T{};
         Known known = Known::none();
         if (arguments.splits == 1) {
             known = measure_exponentials(row, 0, row.packs(), team.size);
@@ -42,6 +44,55 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
         const Value loss = counts ? Value{0} - known.result(to_compute(target), true) : Value{0};
         pointer_to<Value>(arguments.result)[number] = loss;
         pointer_to<Value>(arguments.counted)[number] = counts ? Value{1} : Value{0};
+    });
+}
+
+// The gradient of a row: each element is read and written once, as the loss tells what softmax divides by. Only where
+// that is infinite, as its target has a share of 0, each thread of the team finds out itself.
+template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_gradient(const Arguments& arguments) {
+    using Value = compute_type<T>;
+    using Access = Registers<access_bytes>;
+    visit_rows<4>(arguments, [&](uint32_t number, const uint64_t(&offsets)[4]) {
+        if (number >= arguments.rows)
+            return;
+        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], arguments.length);
+        const int64_t target = target_at(arguments, offsets[1]);
+        const bool counts = target != no_row;
+        const Value loss = pointer_to<const Value>(arguments.losses)[offsets[2]];
+        const Value given = pointer_to<const Value>(arguments.gradient)[offsets[3]];
+        const Value own = expm1(-loss) * given;
+        // e**(x - pivot - rest) * factor
+        Value pivot = counts ? to_compute(row.elements[target]) : Value{0};
+        Value rest = loss;
+        Value factor = given;
+        if (counts && loss == infinity(Value{})) {
+            auto known = Exponentials<T>::none();
+#pragma unroll 1
+            for (uint32_t i = 0; i < row.length; ++i)
+                known.add(to_compute(row.elements[i]));
+            pivot = known.highest;
+            rest = 0;
+            factor = given / known.sum;
+        }
+        T* const result = pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length;
+        const uint32_t packs = row.packs(), team = arguments.team;
+        for (uint32_t k = place_in_team(team); k < packs; k += reduce_in_flight * team) {
+            Access loaded[reduce_in_flight] = {};
+#pragma unroll
+            for (uint32_t p = 0; p < reduce_in_flight; ++p)
+                if (counts && k + p * team < packs)
+                    loaded[p] = row.load(row.elements, row.place(k + p * team), T{});
+#pragma unroll
+            for (uint32_t p = 0; p < reduce_in_flight; ++p) {
+                if (k + p * team >= packs)
+                    continue;
+                const uint32_t place = row.place(k + p * team);
+                row.store(result, place, map_pack<T>(loaded[p], [&](Value x, uint32_t i) {
+                              const Value share = row_exponential<T>((x - pivot) - rest) * factor;
+                              return !counts ? Value{0} : place + i == static_cast<uint32_t>(target) ? own : share;
+                          }));
+            }
+        }
     });
 }
 

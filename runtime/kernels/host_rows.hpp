@@ -213,26 +213,65 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
     });
 }
 
-// Minus the logarithm of softmax at each row's target; 0 where the target counts for nothing.
-template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(const Arguments& arguments) {
-    const auto counts = [&](int64_t target) { return target != arguments.ignored && target != arguments.index_mark; };
+// Whether a target is none that is ignored.
+template <typename Arguments> TALLOW_INLINE bool counts(const Arguments& arguments, int64_t target) {
+    return target != arguments.ignored && target != arguments.index_mark;
+}
+// Whether all rows have those that count; of those that they have not, the host is told the first one.
+template <typename Arguments> TALLOW_INLINE bool have_targets(const Arguments& arguments) {
     for (uint64_t row = 0; row < arguments.rows; ++row) {
         const int64_t target = index_at(arguments, row);
-        if (counts(target) && (target < 0 || static_cast<uint64_t>(target) >= arguments.length))
-            return tell_wrong(arguments, target);
+        if (counts(arguments, target) && (target < 0 || static_cast<uint64_t>(target) >= arguments.length)) {
+            tell_wrong(arguments, target);
+            return false;
+        }
     }
+    return true;
+}
+
+// Minus the logarithm of softmax at each row's target; 0 where the target counts for nothing.
+template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_rows(const Arguments& arguments) {
+    if (!have_targets(arguments))
+        return;
     run_rows(arguments, [&](uint64_t row) {
         const T* const source = pointer_to<const T>(arguments.source) + row * arguments.length;
         const int64_t target = index_at(arguments, row);
         float& result = pointer_to<float>(arguments.result)[row];
         float& counted = pointer_to<float>(arguments.counted)[row];
         result = 0.0f;
-        counted = counts(target) ? 1.0f : 0.0f;
-        if (!counts(target))
+        counted = counts(arguments, target) ? 1.0f : 0.0f;
+        if (counted == 0.0f)
             return;
         const RowTotal total = row_total(source, arguments.length);
         const auto below = static_cast<double>(to_compute(source[target])) - static_cast<double>(total.most);
         result = static_cast<float>(total.logarithm - below);
+    });
+}
+
+// Softmax of each row, less 1 at its target, times the gradient of its loss; 0 where the target counts for nothing. Of
+// the loss follow the logarithms of softmax, unless there are none at the target.
+template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_gradient_rows(const Arguments& arguments) {
+    if (!have_targets(arguments))
+        return;
+    run_rows(arguments, [&](uint64_t row) {
+        const uint64_t length = arguments.length;
+        const T* const source = pointer_to<const T>(arguments.source) + row * length;
+        T* const result = pointer_to<T>(arguments.result) + row * length;
+        const int64_t target = index_at(arguments, row);
+        if (!counts(arguments, target)) {
+            for (uint64_t i = 0; i < length; ++i)
+                result[i] = T{};
+            return;
+        }
+        const float loss = pointer_to<const float>(arguments.losses)[row];
+        const float given = pointer_to<const float>(arguments.gradient)[row];
+        RowTotal total{to_compute(source[target]), static_cast<double>(loss)};
+        if (loss == infinity(float{}))
+            total = row_total(source, length);
+        const float most = total.most, logarithm = static_cast<float>(total.logarithm);
+        const auto make = [=](T x) { return round_from<T>(exp_below_zero(to_compute(x) - most - logarithm) * given); };
+        map_span(length, make, result, source);
+        result[target] = round_from<T>(expm1(-loss) * given);
     });
 }
 

@@ -14,7 +14,7 @@ from tallow.runtime.core.layout import Layout
 
 from . import custom_ops
 from .bench import dtype_of, shape_of
-from .oracle.formats import NUMPY, Array
+from .oracle.formats import NUMPY, Array, compute_name
 
 if TYPE_CHECKING:
     import tallow
@@ -185,6 +185,12 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "cross_entropy":
             made = layout(3, 2)
             arguments = {"layout": made, **index("targets", layout(3)), "dim": 1, "ignore_index": -100}
+        case "cross_entropy_gradient":
+            made, rows = layout(3, 2), layout(3)
+            arguments = {"layout": made}
+            for each in ("losses", "gradient"):
+                arguments |= {each: held(rows, compute_name(name)), f"{each}_layout": rows}
+            arguments |= {**index("targets", rows), "dim": 1, "ignore_index": -100}
         case "gather":
             # Indexes that would fit along any dim: the wrong one is refused by itself.
             made = layout(3, 5)

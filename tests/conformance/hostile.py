@@ -330,6 +330,10 @@ BASES = {
     "Storage.rms_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
     "Storage.rope": (_COUNT, f"at(2, 4); {_COUNT}; at(3, 2); {_COUNT}; at(3, 2); {_ROWS}; at(1); False"),
     "Storage.cross_entropy": (_COUNT, f"at(2, 3); {_ROWS}; at(2); 1; 0"),
+    "Storage.cross_entropy_gradient": (
+        _COUNT,
+        f"at(2, 3); {_COUNT}; at(2); {_COUNT}; at(2); {_ROWS}; at(2); 1; 0",
+    ),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
     "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),

@@ -42,7 +42,7 @@ FLOAT_METHODS = (
 # Of these f8e4m3 has too few numbers, and no infinity.
 WIDE_METHODS = (
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy"),
-    *("softmax_gradient", "log_softmax_gradient"),
+    *("softmax_gradient", "log_softmax_gradient", "cross_entropy_gradient"),
 )
 
 Key = tuple[str, str | None, str | None]

@@ -238,6 +238,47 @@ def cross_entropy(bench: Bench) -> None:
     assert_same(bench.read(losses, compute, (3,), where), np.zeros(3, NUMPY[compute]), where)
 
 
+def cross_entropy_gradient(bench: Bench) -> None:
+    index_names, compute = list(NO_ROW), compute_name(bench.name)
+    drawn = [(str(case), draw_rows(bench, case)) for case in LOSSES]
+    placements = ("contiguous", "offset", "broadcast all", "narrowed columns")
+    for number, (fact, x) in enumerate([*drawn, ("special numbers", bench.place(special_rows(bench)))]):
+        shape, index_name = x.values.shape, index_names[number % len(index_names)]
+        dim = min(len(shape), 2) - 1
+        rows = (*shape[:dim], *shape[dim + 1 :])
+        for ignored in (-100, 2):
+            given = bench.generator.integers(0, min(shape[dim], 100), rows).astype(NUMPY[index_name])
+            if fact == "special numbers":
+                # The share of this target is 0.
+                given[2] = 11
+            if given.size > 1 and (mark := NO_ROW[index_name]) is not None:
+                given.reshape(-1)[1] = mark
+            counts = np.asarray((given != ignored) & (given != NO_ROW[index_name]))
+            made, _ = oracle.cross_entropy(bench.name, x.values, given, dim, counts)
+            gradients = encode(compute, bench.generator.normal(0, 1, rows).astype(EXTENDED))
+            placement = placements[number % 4] if rows else "contiguous"
+            losses, gradient = (
+                bench.place(np.asarray(each), where, compute)
+                for each, where in ((encode(compute, made), placements[number // 4 % 2]), (gradients, placement))
+            )
+            targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
+            operands = [part for each in (losses, gradient, targets) for part in (each.storage, each.layout)]
+            where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
+            storage = x.storage.cross_entropy_gradient(x.layout, *operands, dim, ignored)
+            expected, slack = oracle.cross_entropy_gradient(bench.name, x.values, gradient.values, given, dim, counts)
+            got, ulps = bench.read(storage, bench.name, shape, where), tolerance(bench.cell.method, bench.name)
+            assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
+    x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
+    numbers = bench.place(np.ones(5, NUMPY[compute]), name=compute)
+    for index_name in NO_ROW:
+
+        def call(indexes: Operand) -> object:
+            others = [numbers.storage, numbers.layout] * 2
+            return x.storage.cross_entropy_gradient(x.layout, *others, indexes.storage, indexes.layout, 1, -100)
+
+        check_bad_indexes(bench, index_name, (5,), 4, call)
+
+
 HANDLERS = {
     "softmax": softmax,
     "log_softmax": softmax,
@@ -247,4 +288,5 @@ HANDLERS = {
     "rms_norm": rms_norm,
     "rope": rope,
     "cross_entropy": cross_entropy,
+    "cross_entropy_gradient": cross_entropy_gradient,
 }

@@ -102,6 +102,27 @@ def cross_entropy(name: str, x: Array, targets: Array, dim: int, counts: Array) 
     return np.where(counts, 0 - losses, 0), np.where(counts, off, 0)
 
 
+def cross_entropy_gradient(
+    name: str, x: Array, gradient: Array, targets: Array, dim: int, counts: Array
+) -> tuple[Array, Array]:
+    """The share of each element in softmax, less 1 at each target, times the gradient; 0 where one does not count."""
+    given = np.expand_dims(np.where(counts, gradient, 0).astype(EXTENDED), dim)
+    places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)
+    is_target = np.arange(x.shape[dim]).reshape(-1, *[1] * (x.ndim - 1 - dim)) == places
+    with np.errstate(all="ignore"):
+        logarithms, off = log_softmax(name, x, dim)
+        share = np.exp(logarithms)
+        result = np.where(is_target, np.expm1(logarithms), share)
+        if x.size:
+            # The loss and the distance from the target are rounded, and their errors become relative ones.
+            value, loss = decode(name, x), np.take_along_axis(logarithms, places, dim)
+            steps = np.abs(value - np.take_along_axis(value, places, dim)) + 2 * np.abs(loss)
+            off = off + epsilon(name) * np.where(np.isfinite(steps), steps, 0)
+        slack = np.nan_to_num((share * (off + 8 * epsilon(name)) + 4 * epsilon(name) * np.abs(result)) * np.abs(given))
+        is_counted = np.expand_dims(counts, dim)
+        return np.where(is_counted, result * given, 0), np.where(is_counted, slack, 0) + 4 * _smallest(name)
+
+
 def rope(name: str, x: Array, cos: Array, sin: Array, positions: Array, *, is_interleaved: bool) -> tuple[Array, Array]:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos)."""
     value = decode(name, x)

@@ -191,22 +191,56 @@ def cross_entropy(
     kernels: HostKernels, x: Operand, targets: Operand, dim: int, ignored: int
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `loss.cross_entropy`; None where NumPy does it."""
-    shape, count, dtype = x.layout.shape, x.layout.elem_count, x.dtype
-    kernel = kernels.address("host_rows", f"cross_entropy_{dtype.value}")
+    rows, made = _Rows(kernels, x, indexes=targets), Result(targets.layout.elem_count, x.dtype.compute)
+    pack = partial(host_arguments.cross_entropy_rows, result=made, counted=made)
+    return _plan_loss("cross_entropy", kernels, x, rows, targets, dim, ignored, pack, as_tuple=True)
+
+
+@by_plan
+def cross_entropy_gradient(
+    kernels: HostKernels,
+    x: Operand,
+    losses: Operand,
+    gradient: Operand,
+    targets: Operand,
+    dim: int,
+    ignored: int,
+) -> Callable[..., CpuStorage] | None:
+    """As `loss.cross_entropy_gradient`; None where NumPy does it."""
+    rows = _Rows(kernels, x, losses, gradient, indexes=targets)
+    pack = partial(
+        host_arguments.cross_entropy_gradient_rows, result=Result(x.layout.elem_count, x.dtype),
+        losses=rows.sources[1], gradient=rows.sources[2],
+    )  # fmt: skip
+    return _plan_loss("cross_entropy_gradient", kernels, x, rows, targets, dim, ignored, pack)
+
+
+def _plan_loss(
+    op: str,
+    kernels: HostKernels,
+    x: Operand,
+    rows: _Rows,
+    targets: Operand,
+    dim: int,
+    ignored: int,
+    pack: Callable[..., bytes],
+    *,
+    as_tuple: bool = False,
+) -> Callable[..., Any] | None:
+    shape, count = x.layout.shape, x.layout.elem_count
+    kernel = kernels.address("host_rows", f"{op}_{x.dtype.value}")
     if kernel is None or count == 0 or dim != len(shape) - 1:
         return None
     size = shape[-1]
     mark, index_bytes, index_shift = targets.dtype.index_form
-    rows = _Rows(kernels, x, indexes=targets)
     # Any other number that is ignored is no index either.
-    packed = host_arguments.cross_entropy_rows(
-        result=Result(count // size, dtype.compute), counted=Result(count // size, dtype.compute),
-        source=rows.sources[0], indexes=rows.indexes, wrong=wrong_index("cross_entropy", targets.dtype, size),
+    packed = pack(
+        source=rows.sources[0], indexes=rows.indexes, wrong=wrong_index(op, targets.dtype, size),
         run_parts=kernels.run_parts, rows=count // size, length=size, ignored=min(max(ignored, _LEAST_I64), _MOST_I64),
         index_stride=index_stride(targets), index_bytes=index_bytes, index_shift=index_shift, index_mark=mark,
         threads=THREADS,
     )  # fmt: skip
-    return rows.plan(kernel, packed, as_tuple=True)
+    return rows.plan(kernel, packed, as_tuple=as_tuple)
 
 
 @by_plan

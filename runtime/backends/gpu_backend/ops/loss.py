@@ -27,20 +27,61 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
     given = index.Rows.of("cross_entropy", targets, x.shape[dim])
     x = rows.in_rows(rows.moved_last(x, dim))
     name = f"cross_entropy_{x.dtype.value}"
-    # A thread has as many accesses of a row in flight as it can, before more threads take it.
-    for part in rows.launches("cross_entropy", REDUCE_IN_FLIGHT, x, targets.relaid(x.shape, (*targets.strides, 0))):
-        team = min(power_of_two(ceil_divide(part.length * x.itemsize, ACCESS_BYTES * REDUCE_IN_FLIGHT)), BLOCK_SIZE)
+    for part in rows.launches("cross_entropy", REDUCE_IN_FLIGHT, x, _repeated(targets, x)):
+        team = _team(x)
         parts = device.allocate(part.rows * part.splits * _KNOWN * compute.itemsize) if part.splits > 1 else None
         packed = arguments.cross_entropy(
             result=losses.memory.address + part.first * compute.itemsize,
             counted=counted.memory.address + part.first * compute.itemsize,
             source=x.address + part.offsets[0] * x.itemsize, parts=parts.address if parts else NOWHERE,
             indexes=targets.address + part.offsets[1] * targets.itemsize, index=given.fields, rows=part.rows,
-            ignored=ignored if abs(ignored) < 1 << 63 else given.fields.index_mark, length=part.length, team=team,
-            splits=part.splits, chunk=part.chunk, geometry=part.geometry,
+            ignored=_ignored(ignored, given), length=part.length, team=team, splits=part.splits, chunk=part.chunk,
+            geometry=part.geometry,
         )  # fmt: skip
         if parts:
             device.kernels.launch("cross_entropy", f"{name}_measure", part.blocks, packed)
         device.kernels.launch("cross_entropy", name, ceil_divide(part.rows * team, BLOCK_SIZE), packed)
         device.index_errors.expect()
     return losses, counted
+
+
+def cross_entropy_gradient(
+    x: Operand, losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int
+) -> GpuStorage:
+    """(softmax(x) - 1) * g at each target along `dim`, softmax(x) * g elsewhere, 0 where a target does not count."""
+    device, shape = x.device, x.shape
+    result = device.empty(x.dtype, x.layout.elem_count)
+    if targets.layout.elem_count == 0:
+        return result
+    given = index.Rows.of("cross_entropy_gradient", targets, shape[dim])
+    x = rows.in_rows(rows.moved_last(x, dim))
+    others = (_repeated(each, x) for each in (targets, losses, gradient))
+    for part in rows.launches("cross_entropy_gradient", REDUCE_IN_FLIGHT, x, *others):
+        team = _team(x)
+        packed = arguments.cross_entropy_gradient(
+            result=result.memory.address + part.first * part.length * x.itemsize,
+            source=x.address + part.offsets[0] * x.itemsize,
+            losses=losses.address + part.offsets[2] * losses.itemsize,
+            gradient=gradient.address + part.offsets[3] * gradient.itemsize,
+            indexes=targets.address + part.offsets[1] * targets.itemsize, index=given.fields, rows=part.rows,
+            ignored=_ignored(ignored, given), length=part.length, team=team, geometry=part.geometry,
+        )  # fmt: skip
+        name, blocks = f"cross_entropy_gradient_{x.dtype.value}", ceil_divide(part.rows * team, BLOCK_SIZE)
+        device.kernels.launch("cross_entropy", name, blocks, packed)
+        device.index_errors.expect()
+    return rows.moved_back(result, shape, dim)
+
+
+def _repeated(numbers: Operand, x: Operand) -> Operand:
+    """A number of each row as one of each element of it."""
+    return numbers.relaid(x.shape, (*numbers.strides, 0))
+
+
+def _team(x: Operand) -> int:
+    """How many threads take a row: each has as many accesses in flight as it can, before more of them take it."""
+    return min(power_of_two(ceil_divide(x.shape[-1] * x.itemsize, ACCESS_BYTES * REDUCE_IN_FLIGHT)), BLOCK_SIZE)
+
+
+def _ignored(ignored: int, targets: index.Rows) -> int:
+    """What kernels ignore; any other number is no index either."""
+    return ignored if abs(ignored) < 1 << 63 else targets.indexes.dtype.index_form[0]
