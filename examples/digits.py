@@ -1,4 +1,4 @@
-"""Trains a small classifier on handwritten digits, with tallow tensors and gradients written by hand.
+"""Trains a small classifier on handwritten digits.
 
 python examples/digits.py --device cpu --epochs 12
 
@@ -15,7 +15,8 @@ import click
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from sklearn.datasets import load_digits
-from tallow import Device, DType, TallowError, Tensor
+from tallow import Device, DType, TallowError, Tensor, Var, no_grad
+from tallow.optim import SGD
 
 CLASSES = 10
 HIDDEN = 128
@@ -25,52 +26,27 @@ MOMENTUM = 0.9
 REQUIRED_ACCURACY = 0.95
 
 
-class Dense:
-    """The layer x @ weight + bias, trained by gradient descent with momentum."""
-
-    def __init__(self, inputs: int, outputs: int, device: Device) -> None:
-        # Of this scale, the outputs of a layer with relu vary as its inputs do (He et al. 2015).
-        self.weight = Tensor.randn((inputs, outputs), std=(2 / inputs) ** 0.5, device=device)
-        self.bias = Tensor.zeros(outputs, device=device)
-        self.weight_velocity = Tensor.zeros((inputs, outputs), device=device)
-        self.bias_velocity = Tensor.zeros(outputs, device=device)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, inputs) to (batch, outputs)."""
-        return x @ self.weight + self.bias
-
-    def backward(self, x: Tensor, slope: Tensor) -> Tensor:
-        """Learn from `slope`, the loss's gradient by the outputs for `x`, and return its gradient by `x`."""
-        slope_of_x = slope @ self.weight.T
-        self.weight_velocity = self.weight_velocity * MOMENTUM - (x.T @ slope) * LEARNING_RATE
-        self.bias_velocity = self.bias_velocity * MOMENTUM - slope.sum(dim=0) * LEARNING_RATE
-        self.weight = self.weight + self.weight_velocity
-        self.bias = self.bias + self.bias_velocity
-        return slope_of_x
-
-
 class Classifier:
     """Two layers with a relu between them: 64 pixels to a score for each digit."""
 
     def __init__(self, pixels: int, device: Device) -> None:
-        self.hidden = Dense(pixels, HIDDEN, device)
-        self.output = Dense(HIDDEN, CLASSES, device)
+        self.hidden = self._layer(pixels, HIDDEN, device)
+        self.output = self._layer(HIDDEN, CLASSES, device)
+        self.optimizer = SGD([*self.hidden, *self.output], LEARNING_RATE, momentum=MOMENTUM)
+
+    def _layer(self, inputs: int, outputs: int, device: Device) -> tuple[Var, Var]:
+        # Of this scale, the outputs of a layer with relu vary as its inputs do (He et al. 2015).
+        weight = Tensor.randn((outputs, inputs), std=(2 / inputs) ** 0.5, device=device)
+        return Var(weight), Var(Tensor.zeros(outputs, device=device))
 
     def scores(self, images: Tensor) -> Tensor:
         """(batch, pixels) to (batch, classes)."""
-        return self.output.forward(self.hidden.forward(images).relu())
+        return images.linear(*self.hidden).relu().linear(*self.output)
 
-    def learn(self, images: Tensor, targets: Tensor) -> None:
-        """One step down the cross entropy of (batch, pixels) and `targets`, (batch, classes) with a 1 in each row."""
-        before_relu = self.hidden.forward(images)
-        features = before_relu.relu()
-        scores = self.output.forward(features)
-        # The largest score is subtracted so that exp cannot overflow; it cancels in the quotient.
-        exponentials = (scores - scores.max(dim=1, keepdim=True)).exp()
-        probabilities = exponentials / exponentials.sum(dim=1, keepdim=True)
-        slope = (probabilities - targets) / images.shape[0]
-        slope_of_features = self.output.backward(features, slope)
-        self.hidden.backward(images, slope_of_features * (before_relu > 0.0).to_dtype(DType.F32))
+    def learn(self, images: Tensor, digits: Tensor) -> None:
+        """One step down the cross entropy of (batch, pixels) and the (batch,) digits that they show."""
+        loss = self.scores(images).cross_entropy(digits)
+        self.optimizer.step(loss.backward())
 
     def accuracy(self, images: Tensor, digits: Tensor) -> float:
         """The share of `images` whose highest score is that of their digit."""
@@ -85,7 +61,6 @@ def train(device: Device, epochs: int, seed: int, progress: Progress) -> float:
     order = shuffle.permutation(len(data.target))
     images = Tensor((data.data[order] / 16).astype(np.float32), device=device)
     digits = Tensor(data.target[order].astype(np.uint32), device=device)
-    targets = (digits.unsqueeze(1) == Tensor.arange(CLASSES, dtype=DType.U32, device=device)).to_dtype(DType.F32)
     trained = len(order) - len(order) // 5
 
     classifier = Classifier(images.shape[1], device)
@@ -94,9 +69,10 @@ def train(device: Device, epochs: int, seed: int, progress: Progress) -> float:
         shuffled = shuffle.permutation(trained).astype(np.uint32)
         for start in range(0, trained, BATCH):
             batch = Tensor(shuffled[start : start + BATCH], device=device)
-            classifier.learn(images.index_select(batch, 0), targets.index_select(batch, 0))
+            classifier.learn(images.index_select(batch, 0), digits.index_select(batch, 0))
         progress.advance(task)
-    return classifier.accuracy(images[trained:], digits[trained:])
+    with no_grad():
+        return classifier.accuracy(images[trained:], digits[trained:])
 
 
 @click.command()
