@@ -185,7 +185,9 @@ def list_outputs(root: Path) -> None:
 @click.option("--dtype", "dtypes", multiple=True, metavar="NAME", help="Only this dtype; may be given again.")
 @click.option("--format", "style", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
 def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence[str], style: str) -> None:
-    """Print what works where: of how many dtypes each backend has each op. With OP, print how it does it, or why not.
+    """Print what works where: of how many dtypes each backend has each op, and which have gradients.
+
+    With OP, print how each backend does it, or why not.
 
     \b
     opgen matrix
@@ -209,7 +211,7 @@ def matrix(root: Path, op: str | None, backends: Sequence[str], dtypes: Sequence
         and cell.dtype in (dtypes or (cell.dtype,))
     ]
     if style == "json":
-        names = ("method", "op", "backend", "dtype", "status", "via", "reason")
+        names = ("method", "op", "backend", "dtype", "status", "via", "reason", "gradient")
         rows = ",\n".join(
             json.dumps({**{name: getattr(cell, name) for name in names}, "source": str(cell.source)}) for cell in chosen
         )

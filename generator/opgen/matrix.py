@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from opgen.model import Backend, Method, Spec
 from opgen.problem import Location
+from opgen.scopes import is_differentiable
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Cell:
     status: str  # supported or unsupported
     via: str | None  # what the branch calls
     reason: str | None
+    gradient: bool  # whether there are gradients of what it makes
     source: Location  # where the spec says so
 
     @property
@@ -49,6 +51,8 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
     lowerings = spec.lowerings[backend.name][method.name, op]
     has = spec.op_dtypes(method, op)
     place = (spec.functor(method, op) or method).location
+    has_one = _has_gradient(spec, method, op)
+    floats = {*spec.groups["float"]}
     for dtype in (None,) if has is None else spec.kinds(method):
         if has is None or dtype in has:
             lowering = lowerings[dtype]
@@ -58,8 +62,16 @@ def method_cells(spec: Spec, method: Method, op: str | None, backend: Backend) -
             status, via, (reason, source) = "unsupported", None, backend.lacking[dtype]
         else:
             status, via, reason, source = "unsupported", None, op_reason(spec, method), place
-        found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, source))
+        gradient = has_one and status == "supported" and (method.holds_blocks or dtype in floats)
+        found.append(Cell(method.name, op, backend.name, dtype, status, via, reason, gradient, source))
     return found
+
+
+def _has_gradient(spec: Spec, method: Method, op: str | None) -> bool:
+    functor, gradient = spec.functor(method, op), method.gradient
+    if functor is not None:
+        return is_differentiable(spec, functor)
+    return gradient is not None and gradient.none is None and gradient.missing is None
 
 
 def op_reason(spec: Spec, method: Method) -> str | None:
@@ -71,13 +83,16 @@ Rows = list[list[str]]
 
 
 def counts(found: Sequence[Cell]) -> tuple[list[str], Rows]:
-    """A title and a row for each op: of how many of its dtypes each backend has it."""
+    """A title and a row for each op: of how many of its dtypes each backend has it, and whether it has gradients."""
     backends = [*dict.fromkeys(cell.backend for cell in found)]
     by_op: dict[str, dict[str, list[Cell]]] = {}
     for cell in found:
         by_op.setdefault(cell.name, {}).setdefault(cell.backend, []).append(cell)
-    rows = [[name, *(_count(columns[backend]) for backend in backends)] for name, columns in by_op.items()]
-    return ["op", *backends], rows
+    rows = []
+    for name, columns in by_op.items():
+        gradient = any(cell.gradient for own in columns.values() for cell in own)
+        rows.append([name, *(_count(columns[backend]) for backend in backends), "yes" if gradient else "no"])
+    return ["op", *backends, "gradient"], rows
 
 
 def _count(found: Sequence[Cell]) -> str:

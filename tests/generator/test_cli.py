@@ -85,7 +85,7 @@ def test_matrix_is_complete_and_says_nothing_twice(cells: list[Row]) -> None:
 
 
 def test_cells_have_one_schema(cells: list[Row]) -> None:
-    keys = ("method", "op", "backend", "dtype", "status", "via", "reason", "source")
+    keys = ("method", "op", "backend", "dtype", "status", "via", "reason", "gradient", "source")
     assert {tuple(cell) for cell in cells} == {keys}
     for cell in cells:
         # What is done says how, what is not says why, and both where the spec says so.
@@ -117,11 +117,20 @@ def test_the_matrix_counts_dtypes(small: Project) -> None:
     assert [line.split()[0] for line in lines] == [
         "op", "powf", "unary_impl.exp", "unary_impl.neg", "elu", "gather", "zeros", "synchronize"
     ]  # fmt: skip
-    assert lines[0].split() == ["op", "accelerator_two", "accelerator", "host", "planned"]
+    assert lines[0].split() == ["op", "accelerator_two", "accelerator", "host", "planned", "gradient"]
     cells = [re.split(" {2,}", line) for line in lines]
-    assert cells[1][1:] == ["2 of 3", "0 of 3", "2 of 3", "0 of 3"]
-    assert cells[3][1:] == ["3 of 3", "2 of 3", "3 of 3", "0 of 3"]
-    assert cells[7][1:] == ["yes", "yes", "yes", "no"]
+    assert cells[1][1:] == ["2 of 3", "0 of 3", "2 of 3", "0 of 3", "no"]
+    assert cells[3][1:] == ["3 of 3", "2 of 3", "3 of 3", "0 of 3", "yes"]
+    assert cells[7][1:] == ["yes", "yes", "yes", "no", "no"]
+
+
+def test_the_matrix_says_what_has_gradients(cells: list[Row]) -> None:
+    found = {(cell["method"], cell["op"], cell["dtype"]) for cell in cells if cell["gradient"]}
+    assert {("matmul", None, "bf16"), ("unary_impl", "exp", "f32"), ("reduce_op", "max", "f64")} <= found
+    assert {("where_cond", None, "f16"), ("fwd", None, "Q4_0")} <= found
+    without = {("matmul", None, "i32"), ("cmp", "lt", "f32"), ("reduce_op", "argmax", "f32"), ("argsort", None, "f32")}
+    assert not found & without
+    assert all(cell["status"] == "supported" for cell in cells if cell["gradient"])
 
 
 def test_the_matrix_of_an_op_says_how_each_backend_does_it(small: Project) -> None:
@@ -139,7 +148,7 @@ def test_the_matrix_may_be_of_some_backends_and_dtypes(small: Project) -> None:
     rows = json.loads(small.run("matrix", "neg", "--format", "json", *given).stdout)
     wanted = list(product(["accelerator", "host"], ["f16", "f32"]))
     assert [(row["backend"], row["dtype"]) for row in rows] == wanted
-    assert small.run("matrix", *given).stdout.splitlines()[0].split() == ["op", "accelerator", "host"]
+    assert small.run("matrix", *given).stdout.splitlines()[0].split() == ["op", "accelerator", "host", "gradient"]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,7 @@ def test_the_matrix_fits_the_terminal(op: tuple[str, ...]) -> None:
 
 def test_matrix_as_markdown(small: Project) -> None:
     head, rule, *rows = small.run("matrix", "--format", "markdown").stdout.splitlines()
-    names = ["op", "accelerator_two", "accelerator", "host", "planned"]
+    names = ["op", "accelerator_two", "accelerator", "host", "planned", "gradient"]
     assert [text.strip() for text in head.split("|")] == ["", *names, ""]
     assert set(rule) == set("|-")
     assert len({len(line) for line in (head, rule, *rows)}) == 1
@@ -182,7 +191,7 @@ def test_backends_come_in_order_of_preference(small: Project) -> None:
         assert re.findall(r"case (\w+)Storage\(", branches) == [prefixes[name] for name in ordered]
     small.edit("spec/backends/host.yaml", "preference: 0", "preference: 9")
     head = small.run("matrix").stdout.splitlines()[0]
-    assert head.split()[1:] == ["host", "accelerator_two", "accelerator", "planned"]
+    assert head.split()[1:] == ["host", "accelerator_two", "accelerator", "planned", "gradient"]
 
 
 def test_list_names_each_output_and_its_template(small: Project) -> None:
