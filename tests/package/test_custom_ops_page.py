@@ -15,9 +15,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "custom-ops.md"
 
 @pytest.fixture(scope="module")
 def page(device: Device) -> dict[str, Any]:
-    """What the page's program has defined once it has run, as if the device were the best that there is."""
+    return ran(PAGE, device)
+
+
+def ran(path: Path, device: Device) -> dict[str, Any]:
+    """What a page's program has defined once it has run, as if the device were the best that there is."""
     lines, is_code = [], False
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("```"):
             is_code = line == "```python"
             line = ""
@@ -26,7 +30,7 @@ def page(device: Device) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tallow.Device, "default", lambda: device)
-        exec(compile("\n".join(lines), str(PAGE), "exec"), found)
+        exec(compile("\n".join(lines), str(path), "exec"), found)
     return found
 
 

@@ -51,6 +51,7 @@ def test_there_are_excerpts_of_spec_and_package() -> None:
         "docs/architecture.md",
         "docs/benchmarks.md",
         "docs/custom-ops.md",
+        "docs/training.md",
     ],
 )
 def test_links_lead_somewhere(document: str) -> None:
