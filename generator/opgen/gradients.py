@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 # The functions that expressions may call, and what expressions call these.
 RULES = PurePosixPath("runtime/gradient/rules.py")
 _RULES = "rules"
-# What expressions may name besides these, operands and other arguments: how gradients and layouts are made.
-_KNOWN = (_RULES, "BinaryOp", "Layout", "list", "len", "range")
+# What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
+# node that knows which are asked for.
+_KNOWN = (_RULES, "node", "BinaryOp", "Layout", "list", "len", "range")
 # The keys of `gradient` that are no operand.
 _KEYS = ("all", "instead", "missing", "none", "shape")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
+    from ...device import Device
     from ...storage import QStorage, Storage
     from ..custom.user_op import UserOp
 
@@ -379,58 +380,83 @@ def attention(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
+    result: Tensor,
     mask: Tensor | None,
     lengths: Tensor | None,
     is_causal: bool,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Those of queries, keys, values and the mask, by way of the scores."""
-    batch, heads, count, size = queries.shape
-    key_heads, length = keys.shape[1:3]
-    if not length:
-        return queries.zeros_like(), keys.zeros_like(), values.zeros_like(), None if mask is None else mask.zeros_like()
+    *,
+    of_mask: bool,
+) -> Sequence[Tensor]:
+    """Those of queries, keys and values, and of the mask if it is asked for."""
+    given: list[Any] = [queries._layout]
+    for each in (keys, values, result, g, mask, lengths):
+        given += (None, None) if each is None else (each._storage, each._layout)
+    given += is_causal, of_mask, scale
+    found = queries._storage.scaled_dot_product_attention_gradient(*given)
+    operands = (queries, keys, values) if mask is None else (queries, keys, values, mask)
+    return [Tensor._new(each, of._layout.dense) for each, of in zip(found, operands, strict=False)]
+
+
+def attention_by_scores(
+    queries: Storage,
+    layout: Layout,
+    keys: Storage,
+    keys_layout: Layout,
+    values: Storage,
+    values_layout: Layout,
+    gradient: Storage,
+    gradient_layout: Layout,
+    mask: Storage | None,
+    mask_layout: Layout | None,
+    lengths: Storage | None,
+    lengths_layout: Layout | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+) -> tuple[Storage, ...]:
+    """What scaled_dot_product_attention_gradient gives, by way of the scores: each op is recorded."""
+    batch, heads, count, size = layout.shape
+    key_heads, length = keys_layout.shape[1:3]
     # The heads that share a key head are rows of one matrix.
     rows = heads // max(key_heads, 1) * count
     grouped = batch, key_heads, rows
-    q, k, v, gradient = (
-        _wide(queries).reshape(*grouped, size),
-        _wide(keys),
-        _wide(values),
-        _wide(g).reshape(*grouped, values.shape[3]),
-    )
+    q, k, v, g = [
+        _wide(Tensor._new(*each))
+        for each in ((queries, layout), (keys, keys_layout), (values, values_layout), (gradient, gradient_layout))
+    ]
+    q, g = q.reshape(*grouped, size), g.reshape(*grouped, size)
     scores = q.matmul(k.mT) * scale
     every = batch, heads, count, length
-    if mask is not None:
-        scores = scores + _wide(mask).broadcast_as(every).reshape(scores.shape)
-    seen = _seen(queries, length, lengths, is_causal)
+    if mask is not None and mask_layout is not None:
+        scores = scores + _wide(Tensor._new(mask, mask_layout)).reshape(scores.shape)
+    seen = _seen(q.device, every, lengths, lengths_layout, is_causal)
     if seen is not None:
         scores = seen.broadcast_as(every).reshape(scores.shape).where(scores, -math.inf)
     # What sees nothing has weights of 0.
-    p = scores.max(-1, keepdim=True).eq(-math.inf).where(0.0, scores.softmax(-1))
-    of_p = gradient.matmul(v.mT)
+    p = scores.max(-1, keepdim=True).eq(-math.inf).where(0.0, scores.softmax(-1)) if length else scores
+    of_p = g.matmul(v.mT)
     of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
-    of_mask = None if mask is None else of_scores.reshape(every).to_dtype(mask.dtype)
-    return (
-        (of_scores.matmul(k) * scale).reshape(queries.shape).to_dtype(g.dtype),
-        (of_scores.mT.matmul(q) * scale).to_dtype(g.dtype),
-        p.mT.matmul(gradient).to_dtype(g.dtype),
-        of_mask,
-    )
+    found = [of_scores.matmul(k) * scale, of_scores.mT.matmul(q) * scale, p.mT.matmul(g)]
+    if of_mask and mask is not None:
+        found.append(of_scores)
+    return tuple([each.to_dtype(queries.dtype).contiguous()._storage for each in found])
 
 
-def _seen(queries: Tensor, length: int, lengths: Tensor | None, is_causal: bool) -> Tensor | None:
+def _seen(
+    device: Device, shape: Sequence[int], lengths: Storage | None, lengths_layout: Layout | None, is_causal: bool
+) -> Tensor | None:
     """Where a query sees a key: (batch or 1, 1, queries or 1, keys)."""
     if lengths is None and not is_causal:
         return None
-    device = queries.device
+    count, length = shape[2:]
     keys = Tensor.arange(length, dtype="i64", device=device)
-    if lengths is None:
+    if lengths is None or lengths_layout is None:
         known = Tensor.full((1, 1, 1, 1), length, dtype="i64", device=device)
     else:
-        known = lengths.to_dtype("i64").reshape(-1, 1, 1, 1)
+        known = Tensor._new(lengths, lengths_layout).to_dtype("i64").reshape(-1, 1, 1, 1)
     seen = keys < known
     if is_causal:
-        count = queries.shape[2]
         rows = Tensor.arange(count, dtype="i64", device=device).reshape(-1, 1)
         seen = seen * (keys <= rows + (known - count))
     return seen

@@ -308,6 +308,11 @@ BASES = {
         f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 3); "
         f"{_ROWS}; at(1); True; 0.5",
     ),
+    "Storage.scaled_dot_product_attention_gradient": (
+        _COUNT,
+        f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 4); "
+        f"{_COUNT}; at(1, 2, 2, 4); {_COUNT}; at(1, 2, 2, 3); {_ROWS}; at(1); True; True; 0.5",
+    ),
     "Storage.linear": (_COUNT, f"at(2, 3); {_COUNT}; at(4, 3); {_COUNT}; at(4)"),
     "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),
     "Storage.conv2d": (_COUNT, f"at(1, 1, 2, 2); {_COUNT}; at(1, 1, 1, 2); tl.ParamsConv2D(**IMAGE)"),

@@ -35,7 +35,8 @@ METHODS_WITH_OPS = {
 }
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
-    *("linear", "scaled_dot_product_attention", "avg_pool2d", "upsample_bilinear2d"),
+    *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
+    *("avg_pool2d", "upsample_bilinear2d"),
     *("rand_uniform_f64", "rand_normal_f64"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )

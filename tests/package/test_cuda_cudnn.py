@@ -19,7 +19,7 @@ from tallow.runtime.backends.cuda_backend.cudnn import CuDnn
 from tallow.runtime.backends.gpu_backend import slow_path
 from tallow.runtime.backends.gpu_backend.allocator import CachingAllocator
 from tallow.runtime.backends.gpu_backend.error import LibraryError
-from tallow.runtime.backends.gpu_backend.libraries import AttentionParams
+from tallow.runtime.backends.gpu_backend.libraries import AttentionGradientParams, AttentionParams
 
 from .test_gpu_allocator import Memory
 
@@ -68,6 +68,8 @@ class Recorder:
                 self.library.pointed.append([*(ctypes.c_void_p * count).from_address(address)])
             if name == "sdpa":
                 return self, None
+            if name == "sdpa_backward":
+                return self, self, self
             if name == "get_plan_name_at_index":
                 return names[arguments[0]]
             return {"get_workspace_size": 64, "get_execution_plan_count": len(names)}.get(name, self)
@@ -234,6 +236,26 @@ def test_attention_is_planned_once_of_operands_as_they_lie(opened, library, is_c
     executed = [call[0] for call in library.named("execute")]
     assert executed == [{1: 160, 2: 320, 3: 480, 4: result} for result in (640, 656)]
     assert not library.named("deselect_engines")
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradients_of_attention_are_of_its_statistics_and_the_same_on_every_run(opened, library, is_causal):
+    params = AttentionGradientParams(AttentionParams(QUERY, KEYS, KEYS, is_causal, 0.125), QUERY, QUERY)
+    addresses = tuple(range(160, 160 + 9 * 16, 16))
+    for _ in range(2):
+        assert opened.attention_gradient(DType.BF16, params, *addresses)
+    tensors = [dict(options) for options in library.named("tensor")]
+    forms = [*((dims, strides, "bfloat16") for dims, strides in (QUERY, KEYS, KEYS, QUERY, QUERY))]
+    forms.append(((2, 4, 6, 1), (24, 6, 1, 1), "float"))
+    assert [(options["dim"], options["stride"], options["data_type"]) for options in tensors] == [
+        ([*dims], [*strides], kind) for dims, strides, kind in forms
+    ]
+    (options,) = map(dict, library.named("sdpa_backward"))
+    assert (options["attn_scale"], options["use_deterministic_algorithm"]) == (0.125, True)
+    assert options.get("diagonal_band_right_bound") == (0 if is_causal else None)
+    assert options.get("diagonal_alignment") == ("bottom right" if is_causal else None)
+    assert library.named("set_dim") == [([2, 4, 6, 64],), ([2, 2, 9, 64],), ([2, 2, 9, 64],)]
+    assert [call[0] for call in library.named("execute")] == [dict(enumerate(addresses, 1))] * 2
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.F32])

@@ -12,7 +12,7 @@ from ...base.error import OutOfMemory
 from ...core.conv import ParamsConv2D
 from ..gpu_backend import capture
 from ..gpu_backend.error import LibraryError
-from ..gpu_backend.libraries import AttentionParams, Library
+from ..gpu_backend.libraries import AttentionGradientParams, AttentionParams, Library
 from ..gpu_backend.release import release_with
 from ..gpu_backend.storage.slice import Slice
 from . import cudnn_graphs
@@ -28,8 +28,12 @@ _ADVICE: Final = (
     "tallow needs cuDNN 9 of the CUDA that cuda-python is for; without it, it uses cuBLAS and its own kernels"
 )
 
-Params = ParamsConv2D | AttentionParams
-_GRAPHS: Final = {"conv2d": cudnn_graphs.convolution, "attention": cudnn_graphs.attention}
+Params = ParamsConv2D | AttentionParams | AttentionGradientParams
+_GRAPHS: Final = {
+    "conv2d": cudnn_graphs.convolution,
+    "attention": cudnn_graphs.attention,
+    "attention_gradient": cudnn_graphs.attention_gradient,
+}
 # A plan takes milliseconds to make, and memory to keep.
 _MOST_PLANS: Final = 256
 
@@ -74,6 +78,10 @@ class CuDnn(Library):
     ) -> bool:  # fmt: skip
         """Enqueue scaled dot product attention."""
         return self._do("attention", dtype, params, (query, keys, values, result))
+
+    def attention_gradient(self, dtype: DType, params: AttentionGradientParams, *addresses: int) -> bool:
+        """Enqueue the gradients of scaled dot product attention, each of which is added up in one order."""
+        return self._do("attention_gradient", dtype, params, addresses)
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         dtype, params, *addresses = arguments

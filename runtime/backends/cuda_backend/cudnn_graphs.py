@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ....dtype import DType
 from ...core.conv import ParamsConv2D
 from ...core.shape import Shape
-from ..gpu_backend.libraries import AttentionParams
+from ..gpu_backend.libraries import AttentionGradientParams, AttentionParams
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
@@ -49,16 +49,36 @@ def attention(library: Any, handle: Any, dtype: DType, params: AttentionParams) 
     """softmax(query keys^T * scale) values, without the scores in between."""
     graph = _Graph(library, handle, dtype)
     query, keys, values = [graph.operand(*operand) for operand in (params.query, params.keys, params.values)]
-    hidden = {}
-    if params.is_causal:
-        # The last query sees all keys.
-        hidden = {"diagonal_alignment": library.diagonal_alignment.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
     result, _ = graph.frontend.sdpa(
-        q=query, k=keys, v=values, attn_scale=params.scale, generate_stats=False, **hidden
+        q=query, k=keys, v=values, attn_scale=params.scale, generate_stats=False, **_hidden(library, params)
     )  # fmt: skip
     graph.give(result, params.query[0])
     graph.propose(_REFUSED)
     return graph.build()
+
+
+def attention_gradient(library: Any, handle: Any, dtype: DType, params: AttentionGradientParams) -> Plan | None:
+    """The gradients of query, keys and values, without those of the scores in between."""
+    graph, of = _Graph(library, handle, dtype), params.attention
+    forms = of.query, of.keys, of.values, params.result, params.gradient
+    query, keys, values, result, gradient = [graph.operand(*form) for form in forms]
+    dims = (*of.query[0][:3], 1)
+    logarithms = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
+    made = graph.frontend.sdpa_backward(
+        q=query, k=keys, v=values, o=result, dO=gradient, stats=logarithms, attn_scale=of.scale,
+        use_deterministic_algorithm=True, **_hidden(library, of),
+    )  # fmt: skip
+    for each, form in zip(made, forms, strict=False):
+        graph.give(each, form[0])
+    graph.propose(_REFUSED)
+    return graph.build()
+
+
+def _hidden(library: Any, params: AttentionParams) -> dict[str, Any]:
+    """What says which keys a query does not see: the last one sees all."""
+    if not params.is_causal:
+        return {}
+    return {"diagonal_alignment": library.diagonal_alignment.BOTTOM_RIGHT, "diagonal_band_right_bound": 0}
 
 
 class _Graph:
@@ -74,15 +94,15 @@ class _Graph:
             io_data_type=self._kind, intermediate_data_type=sums, compute_data_type=sums, handle=handle
         )
 
-    def operand(self, dims: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    def operand(self, dims: tuple[int, ...], strides: tuple[int, ...], kind: Any = None) -> Any:
         """The next operand; they are numbered from 1 on."""
         number = self._number()
         return self.frontend.tensor(
-            name=str(number), dim=[*dims], stride=[*strides], data_type=self._kind, uid=number
+            name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
 
     def give(self, result: Any, dims: tuple[int, ...]) -> None:
-        """Say what is the result, which is contiguous and comes behind all operands."""
+        """Say what is the next result, which is contiguous; they come behind all operands."""
         result.set_output(True).set_data_type(self._kind).set_uid(self._number())
         result.set_dim([*dims]).set_stride([*_contiguous(dims)])
 

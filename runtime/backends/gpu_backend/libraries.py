@@ -67,11 +67,38 @@ class AttentionParams(NamedTuple):
     scale: float
 
 
+class AttentionGradientParams(NamedTuple):
+    """The gradients of an attention: also dims and strides of its result and of the gradient of that."""
+
+    attention: AttentionParams
+    result: tuple[Dims, Dims]
+    gradient: tuple[Dims, Dims]
+
+
 class Attention(Protocol):
     """Attention without the scores in memory. What the library refuses returns False, and nothing is written."""
 
     def attention(self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int) -> bool:
         """Enqueue softmax(query keys^T * scale) values, to be written to `result`, contiguous. Raises LibraryError."""
+
+    def attention_gradient(
+        self,
+        dtype: DType,
+        params: AttentionGradientParams,
+        query: int,
+        keys: int,
+        values: int,
+        result: int,
+        gradient: int,
+        logarithms: int,
+        of_query: int,
+        of_keys: int,
+        of_values: int,
+    ) -> bool:
+        """Enqueue the gradients of query, keys and values, which are contiguous. Raises LibraryError.
+
+        `logarithms` are f32, one for each query of each head: log(sum(exp(query keys^T * scale))).
+        """
 
 
 class Pooling(Protocol):

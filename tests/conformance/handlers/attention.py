@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention."""
+"""scaled_dot_product_attention and its gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..bench import Bench
 from ..comparison import ROUNDED, SUM_EPSILONS, assert_close, assert_same, sum_bound
 from ..layouts import Operand
 from ..oracle import attention as oracle
-from ..oracle.formats import EXTENDED, FLOATS, HALVES, NO_ROW, NUMPY, Array, encode
+from ..oracle.formats import EXTENDED, FLOATS, HALVES, NO_ROW, NUMPY, Array, compute_name, decode, encode
 from .indexing import check_bad_indexes
 
 
@@ -29,6 +29,8 @@ class Case:
 
 # What a weight loses that f16 cannot hold, where the largest is 1: half of its least number, divided by 2**15.
 LEAST_WEIGHT = -40
+# The same of the gradient of a score, which nothing is divided by.
+LEAST_CHANGE = -25
 _TRANSPOSED = ("positions first", "positions first", "positions first", "contiguous")
 CASES = (
     Case((1, 1, 1, 1, 1, 1)),
@@ -74,10 +76,7 @@ def place(bench: Bench, numbers: Array, placement: str) -> Operand:
 
 def scaled_dot_product_attention(bench: Bench) -> None:
     for number, case in enumerate(CASES):
-        index_name = list(NO_ROW)[number % len(NO_ROW)]
-        if case.lengths is not None and max(case.lengths) > np.iinfo(NUMPY[index_name]).max:
-            index_name = "i32"
-        check_attention(bench, case, index_name, bench.where(case))
+        check_attention(bench, case, index_name_of(number, case), bench.where(case))
     check_specials(bench)
     check_small(bench)
     query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
@@ -90,7 +89,18 @@ def scaled_dot_product_attention(bench: Bench) -> None:
         check_bad_indexes(bench, index_name, (2,), 6, call)
 
 
+def index_name_of(number: int, case: Case) -> str:
+    """The dtype of a case's lengths."""
+    name = list(NO_ROW)[number % len(NO_ROW)]
+    return "i32" if case.lengths is not None and max(case.lengths) > np.iinfo(NUMPY[name]).max else name
+
+
 def check_attention(bench: Bench, case: Case, index_name: str, where: str) -> None:
+    check(bench, draw(bench, case, index_name), where, is_causal=case.is_causal, scale=case.scale)
+
+
+def draw(bench: Bench, case: Case, index_name: str) -> tuple[Operand | None, ...]:
+    """Queries, keys, values, the mask and the lengths of a case."""
     batches, heads, key_heads, queries, count, size = case.sizes
     shapes = (
         (batches, heads, queries, size),
@@ -106,8 +116,7 @@ def check_attention(bench: Bench, case: Case, index_name: str, where: str) -> No
     lengths = None
     if case.lengths is not None:
         lengths = bench.place(np.array(case.lengths).astype(NUMPY[index_name]), "offset", index_name)
-    given = (query, keys, held, mask if case.has_mask else None, lengths)
-    check(bench, given, where, is_causal=case.is_causal, scale=case.scale)
+    return query, keys, held, mask if case.has_mask else None, lengths
 
 
 def attend(bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> Array:
@@ -177,4 +186,83 @@ def check_small(bench: Bench) -> None:
             )
 
 
-HANDLERS = {"scaled_dot_product_attention": scaled_dot_product_attention}
+def scaled_dot_product_attention_gradient(bench: Bench) -> None:
+    for number, case in enumerate(CASES):
+        where = bench.where(case)
+        operands = draw(bench, case, index_name_of(number, case))
+        shape = operands[0].values.shape  # type: ignore[union-attr]
+        for placement in ("contiguous", case.placements[1]):
+            made, gradient = (place(bench, values.modest(bench.generator, bench.name, shape), placement) for _ in "og")
+            check_gradient(
+                bench, (*operands[:3], made, gradient, *operands[3:]), where, is_causal=case.is_causal, scale=case.scale
+            )
+    query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
+    keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
+
+    def call(lengths: Operand) -> object:
+        return change(bench, (query, keys, keys, query, query, None, lengths), is_causal=False, scale=1)
+
+    for index_name in NO_ROW:
+        check_bad_indexes(bench, index_name, (2,), 6, call)
+
+
+def change(
+    bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float, of_mask: bool = True
+) -> list[Array]:
+    query = given[0]
+    assert query is not None
+    rest = [part for each in given[1:] for part in ((None, None) if each is None else (each.storage, each.layout))]
+    results = query.storage.scaled_dot_product_attention_gradient(
+        query.layout,
+        *rest,  # type: ignore[arg-type]
+        is_causal,
+        of_mask,
+        scale,
+    )
+    shapes = [each.values.shape for each in (*given[:3], given[5] if of_mask else None) if each is not None]
+    return [bench.read(result, bench.name, shape, bench.where()) for result, shape in zip(results, shapes, strict=True)]
+
+
+def check_gradient(
+    bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_causal: bool, scale: float
+) -> None:
+    """Gradients, of the result and its gradient whatever these are."""
+    got = change(bench, given, is_causal=is_causal, scale=scale)
+    for of_mask in (True, False):
+        again = change(bench, given, is_causal=is_causal, scale=scale, of_mask=of_mask)
+        for found, expected in zip(again, got, strict=False):
+            assert_same(found, expected, f"{where}, again")
+    query, keys, held, made, gradient, mask, lengths = (None if each is None else each.values for each in given)
+    counts = None if lengths is None else [int(length) for length in lengths]
+    changes = oracle.change(
+        bench.name, query, keys, held, mask, counts, made, gradient, is_causal=is_causal, scale=scale
+    )
+    is_there = np.arange(keys.shape[2])[:, None] < np.reshape(counts or [keys.shape[2]], (-1, 1, 1, 1))
+    lines = [decode(bench.name, each) for each in (query, np.where(is_there, keys, np.zeros_like(keys)), gradient)]
+    expected = oracle.spread(changes.weights, changes.of_scores, *lines, scale=scale)
+    count, size = keys.shape[2:]
+    # An error of a score is a relative one of its weight, and so is what rounding to a half type loses.
+    relative = 2 * sum_bound(bench.name, changes.terms, size) + sum_bound(bench.name, EXTENDED(2 * SUM_EPSILONS), count)
+    # Weights below the least normal number may be 0.
+    tiny = EXTENDED(np.finfo(NUMPY[compute_name(bench.name)]).tiny)
+    weights = changes.weights * relative + tiny
+    of_scores = changes.weights * sum_bound(bench.name, changes.products, size)
+    of_scores = of_scores + np.abs(changes.of_scores) * relative + (1 + changes.products) * tiny
+    if bench.name in HALVES:
+        half = EXTENDED(2) ** -FLOATS[bench.name].precision
+        weights = weights + changes.weights * half + EXTENDED(2) ** LEAST_WEIGHT
+        of_scores = of_scores + np.abs(changes.of_scores) * half + EXTENDED(2) ** LEAST_CHANGE
+    magnitudes = [np.abs(each) for each in lines]
+    sums = oracle.spread(changes.weights, np.abs(changes.of_scores), *magnitudes, scale=abs(scale))
+    slack = oracle.spread(weights, of_scores, *magnitudes, scale=abs(scale))
+    ulps = ROUNDED if bench.name in HALVES else 0
+    terms = max(count, query.shape[1] * query.shape[2])
+    for found, right, off, total in zip(got, expected, slack, sums, strict=False):
+        allowed = off + sum_bound(bench.name, total, terms) + terms * tiny
+        assert_close(bench.name, found, right, ulps, where, slack=allowed, zero_sign=False)
+
+
+HANDLERS = {
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+    "scaled_dot_product_attention_gradient": scaled_dot_product_attention_gradient,
+}

@@ -1,4 +1,4 @@
-"""Attention by its definition: scores, their softmax, and a weighted sum of values."""
+"""Attention by its definition: scores, their softmax, and a weighted sum of values; and its gradients."""
 
 from __future__ import annotations
 
@@ -55,3 +55,75 @@ def attend(
             for array, part in zip(found, parts, strict=True):
                 array[batch, head, row] = part
     return Attention(*found)
+
+
+class Changes(NamedTuple):
+    """What gradients are sums of, and what says how far off they may be; all extended and (b, heads, queries, keys)."""
+
+    weights: Array
+    of_scores: Array
+    """The gradients of the scores."""
+    products: Array
+    """The sums of absolute products whose difference is the gradient of a weight, less what all of a row have."""
+    terms: Array
+    """As those of `Attention`."""
+
+
+def change(
+    name: str,
+    query: Array,
+    keys: Array,
+    values: Array,
+    mask: Array | None,
+    lengths: list[int] | None,
+    made: Array,
+    gradient: Array,
+    *,
+    is_causal: bool,
+    scale: float,
+) -> Changes:
+    """The gradients of scores: p_ij (g_i . v_j - g_i . o_i), for a result o and its gradient g."""
+    batches, heads, queries, _ = query.shape
+    count = keys.shape[2]
+    group = heads // max(keys.shape[1], 1)
+    found = [np.zeros((batches, heads, queries, count), EXTENDED) for _ in Changes._fields]
+    for batch, head, row in np.ndindex(batches, heads, queries):
+        length = count if lengths is None else lengths[batch % len(lengths)]
+        seen = max(min(length, row + length - queries + 1), 0) if is_causal else length
+        q, o, g = (decode(name, each[batch, head, row]) for each in (query, made, gradient))
+        k, v = (decode(name, each[batch, head // group, :seen]) for each in (keys, values))
+        added = EXTENDED(0) if mask is None else decode(name, mask[batch, head, row, :seen])
+        scores = (k * q).sum(1) * EXTENDED(scale) + added
+        if not len(scores) or (scores == -np.inf).all():
+            continue
+        weights = np.exp(scores - scores.max())
+        weights = weights / weights.sum()
+        magnitudes = np.abs(k * q).sum(1) * abs(EXTENDED(scale)) + np.where(np.isfinite(added), np.abs(added), 0)
+        parts = (
+            weights,
+            weights * ((v * g).sum(1) - (o * g).sum()),
+            np.abs(v * g).sum(1) + np.abs(o * g).sum(),
+            magnitudes.max(),
+        )
+        for array, part in zip(found, parts, strict=True):
+            array[batch, head, row, :seen] = part
+    return Changes(*found)
+
+
+def spread(
+    weights: Array, of_scores: Array, query: Array, keys: Array, gradient: Array, *, scale: float
+) -> tuple[Array, ...]:
+    """The gradients of queries, keys, values and mask, for weights and the gradients of scores; all extended."""
+    batches, key_heads = keys.shape[:2]
+    group = query.shape[1] // max(key_heads, 1)
+
+    def shared(found: Array) -> Array:
+        return found.reshape(batches, key_heads, group, *found.shape[2:]).sum(2)
+
+    factor = EXTENDED(scale)
+    return (
+        of_scores @ np.repeat(keys, group, 1) * factor,
+        shared(of_scores.swapaxes(2, 3) @ query) * factor,
+        shared(weights.swapaxes(2, 3) @ gradient),
+        of_scores,
+    )

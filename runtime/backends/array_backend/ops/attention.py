@@ -22,21 +22,46 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> Any:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    library, dtype = query.library, query.dtype
+    counts = counted("scaled_dot_product_attention", key, lengths)
+    shape = tuple(query.layout.shape)
+    if 0 in (*shape, key.layout.shape[2]):
+        return query.result(library.full(shape, 0, library.DTYPES[dtype], query.device.handle))
+    weights, totals, _, _, value_lines = weighted(query, key, value, mask, counts, is_causal, scale)
+    batches, key_heads, group, queries, keys = weights.shape
+    weights = library.reshape(weights, (batches, key_heads, group * queries, keys))
+    sums = library.reshape(library.matmul(weights, value_lines), (*totals.shape[:4], shape[3]))
+    zero = library.constant(0, sums)
+    return query.result(cast.narrow(library, library.where(totals == zero, zero, sums / totals), dtype))
+
+
+def counted(op: str, key: Operand, lengths: Operand | None) -> Any:
+    """How many keys there are, in all batches or in each."""
+    library, keys = key.library, key.layout.shape[2]
+    i64 = library.DTYPES[DType.I64]
+    if lengths is None or not lengths.layout.elem_count:
+        return library.full((1,), keys, i64, key.device.handle)
+    counts = library.reshape(library.astype(lengths.array, i64), (-1,))
+    is_wrong = (counts < 0) | (counts > keys)
+    key.device.note(op, library.reshape(lengths.array, (-1,)), is_wrong, keys + 1)
+    return library.where(is_wrong, library.constant(0, counts), counts)
+
+
+def weighted(
+    query: Operand, key: Operand, value: Operand, mask: Operand | None, counts: Any, is_causal: bool, scale: float
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Weights (b, key heads, group, n, keys), which their totals divide, and lines of queries, keys and values."""
     library, dtype, handle = query.library, query.dtype, query.device.handle
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
-    i64 = library.DTYPES[DType.I64]
-    counts = library.full((1,), keys, i64, handle)
-    if lengths is not None and lengths.layout.elem_count:
-        counts = library.reshape(library.astype(lengths.array, i64), (-1,))
-        is_wrong = (counts < 0) | (counts > keys)
-        query.device.note("scaled_dot_product_attention", library.reshape(lengths.array, (-1,)), is_wrong, keys + 1)
-        counts = library.where(is_wrong, library.constant(0, counts), counts)
-    if 0 in (batches, heads, queries, size, keys):
-        return query.result(library.full(tuple(query.layout.shape), 0, library.DTYPES[dtype], handle))
     group = heads // key_heads
     lines, key_lines, value_lines = (cast.widen(library, each.array, dtype) for each in (query, key, value))
     lines = library.reshape(lines, (batches, key_heads, group * queries, size))
+    # What is not there may be anything, and nothing times infinity is NaN.
+    is_there = library.reshape(library.arange(keys, handle), (1, 1, -1, 1)) < library.reshape(counts, (-1, 1, 1, 1))
+    key_lines, value_lines = (
+        library.where(is_there, each, library.constant(0, each)) for each in (key_lines, value_lines)
+    )
     scores = library.matmul(lines, library.permute_dims(key_lines, (0, 1, 3, 2))) * library.constant(scale, lines)
     scores = library.reshape(scores, (batches, key_heads, group, queries, keys))
     if mask is not None:
@@ -51,11 +76,4 @@ def scaled_dot_product_attention(
     scores = library.where(is_seen, scores, lowest)
     largest = library.max(scores, 4)
     weights = library.exp(scores - library.where(largest == lowest, library.constant(0, scores), largest))
-    totals = library.sum(weights, 4, weights.dtype)
-    # What is not seen may be anything, and nothing times infinity is NaN.
-    is_there = library.reshape(library.arange(keys, handle), (1, 1, -1, 1)) < library.reshape(counts, (-1, 1, 1, 1))
-    value_lines = library.where(is_there, value_lines, library.constant(0, value_lines))
-    weights = library.reshape(weights, (batches, key_heads, group * queries, keys))
-    sums = library.reshape(library.matmul(weights, value_lines), (batches, key_heads, group, queries, size))
-    zero = library.constant(0, sums)
-    return query.result(cast.narrow(library, library.where(totals == zero, zero, sums / totals), dtype))
+    return weights, library.sum(weights, 4, weights.dtype), lines, key_lines, value_lines

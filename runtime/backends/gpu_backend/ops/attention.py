@@ -34,7 +34,7 @@ _BUSY_BLOCKS: Final = {"few": 1}
 _MOST_BUSY_BLOCKS: Final = 2
 _LEAST_KEYS: Final = 64
 _MANY_KEYS: Final = 512
-_NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
+NO_LENGTHS: Final = arguments.Index(NOWHERE, 0, 0, 0, 0, 0, 0)
 
 
 def scaled_dot_product_attention(
@@ -60,10 +60,7 @@ def scaled_dot_product_attention(
         return result
     group = heads // key_heads
     rows = group * queries
-    if size > _SIZES[-1]:
-        raise InvalidArgument(
-            _OP, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them"
-        )
+    least = held_size(_OP, size)
     multiprocessors = device.driver.multiprocessors
     way, taken = _way(dtype, rows, batches * key_heads * _most_splits(rows, keys) < multiprocessors)
     blocks = batches * key_heads * ceil_divide(rows, taken)
@@ -74,17 +71,16 @@ def scaled_dot_product_attention(
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
         raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
-    query, key, value = map(_whole, (query, key, value))
+    query, key, value = map(whole, (query, key, value))
     lines = batches * heads * queries
-    least = next(each for each in _SIZES if size <= each)
     parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.attention(
         result=result.memory.address, query=query.address, key=key.address, value=value.address,
         mask=NOWHERE if mask is None else mask.address, parts=NOWHERE if parts is None else parts.memory.address,
         counters=NOWHERE if parts is None else device.counters,
         indexes=NOWHERE if indexes is None else indexes.indexes.address,
-        index=_NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
-        index_stride=lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0,
+        index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
+        index_stride=index_stride(lengths),
         scale=element_bits(scale, DType.F32), query_strides=query.strides[:3], key_strides=key.strides[:3],
         value_strides=value.strides[:3], mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, batches=batches,
         heads=key_heads, group=group, queries=queries, keys=keys, head_size=size, splits=splits,
@@ -106,22 +102,43 @@ def by_library(
     scale: float,
 ) -> GpuStorage | None:
     """The same by a library; None for what that refuses, and for what takes less time by kernels."""
-    heads, queries = query.shape[1:3]
-    key_heads, keys = key.shape[1:3]
-    # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
-    # highest one, by which libraries do not divide.
-    is_plain = mask is None and lengths is None and 0 < scale < math.inf and not (is_causal and queries > keys)
-    are_few = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
-    are_whole = all(map(_is_whole, (query, key, value)))
-    if not is_plain or are_few or keys == 0 or query.layout.elem_count == 0 or not are_whole:
+    if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
         return None
     result = query.device.empty(query.dtype, query.layout.elem_count)
-    params = AttentionParams(_form(query), _form(key), _form(value), is_causal, scale)
+    params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     addresses = query.address, key.address, value.address, result.memory.address
     return result if library.attention(query.dtype, params, *addresses) else None
 
 
-def _form(operand: Operand) -> tuple[Dims, Dims]:
+def held_size(op: str, size: int) -> int:
+    """The size of heads of the kernels for heads of a size."""
+    if size > _SIZES[-1]:
+        raise InvalidArgument(
+            op, f"heads of {size} elements are larger than {_SIZES[-1]}, the kernels' largest; split them"
+        )
+    return next(each for each in _SIZES if size <= each)
+
+
+def index_stride(lengths: Operand | None) -> int:
+    """From the length of one batch to that of the next."""
+    return lengths.strides[0] if lengths is not None and lengths.shape != (1,) and lengths.shape else 0
+
+
+def suits_libraries(operands: tuple[Operand, ...], is_causal: bool, scale: float) -> bool:
+    """Whether libraries do it in less time, of queries, keys and others alike, and give the same."""
+    query, key = operands[:2]
+    heads, queries = query.shape[1:3]
+    key_heads, keys = key.shape[1:3]
+    # A query that sees nothing, and a mask that hides all, is not 0 there. A scale below 0 makes the lowest score the
+    # highest one, by which libraries do not divide.
+    is_plain = 0 < scale < math.inf and not (is_causal and queries > keys)
+    are_few = heads // max(key_heads, 1) * queries <= ATTENTION_FEW_ROWS
+    is_empty = keys == 0 or query.layout.elem_count == 0
+    return is_plain and not are_few and not is_empty and all(map(_is_whole, operands))
+
+
+def form(operand: Operand) -> tuple[Dims, Dims]:
+    """Its dims and strides."""
     return tuple(operand.shape), operand.strides
 
 
@@ -149,7 +166,7 @@ def _most_splits(rows: int, keys: int) -> int:
     return math.isqrt(keys // rows)
 
 
-def _whole(operand: Operand) -> Operand:
+def whole(operand: Operand) -> Operand:
     """An operand whose heads are read in whole accesses: where it is if it can be, else a copy."""
     if _is_whole(operand):
         return operand

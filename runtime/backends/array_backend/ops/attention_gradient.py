@@ -1,0 +1,53 @@
+"""The gradients of attention, with all scores of a head at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import tells_errors
+from . import attention, cast
+from .operand import Operand
+
+
+@tells_errors
+def scaled_dot_product_attention_gradient(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    gradient: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+) -> tuple[Any, ...]:
+    """The gradients of query, key and value, and of the mask if it is asked for."""
+    library, dtype = query.library, query.dtype
+    counts = attention.counted("scaled_dot_product_attention_gradient", key, lengths)
+    operands = [query, key, value, *([mask] if of_mask and mask is not None else [])]
+    shape = tuple(query.layout.shape)
+    if 0 in (*shape, key.layout.shape[2]):
+        own = library.DTYPES[dtype]
+        zeros = [library.full(tuple(each.layout.shape), 0, own, query.device.handle) for each in operands]
+        return tuple([query.result(each) for each in zeros])
+    weights, totals, lines, key_lines, value_lines = attention.weighted(
+        query, key, value, mask, counts, is_causal, scale
+    )
+    batches, key_heads, group, queries, keys = weights.shape
+    zero = library.constant(0, weights)
+    rows = batches, key_heads, group * queries
+    weights = library.reshape(library.where(totals == zero, zero, weights / totals), (*rows, keys))
+    wide, made = (library.reshape(cast.widen(library, each.array, dtype), lines.shape) for each in (gradient, result))
+    of_weights = library.matmul(wide, library.permute_dims(value_lines, (0, 1, 3, 2)))
+    of_scores = weights * (of_weights - library.sum(wide * made, 3, wide.dtype))
+    # Of what is not seen, a gradient may be anything.
+    of_scores = library.where(weights == zero, zero, of_scores)
+    factor = library.constant(scale, lines)
+    found = [
+        library.matmul(of_scores, key_lines) * factor,
+        library.matmul(library.permute_dims(of_scores, (0, 1, 3, 2)), lines) * factor,
+        library.matmul(library.permute_dims(weights, (0, 1, 3, 2)), wide),
+        of_scores,
+    ]
+    return tuple([query.result(cast.narrow(library, each, dtype)) for each, _ in zip(found, operands, strict=False)])

@@ -1,0 +1,143 @@
+"""The gradients of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .....dtype import DType
+from .....kernels import arguments
+from .....kernels.constants import ATTENTION_ROWS
+from ....base.error import InvalidArgument
+from ....kernels.argument_struct import NOWHERE
+from ..libraries import AttentionGradientParams, AttentionParams
+from ..utils import MOST_BLOCKS, ceil_divide
+from . import attention
+from .geometry import LIMIT
+from .index import Rows, check
+from .operand import Operand
+from .scalar import element_bits
+
+if TYPE_CHECKING:
+    from ..libraries import Attention
+    from ..storage import GpuStorage
+
+_FAMILY: Final = "attention_gradient"
+_OP: Final = "scaled_dot_product_attention_gradient"
+
+
+def scaled_dot_product_attention_gradient(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    gradient: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+) -> tuple[GpuStorage, ...]:
+    """The gradients of query, key and value, and of the mask if it is asked for."""
+    device = query.device
+    made = [device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    if of_mask and mask is not None:
+        made.append(device.empty(query.dtype, mask.layout.elem_count))
+    indexes = None if lengths is None else Rows.of(_OP, lengths, key.shape[2] + 1, mark=0)
+    if 0 in (query.layout.elem_count, key.shape[2]):
+        if indexes is not None:
+            check(indexes)
+        for each in made:
+            device.driver.zero(each.memory.address, each.memory.nbytes)
+        return tuple(made)
+    # Of a mask only the gradients are written of what is in a tile with something that is seen.
+    for each in made[3:]:
+        device.driver.zero(each.memory.address, each.memory.nbytes)
+    # Copies live until the launch.
+    query, key, value, result, gradient = map(attention.whole, (query, key, value, result, gradient))
+    launches = _Launches(query, key, value, result, gradient, mask, lengths, indexes, is_causal, scale, made)
+    launches.find_statistics()
+    launches.find_gradients()
+    if indexes is not None:
+        device.index_errors.expect()
+    return tuple(made)
+
+
+def by_library(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    gradient: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+) -> tuple[GpuStorage, ...] | None:
+    """The same by a library; None for what that refuses, and for what takes less time by kernels."""
+    operands = query, key, value, result, gradient
+    is_plain = mask is None and lengths is None and not of_mask
+    if not is_plain or not attention.suits_libraries(operands, is_causal, scale):
+        return None
+    made = [query.device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
+    launches = _Launches(*operands, None, None, None, is_causal, scale, made)
+    launches.find_statistics()
+    own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
+    params = AttentionGradientParams(own, attention.form(result), attention.form(gradient))
+    addresses = *(each.address for each in operands), launches.statistics.memory.address
+    is_done = library.attention_gradient(query.dtype, params, *addresses, *(each.memory.address for each in made))
+    return tuple(made) if is_done else None
+
+
+class _Launches:
+    """The launches of the kernels, and what they share."""
+
+    def __init__(
+        self,
+        query: Operand,
+        key: Operand,
+        value: Operand,
+        result: Operand,
+        gradient: Operand,
+        mask: Operand | None,
+        lengths: Operand | None,
+        indexes: Rows | None,
+        is_causal: bool,
+        scale: float,
+        made: list[GpuStorage],
+    ) -> None:
+        batches, heads, queries, size = query.shape
+        key_heads, keys = key.shape[1:3]
+        group = heads // key_heads
+        self._kernels = query.device.kernels
+        self._name = f"{query.dtype.value}_{attention.held_size(_OP, size)}"
+        self._row_blocks = batches * key_heads * ceil_divide(group * queries, ATTENTION_ROWS)
+        self._key_blocks = batches * key_heads * ceil_divide(keys, ATTENTION_ROWS)
+        if max(group * queries, keys) >= LIMIT or max(self._row_blocks, self._key_blocks) > MOST_BLOCKS:
+            reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
+            raise InvalidArgument(_OP, reason)
+        self.statistics = query.device.empty(DType.F32, 2 * batches * heads * queries)
+        self._packed = arguments.attention_gradient(
+            query_gradient=made[0].memory.address, key_gradient=made[1].memory.address,
+            value_gradient=made[2].memory.address, mask_gradient=made[3].memory.address if made[3:] else NOWHERE,
+            query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
+            result=result.address, gradient=gradient.address, statistics=self.statistics.memory.address,
+            indexes=NOWHERE if indexes is None else indexes.indexes.address,
+            index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
+            index_stride=attention.index_stride(lengths), scale=element_bits(scale, DType.F32),
+            query_strides=query.strides[:3], key_strides=key.strides[:3], value_strides=value.strides[:3],
+            mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, result_strides=result.strides[:3],
+            gradient_strides=gradient.strides[:3], batches=batches, heads=key_heads, group=group, queries=queries,
+            keys=keys, head_size=size,
+        )  # fmt: skip
+
+    def find_statistics(self) -> None:
+        """Of each row: the logarithm of the sum of what its weights are made of, and then other numbers."""
+        self._kernels.launch(_FAMILY, f"attention_statistics_{self._name}", self._row_blocks, self._packed)
+
+    def find_gradients(self) -> None:
+        """After the statistics."""
+        name = f"attention_gradient_{self._name}"
+        self._kernels.launch(_FAMILY, f"{name}_queries", self._row_blocks, self._packed)
+        self._kernels.launch(_FAMILY, f"{name}_keys", self._key_blocks, self._packed)

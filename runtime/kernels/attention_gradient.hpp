@@ -1,0 +1,694 @@
+// The gradients of attention. Scores are made again, a tile at a time, from what is known of their rows (Dao 2023,
+// FlashAttention-2): one kernel has blocks of rows, whose queries get gradients, and one blocks of keys. Each number is
+// added up by one lane, in order, so that it has the same bits on every run.
+#pragma once
+
+#include "attention.hpp"
+#include "matrix_core.hpp"
+
+namespace tallow {
+
+// What a MatrixCore does by one multiplication after the other: for f32, and where there are no matrix cores. A lane
+// holds a whole row, and reads columns as it needs them.
+template <typename T> struct DotCore {
+    static constexpr uint32_t sums = 256 / wave_size;
+    static constexpr uint32_t held = 1;
+    static constexpr uint32_t run = 4;
+    static constexpr uint32_t first_partner = 16;
+    static constexpr uint32_t last_partner = wave_size / 2;
+    static constexpr bool reads_transposed = true;
+    static constexpr uint32_t words = matrix_side;
+    struct Rows {
+        float values[words];
+    };
+    template <typename Tile, bool Transposed> struct Columns {
+        Tile tile;
+        uint32_t column;
+        uint32_t depth;
+    };
+    static TALLOW_INLINE uint32_t row(uint32_t) {
+        return lane_index() % matrix_side;
+    }
+    static constexpr TALLOW_INLINE uint32_t held_of(uint32_t) {
+        return 0;
+    }
+    static TALLOW_INLINE uint32_t column(uint32_t i) {
+        return lane_index() / matrix_side * sums + i;
+    }
+    static TALLOW_INLINE Rows load(const T* const (&lines)[held], const uint32_t (&sizes)[held], uint32_t element) {
+        constexpr uint32_t length = access_bytes / sizeof(T);
+        Rows rows;
+#pragma unroll
+        for (uint32_t first = 0; first < words; first += length) {
+            const auto access = load_access(lines[0], element + first, sizes[0]);
+#pragma unroll
+            for (uint32_t i = 0; i < length; ++i)
+                rows.values[first + i] = to_compute(take_element<T>(access, i));
+        }
+        return rows;
+    }
+    static TALLOW_INLINE Rows rows_of(const float (&values)[sums]) {
+        Rows rows;
+#pragma unroll
+        for (uint32_t w = 0; w < words; ++w)
+            rows.values[w] = shuffle_from(values[w % sums], lane_index() % matrix_side + w / sums * matrix_side);
+        return rows;
+    }
+    template <typename Tile>
+    static TALLOW_INLINE Columns<Tile, false> read(const Tile& tile, uint32_t first_column, uint32_t first_depth) {
+        return {tile, first_column, first_depth};
+    }
+    template <typename Tile>
+    static TALLOW_INLINE Columns<Tile, true> read_transposed(const Tile& tile, uint32_t first_column,
+                                                             uint32_t first_depth) {
+        return {tile, first_column, first_depth};
+    }
+    template <typename Tile>
+    static TALLOW_INLINE void multiply(float (&sums_)[sums], const Rows& rows, const Columns<Tile, false>& columns) {
+        constexpr uint32_t length = access_bytes / sizeof(T);
+#pragma unroll
+        for (uint32_t first = 0; first < words; first += length)
+#pragma unroll
+            for (uint32_t i = 0; i < sums; ++i) {
+                const auto access =
+                    load_registers<access_bytes>(columns.tile.at(columns.column + column(i), columns.depth + first));
+#pragma unroll
+                for (uint32_t j = 0; j < length; ++j)
+                    sums_[i] =
+                        multiply_add(rows.values[first + j], to_compute(take_element<T>(access, j)), sums_[i]);
+            }
+    }
+    template <typename Tile>
+    static TALLOW_INLINE void multiply(float (&sums_)[sums], const Rows& rows, const Columns<Tile, true>& columns) {
+        constexpr uint32_t length = access_bytes / sizeof(T) < sums ? access_bytes / sizeof(T) : sums;
+#pragma unroll
+        for (uint32_t depth = 0; depth < words; ++depth)
+#pragma unroll
+            for (uint32_t i = 0; i < sums; i += length) {
+                const auto access = load_registers<length * sizeof(T)>(
+                    columns.tile.at(columns.depth + depth, columns.column + column(i)));
+#pragma unroll
+                for (uint32_t j = 0; j < length; ++j)
+                    sums_[i + j] =
+                        multiply_add(rows.values[depth], to_compute(take_element<T>(access, j)), sums_[i + j]);
+            }
+    }
+};
+
+template <typename T, bool OnMatrixCores> struct GradientCore : DotCore<T> {};
+
+#if defined(TALLOW_MATRIX_CORE_MMA) || defined(TALLOW_MATRIX_CORE_MFMA) || defined(TALLOW_MATRIX_CORE_WMMA)
+template <typename T> struct GradientCore<T, true> : MatrixCore<T> {
+    using Core = MatrixCore<T>;
+    static TALLOW_INLINE typename Core::Rows load(const T* const (&lines)[Core::held],
+                                                  const uint32_t (&sizes)[Core::held], uint32_t element) {
+        typename Core::Rows rows;
+#pragma unroll
+        for (uint32_t w = 0; w < Core::words; ++w) {
+            const uint32_t place = element + Core::depth_of_word(w);
+            const uint32_t h = Core::held_of_word(w);
+            rows.values[w] = place < sizes[h] ? load_registers<4>(lines[h] + place).values[0] : 0;
+        }
+        return rows;
+    }
+};
+#endif
+
+// How a kernel divides its work: a block has attention_rows rows or keys, its waves some tiles of 16 of them each, and
+// meets the others a tile of `lines` at a time. Size is that of a head, or more.
+template <typename T, uint32_t Size> struct GradientShape {
+    using Core = GradientCore<T, sizeof(T) == 2 && has_matrix_cores>;
+    static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
+    static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
+    static constexpr uint32_t steps = Size / matrix_side;
+    static constexpr uint32_t lines = sizeof(T) == 2 ? 4096 / Size : 16;
+    static constexpr uint32_t columns = lines / matrix_side;
+    static constexpr uint32_t bytes = lines * Size * sizeof(T);
+    // Where matrix cores cannot read tiles transposed, they are stored so too, a line for each element of the head.
+    static constexpr bool transposes = !Core::reads_transposed;
+#if defined(TALLOW_ASYNC_COPIES)
+    static constexpr uint32_t slots = sizeof(T) == 2 ? 2 : 1;
+#else
+    static constexpr uint32_t slots = 1;
+#endif
+    using Tile = SharedTile<T, Size, false>;
+    using TransposedTile = SharedTile<T, lines, true>;
+    using Products = float[tiles][columns][Core::sums];
+
+    // The first row or key of a wave, of those of its block.
+    static TALLOW_INLINE uint32_t first_of_wave() {
+        return wave_index() * tiles * matrix_side;
+    }
+    // Calls `use` with each number of a product: its tile, the row that the lane holds of it, the column, and itself.
+    template <typename Use> static TALLOW_INLINE void each(Products& products, const Use& use) {
+#pragma unroll
+        for (uint32_t t = 0; t < tiles; ++t)
+#pragma unroll
+            for (uint32_t c = 0; c < columns; ++c)
+#pragma unroll
+                for (uint32_t i = 0; i < Core::sums; ++i)
+                    use(t, Core::held_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
+    }
+};
+
+// The lines of some operands that a block meets, a tile of each in shared memory: at once, or while it works on the
+// tiles before.
+template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    static constexpr uint32_t length = access_bytes / sizeof(T);
+    static constexpr uint32_t in_line = Size / length;
+    static constexpr uint32_t accesses = Shape::bytes / access_bytes / block_size;
+    static constexpr uint32_t operand_bytes = Shape::bytes * (Shape::transposes ? 2 : 1);
+    static constexpr uint32_t shared_bytes = Shape::slots * Operands * operand_bytes;
+    uint8_t* shared;
+    uint32_t head_size;
+    uint32_t slot = 0; // in which the tiles are that are worked on
+
+    // Brings lines from `first` on, of which those from `end` on are 0, to a slot: line(operand, number) is where one is.
+    template <typename Line> TALLOW_INLINE void bring(uint32_t to, uint32_t first, uint32_t end, const Line& line) {
+        const uint32_t element = thread_index() % in_line * length;
+#pragma unroll
+        for (uint32_t operand = 0; operand < Operands; ++operand) {
+            const typename Shape::Tile tile = tile_of(to, operand);
+            if constexpr (Shape::slots > 1) {
+#if defined(TALLOW_ASYNC_COPIES)
+#pragma unroll
+                for (uint32_t i = 0; i < accesses; ++i) {
+                    const uint32_t number = thread_index() / in_line + i * (block_size / in_line);
+                    const bool is_there = first + number < end && element < head_size;
+                    // What is not there is not read, wherever it would be.
+                    copy_async(tile.at(number, element), line(operand, first + number) + element,
+                               is_there ? access_bytes : 0);
+                }
+#endif
+            } else {
+                Registers<access_bytes> loaded[accesses];
+#pragma unroll
+                for (uint32_t i = 0; i < accesses; ++i) {
+                    const uint32_t number = thread_index() / in_line * accesses + i;
+                    const bool is_there = first + number < end;
+                    loaded[i] = load_access(line(operand, is_there ? first + number : first), element,
+                                            is_there ? head_size : 0);
+                    store_registers(tile.at(number, element), loaded[i]);
+                }
+                if constexpr (Shape::transposes) {
+                    // A thread has some elements of several lines side by side.
+                    const typename Shape::TransposedTile transposed = transposed_of(to, operand);
+                    constexpr uint32_t together = accesses * sizeof(T);
+#pragma unroll
+                    for (uint32_t e = 0; e < length; ++e) {
+                        Registers<together> side_by_side{};
+#pragma unroll
+                        for (uint32_t i = 0; i < accesses; ++i)
+                            put_element(side_by_side, i, take_element<T>(loaded[i], e));
+                        store_registers(transposed.at(element + e, thread_index() / in_line * accesses), side_by_side);
+                    }
+                }
+            }
+        }
+    }
+    // Calls `work` with the first line of each tile of [begin, end), when that is there. `prepare` is called before,
+    // with the first line of a tile that will be there, and `ready` just before it is.
+    template <typename Line, typename Prepare, typename Ready, typename Work>
+    TALLOW_INLINE void each_tile(uint32_t begin, uint32_t end, const Line& line, const Prepare& prepare,
+                                 const Ready& ready, const Work& work) {
+        if constexpr (Shape::slots > 1) {
+#if defined(TALLOW_ASYNC_COPIES)
+            if (begin < end) {
+                bring(slot, begin, end, line);
+                commit_copies();
+                prepare(begin);
+            }
+#pragma unroll 1
+            for (uint32_t first = begin; first < end; first += Shape::lines) {
+                await_copies<0>();
+                ready(slot);
+                synchronize_block();
+                if (first + Shape::lines < end) {
+                    bring(1 - slot, first + Shape::lines, end, line);
+                    commit_copies();
+                    prepare(first + Shape::lines);
+                }
+                work(first);
+                slot = 1 - slot;
+            }
+#endif
+        } else {
+#pragma unroll 1
+            for (uint32_t first = begin; first < end; first += Shape::lines) {
+                synchronize_block();
+                bring(slot, first, end, line);
+                prepare(first);
+                ready(slot);
+                synchronize_block();
+                work(first);
+            }
+        }
+    }
+    TALLOW_INLINE typename Shape::Tile tile(uint32_t operand) const {
+        return tile_of(slot, operand);
+    }
+    // Columns of elements of the head, whose depth are lines.
+    TALLOW_INLINE auto elements(uint32_t operand, uint32_t element, uint32_t line) const {
+        if constexpr (Shape::transposes)
+            return Core::read(transposed_of(slot, operand), element, line);
+        else
+            return Core::read_transposed(tile_of(slot, operand), element, line);
+    }
+
+  private:
+    TALLOW_INLINE typename Shape::Tile tile_of(uint32_t in, uint32_t operand) const {
+        return {shared + (in * Operands + operand) * operand_bytes};
+    }
+    TALLOW_INLINE typename Shape::TransposedTile transposed_of(uint32_t in, uint32_t operand) const {
+        return {shared + (in * Operands + operand) * operand_bytes + Shape::bytes};
+    }
+};
+
+// A wave's own lines of one operand.
+template <typename T, uint32_t Size> struct OwnLines {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    // Larger heads leave no registers for them: they are loaded for each tile that is met.
+    static constexpr bool holds = Shape::tiles * Shape::steps * Core::words <= 16;
+    const T* lines[Shape::tiles][Core::held];
+    uint32_t sizes[Shape::tiles][Core::held];
+    typename Core::Rows held[holds ? Shape::tiles : 1][holds ? Shape::steps : 1];
+
+    // line(t, h) is where the held row h of tile t is; one that is not there has a size of 0.
+    template <typename Line, typename Sizes> TALLOW_INLINE OwnLines(const Line& line, const Sizes& size) {
+#pragma unroll
+        for (uint32_t t = 0; t < Shape::tiles; ++t) {
+#pragma unroll
+            for (uint32_t h = 0; h < Core::held; ++h) {
+                lines[t][h] = line(t, h);
+                sizes[t][h] = size(t, h);
+            }
+            if constexpr (holds) {
+#pragma unroll
+                for (uint32_t s = 0; s < Shape::steps; ++s)
+                    held[t][s] = Core::load(lines[t], sizes[t], s * matrix_side);
+            }
+        }
+    }
+    // Their products with the lines of a tile.
+    template <typename Tile>
+    TALLOW_INLINE void multiply(const Tile& tile, typename Shape::Products& products) const {
+#pragma unroll
+        for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+            for (uint32_t c = 0; c < Shape::columns; ++c)
+#pragma unroll
+                for (uint32_t i = 0; i < Core::sums; ++i)
+                    products[t][c][i] = 0;
+        constexpr uint32_t unrolled = holds ? Shape::steps : 1;
+#pragma unroll unrolled
+        for (uint32_t s = 0; s < Shape::steps; ++s) {
+            typename Core::Rows rows[Shape::tiles];
+#pragma unroll
+            for (uint32_t t = 0; t < Shape::tiles; ++t) {
+                if constexpr (holds)
+                    rows[t] = held[t][s];
+                else
+                    rows[t] = Core::load(lines[t], sizes[t], s * matrix_side);
+            }
+#pragma unroll
+            for (uint32_t c = 0; c < Shape::columns; ++c) {
+                const auto column = Core::read(tile, c * matrix_side, s * matrix_side);
+#pragma unroll
+                for (uint32_t t = 0; t < Shape::tiles; ++t)
+                    Core::multiply(products[t][c], rows[t], column);
+            }
+        }
+    }
+};
+
+// The gradient of a wave's own lines, or of some elements of them: sums of lines that it met.
+template <typename T, uint32_t Size, uint32_t Part> struct GradientSums {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    static constexpr uint32_t steps = Part / matrix_side;
+    float sums[Shape::tiles][steps][Core::sums]{};
+
+    // Adds the lines of an operand with weights, elements from `first` on. Weights of T are multiplied by `factor`.
+    template <typename Met>
+    TALLOW_INLINE void add(const Met& met, uint32_t operand, uint32_t first, float factor,
+                           const typename Shape::Products& weights) {
+#pragma unroll
+        for (uint32_t c = 0; c < Shape::columns; ++c) {
+            typename Core::Rows rows[Shape::tiles];
+#pragma unroll
+            for (uint32_t t = 0; t < Shape::tiles; ++t) {
+                float scaled[Core::sums];
+#pragma unroll
+                for (uint32_t i = 0; i < Core::sums; ++i)
+                    scaled[i] = weights[t][c][i] * factor;
+                rows[t] = Core::rows_of(scaled);
+            }
+#pragma unroll
+            for (uint32_t s = 0; s < steps; ++s) {
+                const auto column = met.elements(operand, first + s * matrix_side, c * matrix_side);
+#pragma unroll
+                for (uint32_t t = 0; t < Shape::tiles; ++t)
+                    Core::multiply(sums[t][s], rows[t], column);
+            }
+        }
+    }
+    // Writes them times a factor: line(t, h) is where, nullptr for nowhere.
+    template <typename Line>
+    TALLOW_INLINE void store(uint32_t first, uint32_t head_size, float factor, const Line& line) const {
+#pragma unroll
+        for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+            for (uint32_t h = 0; h < Core::held; ++h) {
+                T* const to = line(t, h);
+                if (to == nullptr)
+                    continue;
+#pragma unroll
+                for (uint32_t s = 0; s < steps; ++s)
+#pragma unroll
+                    for (uint32_t i = 0; i < Core::sums; i += Core::run)
+                        if (Core::held_of(i) == h) {
+                            Pack<T, Core::run> pack;
+#pragma unroll
+                            for (uint32_t j = 0; j < Core::run; ++j)
+                                pack.values[j] = convert<T>(sums[t][s][i + j] * factor);
+                            store_guarded<Core::run>(to, first + s * matrix_side + Core::column(i), head_size, pack);
+                        }
+            }
+    }
+};
+
+// The rows of one batch and key head, and their gradients.
+template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
+    using Base = RowsOfHead<Arguments>;
+    using Base::arguments, Base::batch, Base::count, Base::head;
+
+    TALLOW_INLINE GradientRows(const Arguments& arguments, uint32_t place) : Base(arguments, place) {
+    }
+    // Where a row is in what is contiguous, by lines.
+    TALLOW_INLINE uint64_t line(uint32_t row) const {
+        const uint64_t heads = uint64_t{arguments.heads} * arguments.group;
+        return (batch * heads + this->query_head(row)) * arguments.queries + row / arguments.group;
+    }
+    template <typename T> TALLOW_INLINE const T* strided(uint64_t address, const uint64_t (&strides)[3], uint32_t row) const {
+        return pointer_to<const T>(address) + batch * strides[0] + this->query_head(row) * strides[1] +
+               row / arguments.group * strides[2];
+    }
+    template <typename T> TALLOW_INLINE const T* made(uint32_t row) const {
+        return strided<T>(arguments.result, arguments.result_strides, row);
+    }
+    template <typename T> TALLOW_INLINE const T* gradient(uint32_t row) const {
+        return strided<T>(arguments.gradient, arguments.gradient_strides, row);
+    }
+    // The logarithm of the sum of what a row's weights were made of; infinity where there are none. Behind these are
+    // the sums of gradient times result.
+    TALLOW_INLINE float* logarithm(uint32_t row) const {
+        return pointer_to<float>(arguments.statistics) + line(row);
+    }
+    TALLOW_INLINE float* product(uint32_t row) const {
+        const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * count;
+        return logarithm(row) + lines;
+    }
+    // Where a key is in a contiguous gradient.
+    template <typename T> TALLOW_INLINE T* key_line(uint64_t address, uint32_t key) const {
+        return pointer_to<T>(address) + (this->place() * arguments.keys + key) * arguments.head_size;
+    }
+    // What a product of query and key is as an exponent of two.
+    template <typename T> TALLOW_INLINE float score(float product, uint32_t row, uint32_t key) const {
+        product *= this->scale();
+        if (arguments.mask != 0)
+            product = multiply_add(this->masked(this->template mask<T>(row < count ? row : 0), key), log2_e, product);
+        return product;
+    }
+};
+
+// What is known of a row.
+struct alignas(16) RowState {
+    float exponent; // what is taken away from scores
+    float product;
+    uint32_t seen;
+
+    template <typename Arguments>
+    static TALLOW_INLINE RowState of(const GradientRows<Arguments>& rows, uint32_t row) {
+        const uint32_t seen = rows.seen(row);
+        if (seen == 0)
+            return {0, 0, 0};
+        return {*rows.logarithm(row) * log2_e, *rows.product(row), seen};
+    }
+    // Makes a weight of a score, and of the gradient of the weight that of the score.
+    TALLOW_INLINE void weigh(uint32_t key, float& score, float& gradient) const {
+        score = key < seen ? rough_exp2(score - exponent) : 0.0f;
+        gradient = score == 0 ? 0.0f : score * (gradient - product);
+    }
+};
+
+// A block has some rows, and finds what is known of them.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void find_attention_statistics(const Arguments& arguments) {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    using Met = MetLines<T, Size, 1>;
+    __shared__ bits128 shared[Met::shared_bytes / sizeof(bits128)];
+    const uint32_t parts = (arguments.queries * arguments.group + attention_rows - 1) / attention_rows;
+    const GradientRows<Arguments> rows(arguments, block_index() / parts);
+    // The last rows see most keys where attention is causal, and begin first.
+    const uint32_t first_of_block = (parts - 1 - block_index() % parts) * attention_rows;
+    const uint32_t last = (rows.count - first_of_block > attention_rows ? first_of_block + attention_rows : rows.count) - 1;
+    const uint32_t own = first_of_block + Shape::first_of_wave();
+    const auto row = [&](uint32_t t, uint32_t h) { return own + t * matrix_side + Core::row(h); };
+    const auto row_that_is = [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? row(t, h) : first_of_block; };
+    const OwnLines<T, Size> queries([&](uint32_t t, uint32_t h) { return rows.template query<T>(row_that_is(t, h)); },
+                                    [&](uint32_t, uint32_t) { return arguments.head_size; });
+    float maxima[Shape::tiles][Core::held];
+    float totals[Shape::tiles][Core::held];
+    uint32_t seen[Shape::tiles][Core::held];
+    uint32_t seen_by_wave = 0;
+#pragma unroll
+    for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h) {
+            maxima[t][h] = -infinity(float{});
+            totals[t][h] = 0;
+            seen[t][h] = rows.seen(row(t, h));
+        }
+    if (own < rows.count) {
+        const uint32_t last_own = own + Shape::tiles * matrix_side - 1;
+        seen_by_wave = rows.seen(last_own < rows.count ? last_own : rows.count - 1);
+    }
+    Met met;
+    met.shared = reinterpret_cast<uint8_t*>(shared);
+    met.head_size = arguments.head_size;
+    const auto nothing = [](uint32_t) {};
+    met.each_tile(
+        0, rows.seen(last),
+        [&](uint32_t, uint32_t key) { return rows.template keys<T>() + key * arguments.key_strides[2]; }, nothing,
+        nothing, [&](uint32_t first) {
+            if (first >= seen_by_wave)
+                return;
+            typename Shape::Products scores;
+            queries.multiply(met.tile(0), scores);
+            float before[Shape::tiles][Core::held];
+#pragma unroll
+            for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+                for (uint32_t h = 0; h < Core::held; ++h)
+                    before[t][h] = maxima[t][h];
+            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t, uint32_t) {
+                const uint32_t key = first + column;
+                score = key < seen[t][h] ? rows.template score<T>(score, row(t, h), key) : -infinity(float{});
+                maxima[t][h] = larger(maxima[t][h], score);
+            });
+#pragma unroll
+            for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+                for (uint32_t h = 0; h < Core::held; ++h)
+                    totals[t][h] *= rough_exp2(before[t][h] - finite_maximum(maxima[t][h]));
+            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t, float& score, uint32_t, uint32_t) {
+                totals[t][h] += rough_exp2(score - finite_maximum(maxima[t][h]));
+            });
+        });
+#pragma unroll
+    for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h) {
+            // The lanes that hold a row share its line.
+            constexpr uint32_t length = access_bytes / sizeof(T);
+            constexpr uint32_t sharing = 2 * Core::last_partner / Core::first_partner;
+            const T* const made = rows.template made<T>(row_that_is(t, h));
+            const T* const gradient = rows.template gradient<T>(row_that_is(t, h));
+            float product = 0;
+            for (uint32_t element = lane_index() / Core::first_partner % sharing * length; element < arguments.head_size;
+                 element += sharing * length) {
+                const auto left = load_registers<access_bytes>(made + element);
+                const auto right = load_registers<access_bytes>(gradient + element);
+#pragma unroll
+                for (uint32_t i = 0; i < length; ++i)
+                    product = multiply_add(to_compute(take_element<T>(left, i)), to_compute(take_element<T>(right, i)),
+                                           product);
+            }
+#pragma unroll
+            for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2) {
+                product += shuffle_xor(product, partner);
+                const float other = shuffle_xor(maxima[t][h], partner);
+                const float maximum = larger(maxima[t][h], other);
+                const float other_total = shuffle_xor(totals[t][h], partner);
+                const float subtracted = finite_maximum(maximum);
+                totals[t][h] = totals[t][h] * rough_exp2(maxima[t][h] - subtracted) +
+                               other_total * rough_exp2(other - subtracted);
+                maxima[t][h] = maximum;
+            }
+            if (lane_index() / Core::first_partner % sharing == 0 && row(t, h) < rows.count) {
+                constexpr float ln_2 = 0.693147181f;
+                *rows.logarithm(row(t, h)) =
+                    totals[t][h] == 0 ? infinity(float{}) : maxima[t][h] * ln_2 + log(totals[t][h]);
+                *rows.product(row(t, h)) = product;
+            }
+        }
+}
+
+// A block has some rows, and writes the gradients of their queries, and of the mask.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    using Met = MetLines<T, Size, 2>;
+    __shared__ bits128 shared[Met::shared_bytes / sizeof(bits128)];
+    const uint32_t parts = (arguments.queries * arguments.group + attention_rows - 1) / attention_rows;
+    const GradientRows<Arguments> rows(arguments, block_index() / parts);
+    const uint32_t first_of_block = (parts - 1 - block_index() % parts) * attention_rows;
+    const uint32_t last = (rows.count - first_of_block > attention_rows ? first_of_block + attention_rows : rows.count) - 1;
+    const uint32_t own = first_of_block + Shape::first_of_wave();
+    const auto row = [&](uint32_t t, uint32_t h) { return own + t * matrix_side + Core::row(h); };
+    const auto row_that_is = [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? row(t, h) : first_of_block; };
+    const auto size = [&](uint32_t, uint32_t) { return arguments.head_size; };
+    const OwnLines<T, Size> queries([&](uint32_t t, uint32_t h) { return rows.template query<T>(row_that_is(t, h)); },
+                                    size);
+    const OwnLines<T, Size> gradients(
+        [&](uint32_t t, uint32_t h) { return rows.template gradient<T>(row_that_is(t, h)); }, size);
+    RowState states[Shape::tiles][Core::held];
+    uint32_t seen_by_wave = 0;
+#pragma unroll
+    for (uint32_t t = 0; t < Shape::tiles; ++t)
+#pragma unroll
+        for (uint32_t h = 0; h < Core::held; ++h)
+            states[t][h] = RowState::of(rows, row(t, h));
+    if (own < rows.count) {
+        const uint32_t last_own = own + Shape::tiles * matrix_side - 1;
+        seen_by_wave = rows.seen(last_own < rows.count ? last_own : rows.count - 1);
+    }
+    GradientSums<T, Size, Size> sums;
+    Met met;
+    met.shared = reinterpret_cast<uint8_t*>(shared);
+    met.head_size = arguments.head_size;
+    const auto nothing = [](uint32_t) {};
+    met.each_tile(
+        0, rows.seen(last),
+        [&](uint32_t operand, uint32_t key) {
+            return operand == 0 ? rows.template keys<T>() + key * arguments.key_strides[2]
+                                : rows.template values<T>() + key * arguments.value_strides[2];
+        },
+        nothing, nothing, [&](uint32_t first) {
+            if (first >= seen_by_wave)
+                return;
+            typename Shape::Products scores;
+            typename Shape::Products changes;
+            queries.multiply(met.tile(0), scores);
+            gradients.multiply(met.tile(1), changes);
+            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t c, uint32_t i) {
+                const uint32_t key = first + column;
+                float weight = rows.template score<T>(score, row(t, h), key);
+                states[t][h].weigh(key, weight, changes[t][c][i]);
+                if (arguments.mask_gradient != 0 && row(t, h) < rows.count && key < arguments.keys)
+                    pointer_to<T>(arguments.mask_gradient)[rows.line(row(t, h)) * arguments.keys + key] =
+                        convert<T>(changes[t][c][i]);
+            });
+            sums.add(met, 0, 0, 1.0f, changes);
+        });
+    sums.store(0, arguments.head_size, from_bits<float>(arguments.scale), [&](uint32_t t, uint32_t h) {
+        T* const to = pointer_to<T>(arguments.query_gradient) + rows.line(row_that_is(t, h)) * arguments.head_size;
+        return row(t, h) < rows.count ? to : nullptr;
+    });
+}
+
+// A block has some keys, and writes the gradients of them and of their values.
+template <typename T, uint32_t Size, typename Arguments>
+TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
+    using Shape = GradientShape<T, Size>;
+    using Core = typename Shape::Core;
+    using Met = MetLines<T, Size, 2>;
+    // Registers hold sums of so many elements of a head: larger ones take several turns.
+    constexpr uint32_t part = sizeof(T) == 2 && Size > 64 ? 128 : 64;
+    constexpr float weight_factor = weight_exponent<T> > 0 ? 32768.0f : 1.0f;
+    __shared__ bits128 shared[Met::shared_bytes / sizeof(bits128)];
+    __shared__ RowState states[Shape::slots][Shape::lines];
+    const uint32_t blocks = (arguments.keys + attention_rows - 1) / attention_rows;
+    const GradientRows<Arguments> rows(arguments, block_index() / blocks);
+    const uint32_t first_of_block = block_index() % blocks * attention_rows;
+    const uint32_t own = first_of_block + Shape::first_of_wave();
+    const auto key = [&](uint32_t t, uint32_t h) { return own + t * matrix_side + Core::row(h); };
+    const auto key_that_is = [&](uint32_t t, uint32_t h) { return key(t, h) < rows.length ? key(t, h) : 0; };
+    const auto size = [&](uint32_t t, uint32_t h) { return key(t, h) < rows.length ? arguments.head_size : 0; };
+    const OwnLines<T, Size> keys(
+        [&](uint32_t t, uint32_t h) { return rows.template keys<T>() + key_that_is(t, h) * arguments.key_strides[2]; },
+        size);
+    const OwnLines<T, Size> values(
+        [&](uint32_t t, uint32_t h) {
+            return rows.template values<T>() + key_that_is(t, h) * arguments.value_strides[2];
+        },
+        size);
+    // The first row that sees a key of the block.
+    uint32_t begin = 0;
+    if (arguments.is_causal != 0) {
+        const int64_t query = int64_t{first_of_block} + arguments.queries - rows.length;
+        begin = query > 0 ? static_cast<uint32_t>(query) * arguments.group : 0;
+    }
+    const auto line = [&](uint64_t address) {
+        return [&, address](uint32_t t, uint32_t h) {
+            return key(t, h) < arguments.keys ? rows.template key_line<T>(address, key(t, h)) : nullptr;
+        };
+    };
+#pragma unroll 1
+    for (uint32_t first_element = 0; first_element < Size; first_element += part) {
+        GradientSums<T, Size, part> key_sums;
+        GradientSums<T, Size, part> value_sums;
+        Met met;
+        met.shared = reinterpret_cast<uint8_t*>(shared);
+        met.head_size = arguments.head_size;
+        RowState state;
+        met.each_tile(
+            begin, first_of_block < rows.length ? rows.count : 0,
+            [&](uint32_t operand, uint32_t row) {
+                return operand == 0 ? rows.template query<T>(row) : rows.template gradient<T>(row);
+            },
+            [&](uint32_t first) {
+                if (thread_index() < Shape::lines)
+                    state = RowState::of(rows, first + thread_index());
+            },
+            [&](uint32_t slot) {
+                if (thread_index() < Shape::lines)
+                    states[slot][thread_index()] = state;
+            },
+            [&](uint32_t first) {
+                if (states[met.slot][Shape::lines - 1].seen <= own && first + Shape::lines <= rows.count)
+                    return;
+                typename Shape::Products scores;
+                typename Shape::Products changes;
+                keys.multiply(met.tile(0), scores);
+                values.multiply(met.tile(1), changes);
+                Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t c, uint32_t i) {
+                    score = rows.template score<T>(score, first + column, key(t, h));
+                    states[met.slot][column].weigh(key(t, h), score, changes[t][c][i]);
+                });
+                value_sums.add(met, 1, first_element, weight_factor, scores);
+                key_sums.add(met, 0, first_element, 1.0f, changes);
+            });
+        value_sums.store(first_element, arguments.head_size, 1.0f / weight_factor, line(arguments.value_gradient));
+        key_sums.store(first_element, arguments.head_size, from_bits<float>(arguments.scale),
+                       line(arguments.key_gradient));
+        synchronize_block();
+    }
+}
+
+} // namespace tallow
