@@ -41,7 +41,7 @@ def support() -> tuple[SupportCell, ...]:
         for name in line.split():
             method, _, op = name.partition(".")
             cells += [
-                SupportCell(method, op or None, backend, dtype, status, via, reason)
+                SupportCell(method, op or None, backend, dtype, status, via and via.replace(".~", f".{method}"), reason)
                 for backend in backends.split()
                 for dtype in _dtypes(GROUPS.get(dtypes, dtypes))
             ]

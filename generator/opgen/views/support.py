@@ -1,5 +1,6 @@
 """The view of support_table.py: the support matrix, cells that differ in backend, op or dtype alone in one row."""
 
+import re
 import textwrap
 from collections.abc import Sequence
 from types import SimpleNamespace as View
@@ -14,7 +15,9 @@ def support_table(spec: Spec) -> View:
     dtypes_of: dict[tuple[str, tuple[str, str, str | None, str | None]], list[str]] = {}
     for cell in cells(spec):
         name = cell.method if cell.op is None else f"{cell.method}.{cell.op}"
-        alike = (cell.backend, cell.status, cell.via, cell.reason)
+        # A function that is called as the method is said alike of all methods.
+        via = cell.via and re.sub(rf"\.{cell.method}\b", ".~", cell.via)
+        alike = (cell.backend, cell.status, via, cell.reason)
         dtypes_of.setdefault((name, alike), []).append(cell.dtype or "-")
     ops_of: dict[tuple[str, str, str, str, str], list[str]] = {}
     for (name, (backend, status, via, reason)), dtypes in dtypes_of.items():
