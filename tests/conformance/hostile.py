@@ -245,6 +245,7 @@ HOSTILE = values(r"""
 _COUNT = "d.storage(np.arange(48, dtype=np.float32))"
 _ROWS = "d.storage(np.arange(48) % 2)"
 _SCATTER = (_COUNT, f"at(4); {_ROWS}; at(4); {_COUNT}; at(4); 0")
+_STEP = f"at(2, 3); ({_COUNT},); (at(4),); ({_COUNT}, {_COUNT}); (at(2, 3), at(4))"
 _POOL = (_COUNT, "at(1, 2, 4, 4); (2, 2); (1, 2)")
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
 _ROW = "ramp(d, DType.F32, 4)"
@@ -341,6 +342,8 @@ BASES = {
     ),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),
+    "Storage.sgd_step": (_COUNT, f"{_STEP}; {_COUNT}; {_COUNT}; False"),
+    "Storage.adam_step": (_COUNT, f"{_STEP}; d.storage(np.zeros(64, dtype=np.float32)); {_COUNT}; False"),
     "Storage.copy2d": (_COUNT, f"{_COUNT}; 2; 3; 4; 5; 6; 7"),
     "Tensor.scaled_dot_product_attention": (
         "ramp(d, DType.F32, 2, 3, 4)",
