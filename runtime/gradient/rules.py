@@ -64,9 +64,14 @@ def product_right(g: Tensor, lhs: Tensor, layout: Layout) -> Tensor:
     if _is_repeated(layout):
         # As one product, which needs no memory for each of the matrices.
         rows = math.prod(layout.shape[:-2]) * m
-        return lhs.reshape(rows, k).t().matmul(g.reshape(rows, n)).reshape(*_ones(layout), k, n)
-    batch = layout.shape[:-2]
-    return lhs.reshape(*batch, m, k).mT.matmul(g.reshape(*batch, m, n))
+        lhs, g = lhs.reshape(rows, k), g.reshape(rows, n)
+    else:
+        batch = layout.shape[:-2]
+        lhs, g = lhs.reshape(*batch, m, k), g.reshape(*batch, m, n)
+    # In the order in which the operand has its elements.
+    is_transposed = layout.strides[-2] == 1 and layout.strides[-1] != 1
+    product = g.mT.matmul(lhs).mT if is_transposed else lhs.mT.matmul(g)
+    return product.reshape(*_ones(layout), k, n) if _is_repeated(layout) else product
 
 
 def _is_repeated(layout: Layout) -> bool:

@@ -204,7 +204,7 @@ def _address_of(function: Any) -> Address:
 
 def table(array: Array | None) -> Address:
     """Where an array is that a kernel reads."""
-    return cast("Address", 0 if array is None else array.ctypes.data)
+    return cast("Address", 0 if array is None else array.__array_interface__["data"][0])
 
 
 def _items(place: int, result: Result) -> ResultItems:

@@ -19,7 +19,6 @@ from ....core.shape import Shape
 from ....helpers.host_memory import tells_lack_of_memory
 from ....kernels.argument_struct import NOWHERE, Address
 from ...array_backend.ops.operand import Operand
-from ...plan import MOST_PLANNED
 from ..kernels import THREADS, Result, Source
 from .native import MOVE, by_plan, filled, plan_map, source_of
 
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 
 # What JOIN_ROWS has room for.
 _MOST_JOINED: Final = 8
-# Of more operands than have a plan, NumPy joins those of fewer bytes on average in less time than calls for each take.
+# Of more operands, NumPy joins those of fewer bytes on average in less time than calls for each take.
+_MOST_SHORT: Final = 16
 _LONG: Final = 1 << 20
 
 Write: TypeAlias = Callable[..., bool]
@@ -96,7 +96,7 @@ def cat(kernels: HostKernels, first: Operand, dim: int, *others: Operand) -> Cal
     shape = first.layout.shape
     *begins, size = itertools.accumulate([operand.layout.shape[dim] for operand in operands], initial=0)
     whole = Layout.contiguous((*shape[:dim], size, *shape[dim + 1 :]))
-    if len(operands) > MOST_PLANNED and whole.elem_count * first.dtype.itemsize < _LONG * len(operands):
+    if len(operands) > _MOST_SHORT and whole.elem_count * first.dtype.itemsize < _LONG * len(operands):
         return None
     filled = [i for i, operand in enumerate(operands) if operand.layout.elem_count]
     if not filled:

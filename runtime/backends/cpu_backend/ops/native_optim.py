@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -57,29 +58,32 @@ def _plan(
     sizes = [parameter.layout.elem_count for parameter in parameters]
     places = parts_of(sizes)
     *begins, parts = itertools.accumulate((-(-size // OPTIM_LENGTH) for size in sizes), initial=0)
-    counts, offsets, first_parts = (np.array(each, np.uint64) for each in (sizes, places[:-1], begins))
+    tables = [np.array(each, np.uint64) for each in (sizes, places[:-1], begins)]
+    # fmt: off
+    pack = partial(
+        host_arguments.optim_step, counts=table(tables[0]), offsets=table(tables[1]), first_parts=table(tables[2]),
+        run_parts=kernels.run_parts, apart=places[-1], parts=parts, tensors=count, choice=choice,
+    )
+    # fmt: on
     starts = [parameter.layout.start_offset * parameter.dtype.itemsize for parameter in parameters]
     dense = [Dense(kernels, gradient) for gradient in gradients]
+    behind = [each.source(0).offset for each in dense]
 
-    def step(own: CpuStorage, state: CpuStorage, numbers: CpuStorage, *others: CpuStorage) -> bool:
+    def step(own: CpuStorage, state: CpuStorage, numbers: CpuStorage, *others: CpuStorage, _: object = tables) -> bool:
         written = (own, *others[: count - 1])
         # Copies live until the call is made.
         read = [each.of(storage) for each, storage in zip(dense, others[count - 1 :], strict=True)]
         addresses = np.array(
             [
                 [storage.address + start for storage, start in zip(written, starts, strict=True)],
-                [storage.address + each.source(0).offset for storage, each in zip(read, dense, strict=True)],
+                [storage.address + start for storage, start in zip(read, behind, strict=True)],
             ],
             np.uint64,
         )
-        # fmt: off
-        call(host_arguments.optim_step(
-            parameters=table(addresses[0]), gradients=table(addresses[1]), counts=table(counts),
-            offsets=table(offsets), first_parts=table(first_parts), state=cast("Address", state.address),
-            numbers=cast("Address", numbers.address), run_parts=kernels.run_parts, apart=places[-1], parts=parts,
-            tensors=count, choice=choice, threads=get_threads(),
-        ))
-        # fmt: on
+        call(pack(
+            parameters=table(addresses[0]), gradients=table(addresses[1]), state=cast("Address", state.address),
+            numbers=cast("Address", numbers.address), threads=get_threads(),
+        ))  # fmt: skip
         return True
 
     return step
