@@ -71,8 +71,8 @@ class Gradient:
         every, shape = (entries[key].decode(Expression) if key in entries else None for key in ("all", "shape"))
         none, missing = (entries[key].decode(str) if key in entries else None for key in ("none", "missing"))
         functions = {name: entry.decode(Expression) for name, entry in entries.items() if name not in _KEYS}
-        said = (every, none, missing, functions or instead or None)
-        if sum(item is not None for item in said) != 1:
+        said = (none, missing, every or functions or instead or None)
+        if sum(item is not None for item in said) != 1 or (every and functions):
             forms = "an expression for each operand, one for 'all', or why there are 'none' or they are 'missing'"
             spot.problem(f"{spot.what} must have one of these: {forms}")
         calls = {name: entry.decode(Expression) for name, entry in instead.items()}

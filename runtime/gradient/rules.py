@@ -7,7 +7,7 @@ repeated along a dim.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..base.error import shown as shown_value
 from ..core.conv import Params
 from ..core.layout import Layout
 from ..tensor import Tensor
+from ..tensor.base import parts as parts_of
 
 if TYPE_CHECKING:
     from ...device import Device
@@ -298,25 +299,79 @@ def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
     return x * scale, scale
 
 
-def layer_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """That of what layer_norm normalised."""
-    normal, scale = _normal(x, eps, centred=True)
-    part = _scaled(g, weight)
-    part = part - part.mean(-1, keepdim=True) - normal * (part * normal).mean(-1, keepdim=True)
-    return (part * scale).to_dtype(g.dtype)
+def layer_norm(
+    g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool, of_bias: bool
+) -> tuple[Tensor | None, ...]:
+    """Those of what layer_norm normalised, and of its weight and bias as they are asked for."""
+    scale = parts_of("layer_norm", "weight", weight)
+    first, *made = x._storage.layer_norm_gradient(x._layout, g._storage, g._layout, *scale, of_weight, of_bias, eps)
+    return x._like(first), *_vectors(x, made, (of_weight, of_bias))
 
 
-def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """That of what rms_norm normalised."""
-    normal, scale = _normal(x, eps, centred=False)
-    part = _scaled(g, weight)
-    return ((part - normal * (part * normal).mean(-1, keepdim=True)) * scale).to_dtype(g.dtype)
+def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool) -> tuple[Tensor | None, ...]:
+    """Those of what rms_norm normalised, and of its weight if it is asked for."""
+    scale = parts_of("rms_norm", "weight", weight)
+    first, *made = x._storage.rms_norm_gradient(x._layout, g._storage, g._layout, *scale, of_weight, eps)
+    return x._like(first), *_vectors(x, made, (of_weight,))
 
 
-def norm_weight(g: Tensor, x: Tensor, eps: float, *, centred: bool) -> Tensor:
-    """That of the weight of a norm."""
-    normal, _ = _normal(x, eps, centred=centred)
-    return summed_rows(_wide(g) * normal).to_dtype(g.dtype)
+def _vectors(x: Tensor, made: Sequence[Storage], asked: Sequence[bool]) -> Iterator[Tensor | None]:
+    """What was made of those that were asked for: vectors of the size of the last dim."""
+    storages, layout = iter(made), Layout.contiguous(x.shape[-1:])
+    return (Tensor._new(next(storages), layout) if is_asked else None for is_asked in asked)
+
+
+def layer_norm_gradient(
+    x: Storage,
+    layout: Layout,
+    gradient: Storage,
+    gradient_layout: Layout,
+    weight: Storage | None,
+    weight_layout: Layout | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+) -> tuple[Storage, ...]:
+    """What layer_norm_gradient gives: each op is recorded."""
+    tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
+    return _norm_gradient(*tensors, weight, weight_layout, of_weight, of_bias, eps, centred=True)
+
+
+def rms_norm_gradient(
+    x: Storage,
+    layout: Layout,
+    gradient: Storage,
+    gradient_layout: Layout,
+    weight: Storage | None,
+    weight_layout: Layout | None,
+    of_weight: bool,
+    eps: float,
+) -> tuple[Storage, ...]:
+    """What rms_norm_gradient gives: each op is recorded."""
+    tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
+    return _norm_gradient(*tensors, weight, weight_layout, of_weight, False, eps, centred=False)
+
+
+def _norm_gradient(
+    x: Tensor,
+    g: Tensor,
+    weight: Storage | None,
+    weight_layout: Layout | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+    *,
+    centred: bool,
+) -> tuple[Storage, ...]:
+    normal, scale = _normal(x, eps, centred=centred)
+    part = given = _wide(g)
+    if weight is not None and weight_layout is not None:
+        part = part * _wide(Tensor._new(weight, weight_layout))
+    of_x = part - normal * (part * normal).mean(-1, keepdim=True)
+    if centred:
+        of_x = of_x - part.mean(-1, keepdim=True)
+    sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
+    return tuple([each.to_dtype(x.dtype).contiguous()._storage for each in (of_x * scale, *sums)])
 
 
 def layer_norm_of_sum(
@@ -351,11 +406,7 @@ def rms_norm_of_sum(
     return *total.rms_norm(layout.dense, weight, weight_layout, None, None, eps), total
 
 
-def _scaled(g: Tensor, weight: Tensor | None) -> Tensor:
-    return _wide(g) if weight is None else _wide(g) * _wide(weight)
-
-
-def summed_rows(g: Tensor) -> Tensor:
+def _summed_rows(g: Tensor) -> Tensor:
     """The sum over all dims but the last."""
     return g.sum(list(range(g.rank - 1))) if g.rank > 1 else g
 

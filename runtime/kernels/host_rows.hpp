@@ -174,7 +174,35 @@ template <typename T, typename Arguments> TALLOW_INLINE const T* summed_row(cons
     return sums;
 }
 
-// (x - mean) / sqrt(mean of the squares of that + epsilon) * weight + bias; without Centered the mean is left at 0.
+// What makes normalised elements: fma(x - middle, scale, rest). What a float leaves of the mean is taken off with the
+// factor.
+struct RowScale {
+    float middle;
+    float scale;
+    float rest;
+
+    TALLOW_INLINE float normal(float x) const {
+        return fma(x - middle, scale, rest);
+    }
+};
+// Without Centered the mean is left at 0.
+template <bool Centered, typename T>
+TALLOW_INLINE RowScale row_scale(const T* source, uint64_t length, double epsilon) {
+    const auto add_up = [=](auto function) {
+        double sum = 0.0;
+        for_pieces(length, [&](uint64_t first, uint64_t count) { sum += sum_of(source + first, count, function); });
+        return sum;
+    };
+    double mean = 0.0;
+    if constexpr (Centered)
+        mean = add_up([](float x) { return x; }) / static_cast<double>(length);
+    const auto middle = static_cast<float>(mean);
+    const double squares = add_up([=](float x) { return (x - middle) * (x - middle); });
+    const double factor = 1.0 / sqrt(squares / static_cast<double>(length) + epsilon);
+    return {middle, static_cast<float>(factor), static_cast<float>((static_cast<double>(middle) - mean) * factor)};
+}
+
+// (x - mean) / sqrt(mean of the squares of that + epsilon) * weight + bias.
 template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm_rows(const Arguments& arguments) {
     const auto weights = pointer_to<const T>(arguments.weight);
     const auto biases = pointer_to<const T>(arguments.bias);
@@ -182,22 +210,8 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
         const uint64_t length = arguments.length;
         const T* const source = summed_row<T>(arguments, row);
         T* const result = pointer_to<T>(arguments.result) + row * length;
-        const auto add_up = [=](auto function) {
-            double sum = 0.0;
-            for_pieces(length, [&](uint64_t first, uint64_t count) { sum += sum_of(source + first, count, function); });
-            return sum;
-        };
-        double mean = 0.0;
-        if constexpr (Centered)
-            mean = add_up([](float x) { return x; }) / static_cast<double>(length);
-        // What a float leaves of the mean is taken off with the factor.
-        const auto middle = static_cast<float>(mean);
-        const double squares = add_up([=](float x) { return (x - middle) * (x - middle); });
-        const double variance = squares / static_cast<double>(length);
-        const double factor = 1.0 / sqrt(variance + from_bits<double>(arguments.epsilon));
-        const auto scale = static_cast<float>(factor);
-        const auto rest = static_cast<float>((static_cast<double>(middle) - mean) * factor);
-        const auto scaled = [=](T x) { return fma(to_compute(x) - middle, scale, rest); };
+        const RowScale known = row_scale<Centered>(source, length, from_bits<double>(arguments.epsilon));
+        const auto scaled = [=](T x) { return known.normal(to_compute(x)); };
         if (weights && biases)
             map_span(
                 length, [=](T x, T w, T b) { return round_from<T>(fma(scaled(x), to_compute(w), to_compute(b))); },
@@ -210,6 +224,83 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
                 length, [=](T x, T b) { return round_from<T>(scaled(x) + to_compute(b)); }, result, source, biases);
         else
             map_span(length, [=](T x) { return round_from<T>(scaled(x)); }, result, source);
+    });
+}
+
+// The gradient of a row of which a norm was made: scale * (p - mean of p - n * mean of p * n), with n the normalised
+// elements and p the gradient times the weight; without Centered the mean of p is left out. What the row adds to the
+// gradients of weight and bias is added to `sums`, those of the weight first, if there are some.
+template <typename T, bool Centered, typename Arguments>
+TALLOW_INLINE void norm_gradient_row(const Arguments& arguments, uint64_t row, float* sums) {
+    const uint64_t length = arguments.length;
+    const T* const source = pointer_to<const T>(arguments.source) + row * length;
+    const T* const gradient = pointer_to<const T>(arguments.gradient) + row * length;
+    const T* const weights = pointer_to<const T>(arguments.weight);
+    T* const result = pointer_to<T>(arguments.result) + row * length;
+    const RowScale known = row_scale<Centered>(source, length, from_bits<double>(arguments.epsilon));
+    float normals[row_piece], parts[row_piece], terms[row_piece];
+    const float *const n = normals, *const p = parts;
+    const auto prepare = [&](uint64_t first, uint64_t count) {
+        map_span(count, [=](T x) { return known.normal(to_compute(x)); }, normals, source + first);
+        if (weights)
+            map_span(
+                count, [](T g, T w) { return to_compute(g) * to_compute(w); }, parts, gradient + first,
+                weights + first);
+        else
+            map_span(count, [](T g) { return to_compute(g); }, parts, gradient + first);
+    };
+    double direct = 0.0, along = 0.0;
+    for_pieces(length, [&](uint64_t first, uint64_t count) {
+        prepare(first, count);
+        if constexpr (Centered)
+            direct += sum_of(p, count, [](float x) { return x; });
+        map_span(count, [](float x, float y) { return x * y; }, terms, n, p);
+        along += sum_of(static_cast<const float*>(terms), count, [](float x) { return x; });
+    });
+    const auto mean = static_cast<float>(direct / static_cast<double>(length));
+    const auto mean_along = static_cast<float>(along / static_cast<double>(length));
+    for_pieces(length, [&](uint64_t first, uint64_t count) {
+        if (length > row_piece)
+            prepare(first, count);
+        const auto make = [=](float x, float y) { return round_from<T>(known.scale * fma(-x, mean_along, y - mean)); };
+        map_span(count, make, result + first, n, p);
+        if (!sums)
+            return;
+        float* const of_weight = sums + first;
+        float* const of_bias = of_weight + length;
+        map_span(
+            count, [](float sum, T g, float x) { return fma(to_compute(g), x, sum); }, of_weight,
+            static_cast<const float*>(of_weight), gradient + first, n);
+        map_span(
+            count, [](float sum, T g) { return sum + to_compute(g); }, of_bias, static_cast<const float*>(of_bias),
+            gradient + first);
+    });
+}
+
+template <typename T, bool Centered, typename Arguments>
+TALLOW_INLINE void norm_gradient_rows(const Arguments& arguments) {
+    const uint64_t length = arguments.length, together = arguments.together;
+    const uint64_t parts = (arguments.rows + together - 1) / together;
+    const auto scratch = pointer_to<float>(arguments.scratch);
+    do_parts(arguments, parts, [&](uint64_t part) {
+        float* const sums = scratch ? scratch + part * 2 * length : nullptr;
+        for (uint64_t i = 0; sums && i < 2 * length; ++i)
+            sums[i] = 0.0f;
+        for (uint64_t row = part * together; row < (part + 1) * together && row < arguments.rows; ++row)
+            norm_gradient_row<T, Centered>(arguments, row, sums);
+    });
+    if (!scratch)
+        return;
+    // The columns of both, of which the parts are added up in their order.
+    do_parts(arguments, (2 * length + row_piece - 1) / row_piece, [&](uint64_t piece) {
+        for (uint64_t i = piece * row_piece; i < (piece + 1) * row_piece && i < 2 * length; ++i) {
+            T* const result = pointer_to<T>(i < length ? arguments.of_weight : arguments.of_bias);
+            double sum = 0.0;
+            for (uint64_t part = 0; result && part < parts; ++part)
+                sum += static_cast<double>(scratch[part * 2 * length + i]);
+            if (result)
+                result[i < length ? i : i - length] = round_from<T>(static_cast<float>(sum));
+        }
     });
 }
 

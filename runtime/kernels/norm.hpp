@@ -50,10 +50,31 @@ TALLOW_INLINE Registers<access_bytes> norm_pack(const Arguments& arguments, cons
     });
 }
 
+// What elements of a row are less, and then times.
+template <typename Value> struct RowMoments {
+    Value mean;
+    Value scale;
+};
+
+// Those of a row that a team holds.
+template <typename T, uint32_t Packs, bool Even, typename Arguments>
+TALLOW_INLINE RowMoments<compute_type<T>> held_moments(const Arguments& arguments, HeldRow<T, Packs, Even>& held,
+                                                       Team& team) {
+    using Value = compute_type<T>;
+    Value mean = 0;
+    if (arguments.is_centered) {
+        mean = team.sum(held.template fold<JoinSums>(Value{0}, [](Value sum, Value x) { return sum + x; })) *
+               from_bits<Value>(arguments.share);
+        held.keep_packed();
+    }
+    const Value own = held.fold_sums([=](Value sum, Value x) { return fma(x - mean, x - mean, sum); });
+    held.keep_packed();
+    return {mean, scale_of(arguments, team.sum(own))};
+}
+
 // Rows that a team holds in registers, each read once.
 template <typename T, uint32_t Packs, bool Even, typename Arguments>
 TALLOW_INLINE void norm_held(const Arguments& arguments) {
-    using Value = compute_type<T>;
     using Access = Registers<access_bytes>;
     Team team{arguments.team};
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
@@ -67,17 +88,9 @@ TALLOW_INLINE void norm_held(const Arguments& arguments) {
             held.replace([&](const Access& pack, uint32_t p) { return add_packs<T>(pack, others[p]); });
             held.store(pointer_to<T>(arguments.sum) + first, [](const Access& pack, uint32_t) { return pack; });
         }
-        Value mean = 0;
-        if (arguments.is_centered) {
-            mean = team.sum(held.template fold<JoinSums>(Value{0}, [](Value sum, Value x) { return sum + x; })) *
-                   from_bits<Value>(arguments.share);
-            held.keep_packed();
-        }
-        const Value own = held.fold_sums([=](Value sum, Value x) { return fma(x - mean, x - mean, sum); });
-        held.keep_packed();
-        const Value scale = scale_of(arguments, team.sum(own));
+        const auto known = held_moments(arguments, held, team);
         held.store(pointer_to<T>(arguments.result) + first, [&](const Access& pack, uint32_t place) {
-            return norm_pack(arguments, row, pack, place, mean, scale);
+            return norm_pack(arguments, row, pack, place, known.mean, known.scale);
         });
     });
 }

@@ -43,6 +43,7 @@ FLOAT_METHODS = (
 WIDE_METHODS = (
     *("softmax", "log_softmax", "layer_norm", "rms_norm", "rope", "cross_entropy"),
     *("softmax_gradient", "log_softmax_gradient", "cross_entropy_gradient"),
+    *("layer_norm_gradient", "rms_norm_gradient"),
 )
 
 Key = tuple[str, str | None, str | None]

@@ -31,6 +31,9 @@ CUDA_STACK = (3, 40)
 # The same of kernels of 64 bits whose registers are bounded, so that enough blocks are resident.
 CUDA_STACKS = {
     "silu_mul_f64_number_contiguous": (8, 40),
+    # What these add up of all rows takes half of the registers.
+    "norm_gradient_bf16_held4": (4, 16),
+    "norm_gradient_f16_held4": (4, 16),
     # The compiler calls exponentials of doubles that several kernels of a family have.
     "cross_entropy_f64": (32, 32),
     "scatter_add_f64_waves": (0, 8),

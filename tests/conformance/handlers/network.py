@@ -139,6 +139,38 @@ def check_normed(
     assert_close(bench.name, got, expected, ulps, where, {"x": total}, slack=slack, zero_sign=False)
 
 
+def layer_norm_gradient(bench: Bench) -> None:
+    """All rows, with a weight and without, and what may be asked for in turn."""
+    is_centered = bench.cell.method == "layer_norm_gradient"
+    rows = [(str(case), draw_rows(bench, case)) for case in (*ROWS, *LONG_ROWS, Case((700, 24)), Case((700, 30)))]
+    rows.append(("special numbers", bench.place(special_rows(bench))))
+    far = 100 + bench.generator.normal(0, 1, (3, 300))
+    rows.append(("far from 0", bench.place(encode(bench.name, far.astype(EXTENDED)))))
+    placements = ("contiguous", "offset", "narrowed columns", "broadcast all")
+    for number, (fact, x) in enumerate(rows):
+        shape = x.values.shape
+        weight = draw_rows(bench, Case(shape[-1:], placements[number % 4]))
+        gradient = draw_rows(bench, Case(shape, placements[number // 4 % 4] if len(shape) > 1 else "offset"))
+        for choice in (number, number + 3):
+            given = weight if choice & 1 else None
+            asked = ((choice & 2) > 0, (choice & 4) > 0) if is_centered else ((choice & 2) > 0,)
+            where, eps = bench.where(f"{fact}, choice {choice % 8}"), 1e-3
+            vector = (given.storage, given.layout) if given else (None, None)
+            call = getattr(x.storage, bench.cell.method)
+            made = call(x.layout, gradient.storage, gradient.layout, *vector, *asked, eps)
+            assert len(made) == 1 + sum(asked), f"{where}: {len(made)} results"
+            expected = oracle.norm_gradient(
+                bench.name, x.values, gradient.values, given and given.values, eps, is_centered=is_centered
+            )
+            wanted = [expected[0], *(each for each, is_asked in zip(expected[1:], asked, strict=False) if is_asked)]
+            for storage, (result, slack) in zip(made, wanted, strict=True):
+                got, ulps = (
+                    bench.read(storage, bench.name, result.shape, where),
+                    tolerance(bench.cell.method, bench.name),
+                )
+                assert_close(bench.name, got, result, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
+
+
 # (.., tokens, d), how it lies, how the tables do, and how many positions there are: 0 is a number of rank 0.
 ROTATED: list[tuple[tuple[int, ...], str, str, int]] = [
     ((2, 5, 3, 64), "contiguous", "contiguous", 1),
@@ -286,6 +318,8 @@ HANDLERS = {
     "log_softmax_gradient": softmax_gradient,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
+    "layer_norm_gradient": layer_norm_gradient,
+    "rms_norm_gradient": layer_norm_gradient,
     "rope": rope,
     "cross_entropy": cross_entropy,
     "cross_entropy_gradient": cross_entropy_gradient,

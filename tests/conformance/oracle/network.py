@@ -95,6 +95,42 @@ def norm(
         return result, np.nan_to_num(epsilon(name) * off)
 
 
+def norm_gradient(
+    name: str, x: Array, gradient: Array, weight: Array | None, eps: float, *, is_centered: bool
+) -> list[tuple[Array, Array]]:
+    """The gradients of x, of the weight and of the bias: the gradient times the derivatives of what `norm` computes.
+
+    The derivative of a normalised element i by element j is ((1 if i is j) - 1 / count - n_i * n_j / count) / root.
+    """
+    value, given = decode(name, x), decode(name, gradient)
+    count, lines = EXTENDED(max(x.shape[-1], 1)), EXTENDED(max(x.size // max(x.shape[-1], 1), 2))
+    with np.errstate(all="ignore"):
+        mean = value.sum(axis=-1, keepdims=True) / count if is_centered else EXTENDED(0)
+        root = np.sqrt(((value - mean) ** 2).sum(axis=-1, keepdims=True) / count + EXTENDED(np.float64(eps)))
+        normal = (value - mean) / root
+        part = given * (1 if weight is None else decode(name, weight))
+        direct = part.sum(axis=-1, keepdims=True) / count if is_centered else EXTENDED(0)
+        along = (part * normal).sum(axis=-1, keepdims=True) / count
+        # What the mean and the root are off makes normalised elements off, and these what is made of them.
+        terms = np.log2(count) + 8
+        magnitude = np.abs(value).sum(axis=-1, keepdims=True) / count
+        off = terms * (np.abs(normal) + (np.abs(value) + magnitude) / root)
+        size, along_size = ((np.abs(each).sum(axis=-1, keepdims=True) / count) for each in (part, part * normal))
+        along_off = (np.abs(part) * off).sum(axis=-1, keepdims=True) / count + terms * along_size
+        of_x = (part - direct - normal * along) / root
+        x_off = np.abs(part) * terms + size * terms + np.abs(along) * off + np.abs(normal) * along_off
+        axes = tuple(range(x.ndim - 1))
+        results = [
+            (of_x, x_off / root),
+            (
+                (given * normal).sum(axis=axes),
+                (np.abs(given) * (off + 8 * np.log2(lines) * np.abs(normal))).sum(axis=axes),
+            ),
+            (given.sum(axis=axes), (8 * np.log2(lines) * np.abs(given)).sum(axis=axes)),
+        ]
+        return [(result, np.nan_to_num(epsilon(name) * slack, posinf=0)) for result, slack in results]
+
+
 def cross_entropy(name: str, x: Array, targets: Array, dim: int, counts: Array) -> tuple[Array, Array]:
     """Minus log_softmax at each target, and 0 where one does not count."""
     places = np.expand_dims(np.where(counts, targets, 0).astype(np.int64), dim)

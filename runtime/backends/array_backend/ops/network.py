@@ -28,6 +28,22 @@ def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: 
 
 
 @tells_errors
+def layer_norm_gradient(
+    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, of_bias: bool, eps: float
+) -> Any:
+    """The gradients of x and, as they are asked for, of the weight and of the bias."""
+    wide = cast.widest(x.library, x.array, x.dtype)
+    return _gradients(x, wide - _mean(x.library, wide), gradient, weight, of_weight, of_bias, eps, is_centered=True)
+
+
+@tells_errors
+def rms_norm_gradient(x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float) -> Any:
+    """The gradients of x and, if it is asked for, of the weight."""
+    wide = cast.widest(x.library, x.array, x.dtype)
+    return _gradients(x, wide, gradient, weight, of_weight, False, eps, is_centered=False)
+
+
+@tells_errors
 def rope(x: Operand, cos: Operand, sin: Operand, positions: Operand, interleaved: bool) -> Any:
     """Each pair (x, y) as (x cos - y sin, x sin + y cos), with the rows of the tables from the positions on."""
     library = x.library
@@ -81,6 +97,39 @@ def _scaled(library: Any, wide: Any, weight: Operand | None, bias: Operand | Non
     if bias is not None:
         wide = wide + cast.widest(library, bias.array, x.dtype)
     return cast.narrow(library, wide, x.dtype)
+
+
+def _gradients(
+    x: Operand,
+    wide: Any,
+    gradient: Operand,
+    weight: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+    *,
+    is_centered: bool,
+) -> tuple[Any, ...]:
+    """Those of elements that are centred, or not, and sums over rows."""
+    library, given = x.library, cast.widest(x.library, gradient.array, x.dtype)
+    root = library.sqrt(_mean(library, wide * wide) + library.constant(eps, wide))
+    normal, part = wide / root, given
+    if weight is not None:
+        part = part * cast.widest(library, weight.array, x.dtype)
+    own = part - normal * _mean(library, part * normal)
+    if is_centered:
+        own = own - _mean(library, part)
+    columns = [_sum_of_rows(library, each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
+    return tuple([x.result(cast.narrow(library, each, x.dtype)) for each in (own / root, *columns)])
+
+
+def _sum_of_rows(library: Any, x: Any) -> Any:
+    """The sum of each column, of all rows; 0 of nothing."""
+    size = x.shape[-1]
+    if strided.size(x) == 0:
+        return library.broadcast_to(library.reshape(library.constant(0, x), (1,)), (size,))
+    columns = library.permute_dims(library.reshape(x, (-1, size)), (1, 0))
+    return library.reshape(accumulated(library, library.sum, columns), (size,))
 
 
 def _mean(library: Any, x: Any) -> Any:

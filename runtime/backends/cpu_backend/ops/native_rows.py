@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ..storage import CpuStorage
 
 _LEAST_I64, _MOST_I64 = -(1 << 63), (1 << 63) - 1
+# Of rows whose gradients are added up, and the least elements of one.
+_MOST_PARTS: Final = 64
+_PART_LENGTH: Final = 1 << 13
 _MOST_POSITIONS: Final = 1 << 32
 # Room for so many elements has a place for any of their dtypes where it ends.
 _ROOM: Final = 8
@@ -159,6 +162,56 @@ def _plan_norm(
         bias=rows.sources[2], residual=rows.sources[3],
         sums=NOWHERE if residual is None else Result(x.layout.elem_count, x.dtype), run_parts=kernels.run_parts,
         rows=math.prod(shape[:-1]), length=shape[-1], epsilon=bits_of(eps, DType.F64), threads=THREADS,
+    )  # fmt: skip
+    return rows.plan(kernel, packed, as_tuple=True)
+
+
+@by_plan
+def layer_norm_gradient(
+    kernels: HostKernels,
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """As `network.layer_norm_gradient`; None where NumPy does it."""
+    return _plan_norm_gradient("layer_norm_gradient", kernels, x, gradient, weight, of_weight, of_bias, eps)
+
+
+@by_plan
+def rms_norm_gradient(
+    kernels: HostKernels, x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    """As `network.rms_norm_gradient`; None where NumPy does it."""
+    return _plan_norm_gradient("rms_norm_gradient", kernels, x, gradient, weight, of_weight, False, eps)
+
+
+def _plan_norm_gradient(
+    name: str,
+    kernels: HostKernels,
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+) -> Callable[..., tuple[CpuStorage, ...]] | None:
+    count, dtype = x.layout.elem_count, x.dtype
+    kernel = kernels.address("host_rows", f"{name}_{dtype.value}")
+    if kernel is None or count == 0:
+        return None
+    length = x.layout.shape[-1]
+    lines, rows = count // length, _Rows(kernels, x, gradient, weight)
+    # As many parts as threads may share, whatever their number; sums of few numbers are short.
+    together = max(-(-lines // _MOST_PARTS), _PART_LENGTH // length + 1)
+    sums = Scratch(-(-lines // together) * 2 * length, DType.F32) if of_weight or of_bias else NOWHERE
+    vectors = [Result(length, dtype) if is_asked else NOWHERE for is_asked in (of_weight, of_bias)]
+    packed = host_arguments.norm_gradient_rows(
+        result=Result(count, dtype), source=rows.sources[0], gradient=rows.sources[1], weight=rows.sources[2],
+        of_weight=vectors[0], of_bias=vectors[1], scratch=sums, run_parts=kernels.run_parts, rows=lines, length=length,
+        together=together, epsilon=bits_of(eps, DType.F64), threads=THREADS,
     )  # fmt: skip
     return rows.plan(kernel, packed, as_tuple=True)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
-from ....kernels.argument_struct import NOWHERE
-from . import rows
+from .....kernels.constants import BLOCK_SIZE, ROW_TEAM
+from ....core.shape import Shape
+from ....kernels.argument_struct import NOWHERE, Address
+from ..utils import ceil_divide
+from . import memory, rows
 from .operand import Operand
 from .scalar import element_bits
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 _MOST_HELD: Final = {2: 4, 4: 4, 8: 2}
 # What the measure kernel knows of a part: so many numbers of the compute dtype.
 _KNOWN: Final = 3
+# The blocks of a multiprocessor that add up columns: so many are resident, and more would leave more to add up.
+_RESIDENT: Final = 2
 
 
 def layer_norm(
@@ -74,3 +79,77 @@ def _norm(
             device.kernels.launch("norm", f"{name}_measure", part.blocks, packed)
         device.kernels.launch("norm", f"{name}_long", part.blocks, packed)
     return tuple(made)
+
+
+def layer_norm_gradient(
+    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, of_bias: bool, eps: float
+) -> tuple[GpuStorage, ...]:
+    """The gradients of x and, as they are asked for, of the weight and of the bias."""
+    return _gradients("layer_norm_gradient", x, gradient, weight, of_weight, of_bias, eps, is_centered=True)
+
+
+def rms_norm_gradient(
+    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float
+) -> tuple[GpuStorage, ...]:
+    """The gradients of x and, if it is asked for, of the weight."""
+    return _gradients("rms_norm_gradient", x, gradient, weight, of_weight, False, eps, is_centered=False)
+
+
+def _gradients(
+    op: str,
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
+    *,
+    is_centered: bool,
+) -> tuple[GpuStorage, ...]:
+    device, itemsize, count, length = x.device, x.itemsize, x.layout.elem_count, x.shape[-1]
+    compute, asked = x.dtype.compute, (of_weight, of_bias)
+    if count == 0:
+        return device.empty(x.dtype, 0), *[
+            memory.zeros(device, Shape((length,)), x.dtype) for is_asked in asked if is_asked
+        ]
+    result = device.empty(x.dtype, count)
+    vectors = [device.empty(x.dtype, length) if is_asked else None for is_asked in asked]
+    x, gradient, weight = rows.in_rows(x), rows.in_rows(gradient), None if weight is None else rows.in_rows(weight)
+    pieces = rows.launches(op, _MOST_HELD[itemsize], x, gradient)
+    # Threads that hold whole packs know of which columns: they add them up. Else another kernel does.
+    are_held = pieces[0].kernel.startswith("held") and pieces[0].team > 0
+    columns = 1 if are_held else ceil_divide(length, BLOCK_SIZE)
+    most = max(_RESIDENT * device.driver.multiprocessors // columns, 1)
+    chunks = [ceil_divide(piece.rows, min(piece.rows, most)) for piece in pieces]
+    parts = [
+        min(piece.blocks, most) if are_held else ceil_divide(piece.rows, chunk)
+        for piece, chunk in zip(pieces, chunks, strict=True)
+    ]
+    sums = device.allocate(sum(parts) * 2 * length * compute.itemsize) if any(asked) else None
+    name, sums_at = f"norm_gradient_{x.dtype.value}", sums.address if sums else NOWHERE
+    for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
+        moments = device.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
+        source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
+        packed = arguments.norm_gradient(
+            result=result.memory.address + piece.first * length * itemsize, source=source, gradient=given,
+            weight=NOWHERE if weight is None else weight.address, sums=sums_at,
+            moments=moments.address if moments else NOWHERE, epsilon=element_bits(eps, compute),
+            share=element_bits(1 / length, compute), rows=piece.rows, length=length, team=piece.team or BLOCK_SIZE,
+            is_centered=is_centered, geometry=piece.geometry,
+        )  # fmt: skip
+        launched = blocks if are_held else piece.blocks if piece.team else piece.rows
+        device.kernels.launch("norm_gradient", f"{name}_{piece.kernel if piece.team else 'long'}", launched, packed)
+        if moments:
+            packed = arguments.norm_gradient_columns(
+                source=source, gradient=given, moments=moments.address, sums=sums_at, rows=piece.rows, length=length,
+                chunk=chunk, geometry=piece.geometry,
+            )  # fmt: skip
+            device.kernels.launch("norm_gradient", f"{name}_columns", blocks * columns, packed)
+        sums_at = Address(sums_at + blocks * 2 * length * compute.itemsize)
+    if sums:
+        at = [NOWHERE if vector is None else vector.memory.address for vector in vectors]
+        packed = arguments.norm_gradient_sums(
+            weight=at[0], bias=at[1], sums=sums.address, parts=sum(parts), length=length
+        )
+        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, ROW_TEAM), packed)
+    return result, *[vector for vector in vectors if vector is not None]
