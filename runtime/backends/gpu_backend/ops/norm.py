@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from .....kernels import arguments
 from .....kernels.constants import BLOCK_SIZE, ROW_TEAM
 from ....core.shape import Shape
-from ....kernels.argument_struct import NOWHERE, Address
+from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide
 from . import memory, rows
 from .operand import Operand
@@ -145,7 +145,8 @@ def _gradients(
                 chunk=chunk, geometry=piece.geometry,
             )  # fmt: skip
             device.kernels.launch("norm_gradient", f"{name}_columns", blocks * columns, packed)
-        sums_at = Address(sums_at + blocks * 2 * length * compute.itemsize)
+        if sums:
+            sums_at += blocks * 2 * length * compute.itemsize
     if sums:
         at = [NOWHERE if vector is None else vector.memory.address for vector in vectors]
         packed = arguments.norm_gradient_sums(
