@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # The functions that expressions may call, and what expressions call these.
 RULES = PurePosixPath("runtime/gradient/rules.py")
 _RULES = "rules"
+# What a method makes besides its result, which has no gradients.
+OTHERS = "others"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
 # node that knows which are asked for.
 _KNOWN = (_RULES, "node", "BinaryOp", "Layout", "list", "len", "range")
@@ -154,6 +156,8 @@ def _mistakes(
     arguments = ["self", *(name for name in signature.arguments if "Storage, ..." not in signature.type_of(name))]
     for key, expression in gradient.expressions():
         known = [*arguments, *_KNOWN, *(() if key in gradient.instead else (INCOMING, RESULT))]
+        if signature.returns == "tuple[Storage, ...]":
+            known.append(OTHERS)
         if writes(method) and key not in gradient.instead:
             # What was there before is overwritten, and there is no other result.
             known = [name for name in known if name not in ("self", RESULT)]

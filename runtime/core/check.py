@@ -161,6 +161,16 @@ def attention_shapes(
         raise ShapeMismatch(op, (shapes[0], lengths_layout.shape), reason)
 
 
+def logsumexp_of(op: str, layout: Layout, dtype: DType, logsumexp_layout: Layout, given: DType) -> None:
+    """Check that there is a number for each query, in the compute dtype."""
+    if given is not dtype.compute:
+        reason = f"logsumexp of {dtype.value} is {dtype.compute.value}, not {given.value}"
+        raise InvalidArgument(op, f"{reason}; convert it with to_dtype first")
+    if logsumexp_layout.shape != layout.shape[:3]:
+        reason = f"logsumexp must be {layout.shape[:3]}, a number for each query; give that of the result"
+        raise ShapeMismatch(op, (layout.shape, logsumexp_layout.shape), reason)
+
+
 def gather_shapes(op: str, layout: Layout, indexes_layout: Layout, dim: int) -> None:
     """Check that the indexes have the rank of the tensor and, in every dim but `dim`, at most its size."""
     shape, indexes = layout.shape, indexes_layout.shape

@@ -437,6 +437,7 @@ def attention(
     keys: Tensor,
     values: Tensor,
     result: Tensor,
+    logsumexp: Storage,
     mask: Tensor | None,
     lengths: Tensor | None,
     is_causal: bool,
@@ -446,7 +447,8 @@ def attention(
 ) -> Sequence[Tensor]:
     """Those of queries, keys and values, and of the mask if it is asked for."""
     given: list[Any] = [queries._layout]
-    for each in (keys, values, result, g, mask, lengths):
+    sums = Tensor._new(logsumexp, Layout.contiguous(queries.shape[:3]))
+    for each in (keys, values, result, g, sums, mask, lengths):
         given += (None, None) if each is None else (each._storage, each._layout)
     given += is_causal, of_mask, scale
     found = queries._storage.scaled_dot_product_attention_gradient(*given)

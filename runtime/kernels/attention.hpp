@@ -10,6 +10,7 @@
 namespace tallow {
 
 constexpr float log2_e = 1.44269504f;
+constexpr float ln_2 = 0.693147181f;
 
 // The larger one; a NaN loses, and is found in the sums.
 TALLOW_INLINE float larger(float x, float y) {
@@ -85,10 +86,20 @@ template <typename Arguments> struct RowsOfHead {
         return pointer_to<const T>(arguments.value) + batch * arguments.value_strides[0] +
                head * arguments.value_strides[1];
     }
-    template <typename T> TALLOW_INLINE T* result(uint32_t row) const {
+    // Where a row is in what is contiguous, by lines.
+    TALLOW_INLINE uint64_t line(uint32_t row) const {
         const uint64_t heads = uint64_t{arguments.heads} * arguments.group;
-        const uint64_t line = (batch * heads + query_head(row)) * arguments.queries + row / arguments.group;
-        return pointer_to<T>(arguments.result) + line * arguments.head_size;
+        return (batch * heads + query_head(row)) * arguments.queries + row / arguments.group;
+    }
+    template <typename T> TALLOW_INLINE T* result(uint32_t row) const {
+        return pointer_to<T>(arguments.result) + line(row) * arguments.head_size;
+    }
+    // Notes, if it is asked for, the logarithm of the sum of what a row's weights are made of, which is total * 2^maximum;
+    // infinity where that is 0.
+    TALLOW_INLINE void note_sum(uint32_t row, float maximum, float total) const {
+        if (arguments.logsumexp != 0)
+            pointer_to<float>(arguments.logsumexp)[line(row)] =
+                total == 0 ? infinity(float{}) : multiply_add(maximum, ln_2, log(total));
     }
 };
 
@@ -538,6 +549,8 @@ TALLOW_INLINE void join_splits(const RowsOfHead<Arguments>& rows, uint32_t first
                 own.add(others);
             }
             own.store_means(rows.template result<T>(row), element, arguments.head_size);
+            if (element == 0)
+                rows.note_sum(row, own.maximum, own.total);
         }
         synchronize_block();
     }
@@ -590,6 +603,8 @@ TALLOW_INLINE void attend_split(const RowsOfHead<Arguments>& rows, uint32_t firs
             own.add(of_waves);
             if (arguments.splits == 1) {
                 own.store_means(rows.template result<typename Attention::Element>(row), element, arguments.head_size);
+                if (element == 0)
+                    rows.note_sum(row, own.maximum, own.total);
             } else {
                 const PartsOfRow<Attention::size> parts(rows, row, split);
                 store_whole(parts.sums + element, own.sums);

@@ -387,11 +387,6 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
 
     TALLOW_INLINE GradientRows(const Arguments& arguments, uint32_t place) : Base(arguments, place) {
     }
-    // Where a row is in what is contiguous, by lines.
-    TALLOW_INLINE uint64_t line(uint32_t row) const {
-        const uint64_t heads = uint64_t{arguments.heads} * arguments.group;
-        return (batch * heads + this->query_head(row)) * arguments.queries + row / arguments.group;
-    }
     template <typename T> TALLOW_INLINE const T* strided(uint64_t address, const uint64_t (&strides)[3], uint32_t row) const {
         return pointer_to<const T>(address) + batch * strides[0] + this->query_head(row) * strides[1] +
                row / arguments.group * strides[2];
@@ -402,14 +397,13 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
     template <typename T> TALLOW_INLINE const T* gradient(uint32_t row) const {
         return strided<T>(arguments.gradient, arguments.gradient_strides, row);
     }
-    // The logarithm of the sum of what a row's weights were made of; infinity where there are none. Behind these are
-    // the sums of gradient times result.
-    TALLOW_INLINE float* logarithm(uint32_t row) const {
-        return pointer_to<float>(arguments.statistics) + line(row);
+    // The logarithm of the sum of what a row's weights were made of, as an exponent of two; infinity where there are none.
+    TALLOW_INLINE float exponent(uint32_t row) const {
+        return pointer_to<const float>(arguments.logsumexp)[this->line(row)] * log2_e;
     }
-    TALLOW_INLINE float* product(uint32_t row) const {
-        const uint64_t lines = uint64_t{arguments.batches} * arguments.heads * count;
-        return logarithm(row) + lines;
+    // The sum of gradient times result.
+    TALLOW_INLINE float& product(uint32_t row) const {
+        return pointer_to<float>(arguments.products)[this->line(row)];
     }
     // Where a key is in a contiguous gradient.
     template <typename T> TALLOW_INLINE T* key_line(uint64_t address, uint32_t key) const {
@@ -435,7 +429,7 @@ struct alignas(16) RowState {
         const uint32_t seen = rows.seen(row);
         if (seen == 0)
             return {0, 0, 0};
-        return {*rows.logarithm(row) * log2_e, *rows.product(row), seen};
+        return {rows.exponent(row), rows.product(row), seen};
     }
     // Makes a weight of a score, and of the gradient of the weight that of the score.
     TALLOW_INLINE void weigh(uint32_t key, float& score, float& gradient) const {
@@ -444,111 +438,28 @@ struct alignas(16) RowState {
     }
 };
 
-// A block has some rows, and finds what is known of them.
-template <typename T, uint32_t Size, typename Arguments>
-TALLOW_INLINE void find_attention_statistics(const Arguments& arguments) {
-    using Shape = GradientShape<T, Size>;
-    using Core = typename Shape::Core;
-    using Met = MetLines<T, Size, 1>;
-    __shared__ bits128 shared[Met::shared_bytes / sizeof(bits128)];
-    const uint32_t parts = (arguments.queries * arguments.group + attention_rows - 1) / attention_rows;
-    const GradientRows<Arguments> rows(arguments, block_index() / parts);
-    // The last rows see most keys where attention is causal, and begin first.
-    const uint32_t first_of_block = (parts - 1 - block_index() % parts) * attention_rows;
-    const uint32_t last = (rows.count - first_of_block > attention_rows ? first_of_block + attention_rows : rows.count) - 1;
-    const uint32_t own = first_of_block + Shape::first_of_wave();
-    const auto row = [&](uint32_t t, uint32_t h) { return own + t * matrix_side + Core::row(h); };
-    const auto row_that_is = [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? row(t, h) : first_of_block; };
-    const OwnLines<T, Size> queries([&](uint32_t t, uint32_t h) { return rows.template query<T>(row_that_is(t, h)); },
-                                    [&](uint32_t, uint32_t) { return arguments.head_size; });
-    float maxima[Shape::tiles][Core::held];
-    float totals[Shape::tiles][Core::held];
-    uint32_t seen[Shape::tiles][Core::held];
-    uint32_t seen_by_wave = 0;
+// The sum of gradient times result of a row, by the lanes that hold it: each gets it.
+template <typename T, typename Core> TALLOW_INLINE float product_of(const T* made, const T* gradient, uint32_t size) {
+    constexpr uint32_t length = access_bytes / sizeof(T);
+    constexpr uint32_t sharing = 2 * Core::last_partner / Core::first_partner;
+    float product = 0;
+    for (uint32_t element = lane_index() / Core::first_partner % sharing * length; element < size;
+         element += sharing * length) {
+        const auto left = load_registers<access_bytes>(made + element);
+        const auto right = load_registers<access_bytes>(gradient + element);
 #pragma unroll
-    for (uint32_t t = 0; t < Shape::tiles; ++t)
-#pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h) {
-            maxima[t][h] = -infinity(float{});
-            totals[t][h] = 0;
-            seen[t][h] = rows.seen(row(t, h));
-        }
-    if (own < rows.count) {
-        const uint32_t last_own = own + Shape::tiles * matrix_side - 1;
-        seen_by_wave = rows.seen(last_own < rows.count ? last_own : rows.count - 1);
+        for (uint32_t i = 0; i < length; ++i)
+            product =
+                multiply_add(to_compute(take_element<T>(left, i)), to_compute(take_element<T>(right, i)), product);
     }
-    Met met;
-    met.shared = reinterpret_cast<uint8_t*>(shared);
-    met.head_size = arguments.head_size;
-    const auto nothing = [](uint32_t) {};
-    met.each_tile(
-        0, rows.seen(last),
-        [&](uint32_t, uint32_t key) { return rows.template keys<T>() + key * arguments.key_strides[2]; }, nothing,
-        nothing, [&](uint32_t first) {
-            if (first >= seen_by_wave)
-                return;
-            typename Shape::Products scores;
-            queries.multiply(met.tile(0), scores);
-            float before[Shape::tiles][Core::held];
 #pragma unroll
-            for (uint32_t t = 0; t < Shape::tiles; ++t)
-#pragma unroll
-                for (uint32_t h = 0; h < Core::held; ++h)
-                    before[t][h] = maxima[t][h];
-            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t, uint32_t) {
-                const uint32_t key = first + column;
-                score = key < seen[t][h] ? rows.template score<T>(score, row(t, h), key) : -infinity(float{});
-                maxima[t][h] = larger(maxima[t][h], score);
-            });
-#pragma unroll
-            for (uint32_t t = 0; t < Shape::tiles; ++t)
-#pragma unroll
-                for (uint32_t h = 0; h < Core::held; ++h)
-                    totals[t][h] *= rough_exp2(before[t][h] - finite_maximum(maxima[t][h]));
-            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t, float& score, uint32_t, uint32_t) {
-                totals[t][h] += rough_exp2(score - finite_maximum(maxima[t][h]));
-            });
-        });
-#pragma unroll
-    for (uint32_t t = 0; t < Shape::tiles; ++t)
-#pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h) {
-            // The lanes that hold a row share its line.
-            constexpr uint32_t length = access_bytes / sizeof(T);
-            constexpr uint32_t sharing = 2 * Core::last_partner / Core::first_partner;
-            const T* const made = rows.template made<T>(row_that_is(t, h));
-            const T* const gradient = rows.template gradient<T>(row_that_is(t, h));
-            float product = 0;
-            for (uint32_t element = lane_index() / Core::first_partner % sharing * length; element < arguments.head_size;
-                 element += sharing * length) {
-                const auto left = load_registers<access_bytes>(made + element);
-                const auto right = load_registers<access_bytes>(gradient + element);
-#pragma unroll
-                for (uint32_t i = 0; i < length; ++i)
-                    product = multiply_add(to_compute(take_element<T>(left, i)), to_compute(take_element<T>(right, i)),
-                                           product);
-            }
-#pragma unroll
-            for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2) {
-                product += shuffle_xor(product, partner);
-                const float other = shuffle_xor(maxima[t][h], partner);
-                const float maximum = larger(maxima[t][h], other);
-                const float other_total = shuffle_xor(totals[t][h], partner);
-                const float subtracted = finite_maximum(maximum);
-                totals[t][h] = totals[t][h] * rough_exp2(maxima[t][h] - subtracted) +
-                               other_total * rough_exp2(other - subtracted);
-                maxima[t][h] = maximum;
-            }
-            if (lane_index() / Core::first_partner % sharing == 0 && row(t, h) < rows.count) {
-                constexpr float ln_2 = 0.693147181f;
-                *rows.logarithm(row(t, h)) =
-                    totals[t][h] == 0 ? infinity(float{}) : maxima[t][h] * ln_2 + log(totals[t][h]);
-                *rows.product(row(t, h)) = product;
-            }
-        }
+    for (uint32_t partner = Core::first_partner; partner <= Core::last_partner; partner *= 2)
+        product += shuffle_xor(product, partner);
+    return product;
 }
 
-// A block has some rows, and writes the gradients of their queries, and of the mask.
+// A block has some rows, and writes the gradients of their queries, and of the mask. The kernel of keys takes the sums of
+// gradient times result from it.
 template <typename T, uint32_t Size, typename Arguments>
 TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
     using Shape = GradientShape<T, Size>;
@@ -572,8 +483,14 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
 #pragma unroll
     for (uint32_t t = 0; t < Shape::tiles; ++t)
 #pragma unroll
-        for (uint32_t h = 0; h < Core::held; ++h)
+        for (uint32_t h = 0; h < Core::held; ++h) {
+            const float product =
+                product_of<T, Core>(rows.template made<T>(row_that_is(t, h)),
+                                    rows.template gradient<T>(row_that_is(t, h)), arguments.head_size);
+            if (row(t, h) < rows.count)
+                rows.product(row(t, h)) = product;
             states[t][h] = RowState::of(rows, row(t, h));
+        }
     if (own < rows.count) {
         const uint32_t last_own = own + Shape::tiles * matrix_side - 1;
         seen_by_wave = rows.seen(last_own < rows.count ? last_own : rows.count - 1);

@@ -140,7 +140,7 @@ template <typename T, uint32_t Size> struct MatrixRowAttention {
     // As those of RowAttention.
     TALLOW_INLINE void hand_on_state(float (&to_maxima)[rows], float (&to_totals)[rows]) const {
         if (place() == 0) {
-            to_maxima[line()] = maximum;
+            to_maxima[line()] = maximum - weight_exponent<T>;
             to_totals[line()] = total;
         }
     }

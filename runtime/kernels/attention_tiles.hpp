@@ -452,15 +452,17 @@ template <typename T, uint32_t Size, uint32_t Sharing> struct TileAttention {
                     total += shuffle_xor(total, partner);
                 if (!is_first || row(t, h) >= end_row)
                     continue;
+                const float maximum = maxima[t][h] * factor - weight_exponent<T>;
                 if (splits > 1) {
                     const PartsOfRow<Size> parts(rows, row(t, h), split);
-                    parts.set_state(maxima[t][h] * factor, total);
+                    parts.set_state(maximum, total);
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {
 #pragma unroll
                         for (uint32_t j = 0; j < Core::run; ++j)
                             parts.sums[column + j] = values[j];
                     });
                 } else {
+                    rows.note_sum(row(t, h), maximum, total);
                     const float share = share_of(total);
                     T* const line = rows.template result<T>(row(t, h));
                     each_run(t, h, [&](uint32_t column, const float(&values)[Core::run]) {

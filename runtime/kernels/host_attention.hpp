@@ -214,6 +214,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             const float total = at.totals[row];
             // A query that sees nothing gives 0.
             map_span(size, [=](float x) { return round_from<T>(total == 0.0f ? 0.0f : x / total); }, result, found);
+            if (arguments.logsumexp != 0)
+                pointer_to<float>(arguments.logsumexp)[place + (first + row) % queries] =
+                    total == 0.0f ? infinity(float{}) : at.largest[row] + log(total);
         }
     });
 }

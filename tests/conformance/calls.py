@@ -144,13 +144,15 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "matmul":
             made, right = layout(2, 3, 4), layout(2, 4, 5)
             arguments = {"rhs": held(right), "bmnk": (2, 3, 5, 4), "lhs_layout": made, "rhs_layout": right}
-        case "scaled_dot_product_attention":
+        case "scaled_dot_product_attention" | "scaled_dot_product_attention_with_logsumexp":
             made, keys = layout(2, 4, 3, 8), layout(2, 2, 5, 8)
             arguments = {"layout": made, **operands(keys=keys, values=keys, mask=layout(2, 4, 3, 5))}
             arguments |= {**index("lengths", layout(2)), "is_causal": False, "scale": 0.5}
         case "scaled_dot_product_attention_gradient":
             made, keys = layout(2, 4, 3, 8), layout(2, 2, 5, 8)
             others = operands(keys=keys, values=keys, result=made, gradient=made, mask=layout(2, 4, 3, 5))
+            rows = layout(2, 4, 3)
+            others |= {"logsumexp": held(rows, compute_name(name)), "logsumexp_layout": rows}
             arguments = {"layout": made, **others, **index("lengths", layout(2))}
             arguments |= {"is_causal": False, "of_mask": True, "scale": 0.5}
         case "linear":

@@ -247,6 +247,11 @@ _ROWS = "d.storage(np.arange(48) % 2)"
 _SCATTER = (_COUNT, f"at(4); {_ROWS}; at(4); {_COUNT}; at(4); 0")
 _STEP = f"at(2, 3); ({_COUNT},); (at(4),); ({_COUNT}, {_COUNT}); (at(2, 3), at(4))"
 _POOL = (_COUNT, "at(1, 2, 4, 4); (2, 2); (1, 2)")
+_ATTENDED = (
+    _COUNT,
+    f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 3); "
+    f"{_ROWS}; at(1); True; 0.5",
+)
 _LINE, _IMAGE = "ramp(d, DType.F32, 1, 2, 4)", "ramp(d, DType.F32, 1, 2, 4, 4)"
 _ROW = "ramp(d, DType.F32, 4)"
 _SCATTERED = (_ROW, f"ramp(d, DType.I64, 4); {_ROW}; 0")
@@ -304,15 +309,12 @@ BASES = {
     "Tensor.topk": ("ramp(d, DType.F32, 2, 3)", "2; 1; True"),
     "Storage.cumsum": (_COUNT, "at(2, 3); 1"),
     "Storage.matmul": (_COUNT, f"{_COUNT}; (1, 2, 2, 2); at(1, 2, 2); at(1, 2, 2)"),
-    "Storage.scaled_dot_product_attention": (
-        _COUNT,
-        f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 3); "
-        f"{_ROWS}; at(1); True; 0.5",
-    ),
+    "Storage.scaled_dot_product_attention": _ATTENDED,
+    "Storage.scaled_dot_product_attention_with_logsumexp": _ATTENDED,
     "Storage.scaled_dot_product_attention_gradient": (
         _COUNT,
         f"at(1, 2, 2, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 1, 3, 4); {_COUNT}; at(1, 2, 2, 4); "
-        f"{_COUNT}; at(1, 2, 2, 4); {_COUNT}; at(1, 2, 2, 3); {_ROWS}; at(1); True; True; 0.5",
+        f"{_COUNT}; at(1, 2, 2, 4); {_COUNT}; at(1, 2, 2); {_COUNT}; at(1, 2, 2, 3); {_ROWS}; at(1); True; True; 0.5",
     ),
     "Storage.linear": (_COUNT, f"at(2, 3); {_COUNT}; at(4, 3); {_COUNT}; at(4)"),
     "Storage.conv1d": (_COUNT, f"at(1, 1, 4); {_COUNT}; at(1, 1, 2); tl.ParamsConv1D(**LINE)"),

@@ -36,6 +36,7 @@ METHODS_WITH_OPS = {
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
     *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
+    "scaled_dot_product_attention_with_logsumexp",
     *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),
     *(member.value for member in op.MethodOp if member.value not in INTEGER_METHODS),
 )

@@ -6,7 +6,7 @@ from types import SimpleNamespace as View
 
 from opgen.arguments import accepted
 from opgen.formula import RESULT
-from opgen.gradients import Expression, Gradient, differentiable, in_order, makes_elements, writes
+from opgen.gradients import OTHERS, Expression, Gradient, differentiable, in_order, makes_elements, writes
 from opgen.model import METHOD_OP, Family, Method, Operand, Spec
 from opgen.views.dispatch import argument_names, mixin_name
 from opgen.views.hand_over import own, written_elsewhere
@@ -78,6 +78,8 @@ def _gives_shape(method: Method) -> bool:
 def _type_of(method: Method, name: str) -> str:
     if name == "self":
         return "QStorage"
+    if name == OTHERS:
+        return "list[Storage]"
     return "Shape" if name == "shape" and _gives_shape(method) else method.signature.type_of(name)
 
 
@@ -92,7 +94,7 @@ def _fetched(method: Method, stored: list[str], expression: Expression) -> Itera
 
 
 def _arguments(method: Method, gradient: Gradient) -> list[str]:
-    """The other arguments that expressions name, and the shape of the result where it follows from none of them."""
+    """What else expressions name, and the shape of the result where it follows from none of this."""
     stored = [operand.name for operand in _stored(method)]
     used = {
         name for key, expression in gradient.expressions() if key not in gradient.instead for name in expression.names
@@ -100,7 +102,8 @@ def _arguments(method: Method, gradient: Gradient) -> list[str]:
     if gradient.shape is None and not writes(method) and not _gives_shape(method):
         used.add(str(_stored(method)[0].layout))
     shape = ["shape"] if _gives_shape(method) else []
-    return [name for name in ("self", *method.signature.arguments) if name in used and name not in stored] + shape
+    names = ("self", *method.signature.arguments, OTHERS)
+    return [name for name in names if name in used and name not in stored] + shape
 
 
 def _needs_result(gradient: Gradient) -> str | None:

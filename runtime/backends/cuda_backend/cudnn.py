@@ -32,6 +32,7 @@ Params = ParamsConv2D | AttentionParams | AttentionGradientParams
 _GRAPHS: Final = {
     "conv2d": cudnn_graphs.convolution,
     "attention": cudnn_graphs.attention,
+    "attention_with_logsumexp": cudnn_graphs.attention_with_logsumexp,
     "attention_gradient": cudnn_graphs.attention_gradient,
 }
 # A plan takes milliseconds to make, and memory to keep.
@@ -78,6 +79,10 @@ class CuDnn(Library):
     ) -> bool:  # fmt: skip
         """Enqueue scaled dot product attention."""
         return self._do("attention", dtype, params, (query, keys, values, result))
+
+    def attention_with_logsumexp(self, dtype: DType, params: AttentionParams, *addresses: int) -> bool:
+        """Enqueue the same, which also gives the logarithms of the sums of what weights are made of."""
+        return self._do("attention_with_logsumexp", dtype, params, addresses)
 
     def attention_gradient(self, dtype: DType, params: AttentionGradientParams, *addresses: int) -> bool:
         """Enqueue the gradients of scaled dot product attention, each of which is added up in one order."""

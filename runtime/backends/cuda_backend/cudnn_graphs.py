@@ -47,12 +47,23 @@ def convolution(library: Any, handle: Any, dtype: DType, params: ParamsConv2D) -
 
 def attention(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
     """softmax(query keys^T * scale) values, without the scores in between."""
+    return _attention(library, handle, dtype, params, has_logsumexp=False)
+
+
+def attention_with_logsumexp(library: Any, handle: Any, dtype: DType, params: AttentionParams) -> Plan | None:
+    """The same, and log(sum(exp(query keys^T * scale))) of each query."""
+    return _attention(library, handle, dtype, params, has_logsumexp=True)
+
+
+def _attention(library: Any, handle: Any, dtype: DType, params: AttentionParams, *, has_logsumexp: bool) -> Plan | None:
     graph = _Graph(library, handle, dtype)
     query, keys, values = [graph.operand(*operand) for operand in (params.query, params.keys, params.values)]
-    result, _ = graph.frontend.sdpa(
-        q=query, k=keys, v=values, attn_scale=params.scale, generate_stats=False, **_hidden(library, params)
+    result, logsumexp = graph.frontend.sdpa(
+        q=query, k=keys, v=values, attn_scale=params.scale, generate_stats=has_logsumexp, **_hidden(library, params)
     )  # fmt: skip
     graph.give(result, params.query[0])
+    if has_logsumexp:
+        graph.give(logsumexp, (*params.query[0][:3], 1), library.data_type.FLOAT)
     graph.propose(_REFUSED)
     return graph.build()
 
@@ -63,9 +74,9 @@ def attention_gradient(library: Any, handle: Any, dtype: DType, params: Attentio
     forms = of.query, of.keys, of.values, params.result, params.gradient
     query, keys, values, result, gradient = [graph.operand(*form) for form in forms]
     dims = (*of.query[0][:3], 1)
-    logarithms = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
+    logsumexp = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
     made = graph.frontend.sdpa_backward(
-        q=query, k=keys, v=values, o=result, dO=gradient, stats=logarithms, attn_scale=of.scale,
+        q=query, k=keys, v=values, o=result, dO=gradient, stats=logsumexp, attn_scale=of.scale,
         use_deterministic_algorithm=True, **_hidden(library, of),
     )  # fmt: skip
     for each, form in zip(made, forms, strict=False):
@@ -101,9 +112,9 @@ class _Graph:
             name=str(number), dim=[*dims], stride=[*strides], data_type=kind or self._kind, uid=number
         )  # fmt: skip
 
-    def give(self, result: Any, dims: tuple[int, ...]) -> None:
+    def give(self, result: Any, dims: tuple[int, ...], kind: Any = None) -> None:
         """Say what is the next result, which is contiguous; they come behind all operands."""
-        result.set_output(True).set_data_type(self._kind).set_uid(self._number())
+        result.set_output(True).set_data_type(kind or self._kind).set_uid(self._number())
         result.set_dim([*dims]).set_stride([*_contiguous(dims)])
 
     def propose(self, refused: tuple[str, ...]) -> None:

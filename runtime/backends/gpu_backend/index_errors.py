@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INDEX_OPS: Final = (
     *("gather", "scatter_set", "scatter_add", "index_add", "index_select"),
     *("rope", "scaled_dot_product_attention", "cross_entropy", "cross_entropy_gradient", "embedding"),
-    "scaled_dot_product_attention_gradient",
+    *("scaled_dot_product_attention_with_logsumexp", "scaled_dot_product_attention_gradient"),
 )
 _CODES: Final = {name: 2 * number for number, name in enumerate(INDEX_OPS)}
 

@@ -81,6 +81,18 @@ class Attention(Protocol):
     def attention(self, dtype: DType, params: AttentionParams, query: int, keys: int, values: int, result: int) -> bool:
         """Enqueue softmax(query keys^T * scale) values, to be written to `result`, contiguous. Raises LibraryError."""
 
+    def attention_with_logsumexp(
+        self,
+        dtype: DType,
+        params: AttentionParams,
+        query: int,
+        keys: int,
+        values: int,
+        result: int,
+        logsumexp: int,
+    ) -> bool:
+        """The same, and log(sum(exp(query keys^T * scale))), an f32 for each query of each head."""
+
     def attention_gradient(
         self,
         dtype: DType,
@@ -90,15 +102,12 @@ class Attention(Protocol):
         values: int,
         result: int,
         gradient: int,
-        logarithms: int,
+        logsumexp: int,
         of_query: int,
         of_keys: int,
         of_values: int,
     ) -> bool:
-        """Enqueue the gradients of query, keys and values, which are contiguous. Raises LibraryError.
-
-        `logarithms` are f32, one for each query of each head: log(sum(exp(query keys^T * scale))).
-        """
+        """Enqueue the gradients of query, keys and values, which are contiguous. Raises LibraryError."""
 
 
 class Pooling(Protocol):

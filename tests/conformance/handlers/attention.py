@@ -1,4 +1,4 @@
-"""scaled_dot_product_attention and its gradients."""
+"""scaled_dot_product_attention, what it leaves for gradients, and these."""
 
 from __future__ import annotations
 
@@ -119,17 +119,21 @@ def draw(bench: Bench, case: Case, index_name: str) -> tuple[Operand | None, ...
     return query, keys, held, mask if case.has_mask else None, lengths
 
 
-def attend(bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> Array:
+def attend(bench: Bench, given: tuple[Operand | None, ...], *, is_causal: bool, scale: float) -> list[Array]:
+    """The result, and logsumexp if the cell gives it."""
     query = given[0]
     assert query is not None
     rest = [part for each in given[1:] for part in ((None, None) if each is None else (each.storage, each.layout))]
-    result = query.storage.scaled_dot_product_attention(query.layout, *rest, is_causal, scale)  # type: ignore[arg-type]
-    return bench.read(result, bench.name, query.values.shape, bench.where())
+    made = getattr(query.storage, bench.cell.method)(query.layout, *rest, is_causal, scale)
+    kinds = (bench.name, query.values.shape), (compute_name(bench.name), query.values.shape[:3])
+    results = made if isinstance(made, tuple) else (made,)
+    return [bench.read(result, *kind, bench.where()) for result, kind in zip(results, kinds, strict=False)]
 
 
 def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_causal: bool, scale: float) -> None:
-    got = attend(bench, given, is_causal=is_causal, scale=scale)
-    assert_same(attend(bench, given, is_causal=is_causal, scale=scale), got, f"{where}, again")
+    got, *others = attend(bench, given, is_causal=is_causal, scale=scale)
+    for again, first in zip(attend(bench, given, is_causal=is_causal, scale=scale), (got, *others), strict=True):
+        assert_same(again, first, f"{where}, again")
     query, keys, held, mask, lengths = (None if each is None else each.values for each in given)
     counts = None if lengths is None else [int(length) for length in lengths]
     expected = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale)
@@ -139,12 +143,16 @@ def check(bench: Bench, given: tuple[Operand | None, ...], where: str, *, is_cau
         relative = 2 * sum_bound(bench.name, expected.terms, size) + sum_bound(
             bench.name, EXTENDED(2 * SUM_EPSILONS), count
         )
+        off = np.where(np.isfinite(relative), relative, 0)
         if bench.name in HALVES:
             relative = relative + EXTENDED(2) ** -FLOATS[bench.name].precision
         slack = expected.weighted * relative + expected.plain * EXTENDED(2) ** LEAST_WEIGHT
         slack = np.where(np.isfinite(slack), slack, 0)
     ulps = ROUNDED if bench.name in HALVES else 0
     assert_close(bench.name, got, expected.result, ulps, where, slack=slack, zero_sign=False)
+    for logsumexp in others:
+        each = np.repeat(logsumexp[..., None], size, -1)
+        assert_close(compute_name(bench.name), each, expected.logsumexp, ROUNDED, where, slack=off, zero_sign=False)
 
 
 def check_specials(bench: Bench) -> None:
@@ -193,17 +201,35 @@ def scaled_dot_product_attention_gradient(bench: Bench) -> None:
         shape = operands[0].values.shape  # type: ignore[union-attr]
         for placement in ("contiguous", case.placements[1]):
             made, gradient = (place(bench, values.modest(bench.generator, bench.name, shape), placement) for _ in "og")
+            logsumexp = sums_of(bench, operands, placement, is_causal=case.is_causal, scale=case.scale)
             check_gradient(
-                bench, (*operands[:3], made, gradient, *operands[3:]), where, is_causal=case.is_causal, scale=case.scale
+                bench,
+                (*operands[:3], made, gradient, logsumexp, *operands[3:]),
+                where,
+                is_causal=case.is_causal,
+                scale=case.scale,
             )
     query = bench.place(values.modest(bench.generator, bench.name, (2, 2, 3, 4)))
     keys = bench.place(values.modest(bench.generator, bench.name, (2, 1, 5, 4)))
 
     def call(lengths: Operand) -> object:
-        return change(bench, (query, keys, keys, query, query, None, lengths), is_causal=False, scale=1)
+        return change(bench, (query, keys, keys, query, query, sums, None, lengths), is_causal=False, scale=1)
 
+    sums = sums_of(bench, (query, keys, keys, None, None), "contiguous", is_causal=False, scale=1)
     for index_name in NO_ROW:
         check_bad_indexes(bench, index_name, (2,), 6, call)
+
+
+def sums_of(
+    bench: Bench, given: tuple[Operand | None, ...], placement: str, *, is_causal: bool, scale: float
+) -> Operand:
+    """What attention gives besides its result."""
+    query, keys, held, mask, lengths = (None if each is None else each.values for each in given)
+    counts = None if lengths is None else [int(length) for length in lengths]
+    found = oracle.attend(bench.name, query, keys, held, mask, counts, is_causal=is_causal, scale=scale).logsumexp
+    name = compute_name(bench.name)
+    placement = placement if placement in ("contiguous", "offset", "transposed") else "narrowed rows"
+    return bench.place(found.max(-1, initial=-np.inf).astype(NUMPY[name]), placement, name)
 
 
 def change(
@@ -219,7 +245,7 @@ def change(
         of_mask,
         scale,
     )
-    shapes = [each.values.shape for each in (*given[:3], given[5] if of_mask else None) if each is not None]
+    shapes = [each.values.shape for each in (*given[:3], given[6] if of_mask else None) if each is not None]
     return [bench.read(result, bench.name, shape, bench.where()) for result, shape in zip(results, shapes, strict=True)]
 
 
@@ -232,7 +258,7 @@ def check_gradient(
         again = change(bench, given, is_causal=is_causal, scale=scale, of_mask=of_mask)
         for found, expected in zip(again, got, strict=False):
             assert_same(found, expected, f"{where}, again")
-    query, keys, held, made, gradient, mask, lengths = (None if each is None else each.values for each in given)
+    query, keys, held, made, gradient, _, mask, lengths = (None if each is None else each.values for each in given)
     counts = None if lengths is None else [int(length) for length in lengths]
     changes = oracle.change(
         bench.name, query, keys, held, mask, counts, made, gradient, is_causal=is_causal, scale=scale
@@ -264,5 +290,6 @@ def check_gradient(
 
 HANDLERS = {
     "scaled_dot_product_attention": scaled_dot_product_attention,
+    "scaled_dot_product_attention_with_logsumexp": scaled_dot_product_attention,
     "scaled_dot_product_attention_gradient": scaled_dot_product_attention_gradient,
 }

@@ -19,6 +19,8 @@ class Attention(NamedTuple):
     """Those of the values that are seen, with the weight 1 each."""
     terms: Array
     """The largest sum of absolute products that makes a score of the query, scaled, with the mask's."""
+    logsumexp: Array
+    """log(sum(exp(score))) of the query; infinity where all weights are 0."""
 
 
 def attend(
@@ -36,7 +38,7 @@ def attend(
     batches, heads, queries, _ = query.shape
     count = keys.shape[2]
     group = heads // max(keys.shape[1], 1)
-    found = [np.zeros(query.shape, EXTENDED) for _ in Attention._fields]
+    found = [np.full(query.shape, np.inf if field == "logsumexp" else 0, EXTENDED) for field in Attention._fields]
     for batch, head, row in np.ndindex(batches, heads, queries):
         length = count if lengths is None else lengths[batch % len(lengths)]
         seen = max(min(length, row + length - queries + 1), 0) if is_causal else length
@@ -49,9 +51,11 @@ def attend(
             if not len(scores) or (scores == -np.inf).all():
                 continue
             weights = np.exp(scores - scores.max())
-            weights = weights / weights.sum()
+            total = weights.sum()
+            weights = weights / total
             magnitudes = np.abs(k * q).sum(1) * abs(EXTENDED(scale)) + np.where(np.isfinite(added), np.abs(added), 0)
-            parts = (weights @ v, weights @ np.abs(v), np.abs(v).sum(0), magnitudes.max())
+            sums = weights @ v, weights @ np.abs(v), np.abs(v).sum(0)
+            parts = (*sums, magnitudes.max(), scores.max() + np.log(total))
             for array, part in zip(found, parts, strict=True):
                 array[batch, head, row] = part
     return Attention(*found)

@@ -22,17 +22,53 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> Any:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
-    library, dtype = query.library, query.dtype
-    counts = counted("scaled_dot_product_attention", key, lengths)
+    return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
+
+
+@tells_errors
+def scaled_dot_product_attention_with_logsumexp(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Any, ...]:
+    """The same, and log(sum(exp(score))) of each query."""
+    op = "scaled_dot_product_attention_with_logsumexp"
+    result, totals, largest = _attended(op, query, key, value, mask, lengths, is_causal, scale)
+    library, infinity = query.library, query.library.constant(math.inf, totals)
+    sums = library.where(totals == library.constant(0, totals), infinity, largest + library.log(totals))
+    return result, query.result(library.reshape(sums, tuple(query.layout.shape[:3])), query.dtype.compute)
+
+
+def _attended(
+    op: str,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Any, Any, Any]:
+    """The result, the total of the weights of each query, and the largest score, which was taken away from others."""
+    library, dtype, handle = query.library, query.dtype, query.device.handle
+    counts = counted(op, key, lengths)
     shape = tuple(query.layout.shape)
     if 0 in (*shape, key.layout.shape[2]):
-        return query.result(library.full(shape, 0, library.DTYPES[dtype], query.device.handle))
-    weights, totals, _, _, value_lines = weighted(query, key, value, mask, counts, is_causal, scale)
+        none = library.full(shape[:3], 0, library.DTYPES[dtype.compute], handle)
+        return query.result(library.full(shape, 0, library.DTYPES[dtype], handle)), none, none
+    scores, _, _, value_lines = scored(query, key, value, mask, counts, is_causal, scale)
+    largest, zero = library.max(scores, 4), library.constant(0, scores)
+    weights = library.exp(scores - library.where(largest == library.constant(-math.inf, scores), zero, largest))
+    totals = library.sum(weights, 4, weights.dtype)
     batches, key_heads, group, queries, keys = weights.shape
     weights = library.reshape(weights, (batches, key_heads, group * queries, keys))
     sums = library.reshape(library.matmul(weights, value_lines), (*totals.shape[:4], shape[3]))
-    zero = library.constant(0, sums)
-    return query.result(cast.narrow(library, library.where(totals == zero, zero, sums / totals), dtype))
+    means = library.where(totals == zero, zero, sums / totals)
+    return query.result(cast.narrow(library, means, dtype)), totals, largest
 
 
 def counted(op: str, key: Operand, lengths: Operand | None) -> Any:
@@ -47,10 +83,10 @@ def counted(op: str, key: Operand, lengths: Operand | None) -> Any:
     return library.where(is_wrong, library.constant(0, counts), counts)
 
 
-def weighted(
+def scored(
     query: Operand, key: Operand, value: Operand, mask: Operand | None, counts: Any, is_causal: bool, scale: float
-) -> tuple[Any, Any, Any, Any, Any]:
-    """Weights (b, key heads, group, n, keys), which their totals divide, and lines of queries, keys and values."""
+) -> tuple[Any, Any, Any, Any]:
+    """Scores (b, key heads, group, n, keys), -inf of what is not seen, and lines of queries, keys and values."""
     library, dtype, handle = query.library, query.dtype, query.device.handle
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
@@ -72,8 +108,5 @@ def weighted(
         seen = counts + library.reshape(library.arange(queries, handle), (-1, 1)) + (1 - queries)
         seen = library.minimum(seen, counts)
     is_seen = library.arange(keys, handle) < seen
-    lowest = library.constant(-math.inf, scores)
-    scores = library.where(is_seen, scores, lowest)
-    largest = library.max(scores, 4)
-    weights = library.exp(scores - library.where(largest == lowest, library.constant(0, scores), largest))
-    return weights, library.sum(weights, 4, weights.dtype), lines, key_lines, value_lines
+    scores = library.where(is_seen, scores, library.constant(-math.inf, scores))
+    return scores, lines, key_lines, value_lines

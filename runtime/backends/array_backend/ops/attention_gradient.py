@@ -16,6 +16,7 @@ def scaled_dot_product_attention_gradient(
     value: Operand,
     result: Operand,
     gradient: Operand,
+    logsumexp: Operand,
     mask: Operand | None,
     lengths: Operand | None,
     is_causal: bool,
@@ -31,13 +32,12 @@ def scaled_dot_product_attention_gradient(
         own = library.DTYPES[dtype]
         zeros = [library.full(tuple(each.layout.shape), 0, own, query.device.handle) for each in operands]
         return tuple([query.result(each) for each in zeros])
-    weights, totals, lines, key_lines, value_lines = attention.weighted(
-        query, key, value, mask, counts, is_causal, scale
-    )
-    batches, key_heads, group, queries, keys = weights.shape
-    zero = library.constant(0, weights)
+    scores, lines, key_lines, value_lines = attention.scored(query, key, value, mask, counts, is_causal, scale)
+    batches, key_heads, group, queries, keys = scores.shape
+    zero = library.constant(0, scores)
     rows = batches, key_heads, group * queries
-    weights = library.reshape(library.where(totals == zero, zero, weights / totals), (*rows, keys))
+    sums = library.reshape(cast.widen(library, logsumexp.array, logsumexp.dtype), (*rows, 1))
+    weights = library.exp(library.reshape(scores, (*rows, keys)) - sums)
     wide, made = (library.reshape(cast.widen(library, each.array, dtype), lines.shape) for each in (gradient, result))
     of_weights = library.matmul(wide, library.permute_dims(value_lines, (0, 1, 3, 2)))
     of_scores = weights * (of_weights - library.sum(wide * made, 3, wide.dtype))

@@ -27,11 +27,41 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> Any:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)[0]
+
+
+@tells_lack_of_memory
+def scaled_dot_product_attention_with_logsumexp(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Any, ...]:
+    """The same, and log(sum(exp(score))) of each query."""
+    op = "scaled_dot_product_attention_with_logsumexp"
+    return _attended(op, query, key, value, mask, lengths, is_causal, scale)
+
+
+def _attended(
+    op: str,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[Any, Any]:
     batches, heads, queries, size = query.layout.shape
     key_heads, keys = key.layout.shape[1:3]
     require_room(query.layout.shape, query.dtype)
-    counts = _counts(lengths, batches, keys)
-    result = np.zeros((batches, key_heads, heads // max(key_heads, 1), queries, size), query.dtype.compute.numpy)
+    counts = _counts(op, lengths, batches, keys)
+    compute = query.dtype.compute
+    result = np.zeros((batches, key_heads, heads // max(key_heads, 1), queries, size), compute.numpy)
+    logsumexp = np.full(result.shape[:-1], np.inf, compute.numpy)
     masks = None if mask is None else mask.array.reshape(*result.shape[:-1], keys)
     rows = max(_SCORES // max(heads * keys, 1), 1)
     for batch, count in enumerate(counts if result.size else ()):
@@ -44,11 +74,15 @@ def scaled_dot_product_attention(
             end = max(int(seen[-1, 0]), 0)
             lines = cast.widen(query.array[batch, :, part], query.dtype).reshape(*result.shape[1:3], -1, size)
             added = None if mask is None or masks is None else cast.widen(masks[batch, :, :, part, :end], mask.dtype)
-            result[batch, :, :, part] = _attend(lines, wide[0][..., :end, :], wide[1][..., :end, :], added, seen, scale)
-    return query.result(cast.narrow(result, query.dtype))
+            keys_and_values = wide[0][..., :end, :], wide[1][..., :end, :]
+            found = _attend(lines, *keys_and_values, added, seen, scale)
+            result[batch, :, :, part], logsumexp[batch, :, :, part] = found
+    return query.result(cast.narrow(result, query.dtype)), query.result(logsumexp, compute)
 
 
-def _attend(query: Array, key: Array, value: Array, mask: Array | None, seen: Array, scale: float) -> Array:
+def _attend(
+    query: Array, key: Array, value: Array, mask: Array | None, seen: Array, scale: float
+) -> tuple[Array, Array]:
     with np.errstate(all="ignore"):
         scores = np.matmul(query, key.swapaxes(-1, -2)) * query.dtype.type(scale)
         if mask is not None:
@@ -57,15 +91,16 @@ def _attend(query: Array, key: Array, value: Array, mask: Array | None, seen: Ar
         largest = scores.max(-1, keepdims=True, initial=-np.inf)
         weights = np.exp(scores - np.where(largest == -np.inf, 0, largest))
         totals = weights.sum(-1, keepdims=True)
-        return np.where(totals == 0, 0, np.matmul(weights, value) / totals)
+        logsumexp = np.where(totals == 0, np.inf, largest + np.log(totals))
+        return np.where(totals == 0, 0, np.matmul(weights, value) / totals), logsumexp[..., 0]
 
 
-def _counts(lengths: Operand | None, batches: int, keys: int) -> list[int]:
+def _counts(op: str, lengths: Operand | None, batches: int, keys: int) -> list[int]:
     """How many keys there are in each batch."""
     if lengths is None:
         return [keys] * batches
     counts = [int(count) for count in lengths.array.reshape(-1)]
     for count in counts:
         if not 0 <= count <= keys:
-            raise InvalidIndex("scaled_dot_product_attention", count, keys + 1)
+            raise InvalidIndex(op, count, keys + 1)
     return counts * batches if len(counts) == 1 else counts

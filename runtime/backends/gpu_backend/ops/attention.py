@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..libraries import Attention
     from ..storage import GpuStorage
 
-_OP: Final = "scaled_dot_product_attention"
 # The sizes of heads that there are kernels for, and the rows that a block takes of them with dot products.
 _SIZES: Final = (64, 128, 256)
 _ROWS: Final = (1, 4, 8)
@@ -47,20 +46,55 @@ def scaled_dot_product_attention(
     scale: float,
 ) -> GpuStorage:
     """softmax(query key^T * scale + mask) value of (b, heads, n, size), of which key heads serve several each."""
+    return _attended("scaled_dot_product_attention", query, key, value, mask, lengths, is_causal, scale)
+
+
+def scaled_dot_product_attention_with_logsumexp(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[GpuStorage, ...]:
+    """The same, and log(sum(exp(score))) of each query."""
+    op, sums = "scaled_dot_product_attention_with_logsumexp", _logsumexp_of(query)
+    return _attended(op, query, key, value, mask, lengths, is_causal, scale, sums), sums
+
+
+def _logsumexp_of(query: Operand) -> GpuStorage:
+    return query.device.empty(DType.F32, math.prod(query.shape[:3]))
+
+
+def _attended(
+    op: str,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+    logsumexp: GpuStorage | None = None,
+) -> GpuStorage:
+    """What attention gives, which also writes `logsumexp`."""
     batches, heads, queries, size = query.shape
     key_heads, keys = key.shape[1:3]
     device, dtype = query.device, query.dtype
     result = device.empty(dtype, query.layout.elem_count)
     # As an index, a length is one of so many.
-    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1, mark=0)
+    indexes = None if lengths is None else Rows.of(op, lengths, keys + 1, mark=0)
     if result.length == 0 or keys == 0:
         if indexes is not None:
             check(indexes)
         device.driver.zero(result.memory.address, result.memory.nbytes)
+        if logsumexp is not None:
+            copy.const_set(dense(logsumexp, query.shape[:3]), math.inf)
         return result
     group = heads // key_heads
     rows = group * queries
-    least = held_size(_OP, size)
+    least = held_size(op, size)
     multiprocessors = device.driver.multiprocessors
     way, taken = _way(dtype, rows, batches * key_heads * _most_splits(rows, keys) < multiprocessors)
     blocks = batches * key_heads * ceil_divide(rows, taken)
@@ -69,14 +103,15 @@ def scaled_dot_product_attention(
         busy = _BUSY_BLOCKS.get(way, _MOST_BUSY_BLOCKS)
         splits = _splits(blocks, min(rows, taken), keys, multiprocessors, busy)
     if max(rows, keys) >= LIMIT or blocks * splits > MOST_BLOCKS:
-        raise InvalidArgument(_OP, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
+        raise InvalidArgument(op, f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer")
     # Copies live until the launch.
     query, key, value = map(whole, (query, key, value))
     lines = batches * heads * queries
     parts = device.empty(DType.F32, lines * splits * (least + 2)) if splits > 1 else None
     packed = arguments.attention(
-        result=result.memory.address, query=query.address, key=key.address, value=value.address,
-        mask=NOWHERE if mask is None else mask.address, parts=NOWHERE if parts is None else parts.memory.address,
+        result=result.memory.address, logsumexp=NOWHERE if logsumexp is None else logsumexp.memory.address,
+        query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
+        parts=NOWHERE if parts is None else parts.memory.address,
         counters=NOWHERE if parts is None else device.counters,
         indexes=NOWHERE if indexes is None else indexes.indexes.address,
         index=NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
@@ -108,6 +143,25 @@ def by_library(
     params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
     addresses = query.address, key.address, value.address, result.memory.address
     return result if library.attention(query.dtype, params, *addresses) else None
+
+
+def by_library_with_logsumexp(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    scale: float,
+) -> tuple[GpuStorage, ...] | None:
+    """The same, and log(sum(exp(score))) of each query."""
+    if mask is not None or lengths is not None or not suits_libraries((query, key, value), is_causal, scale):
+        return None
+    made = query.device.empty(query.dtype, query.layout.elem_count), _logsumexp_of(query)
+    params = AttentionParams(form(query), form(key), form(value), is_causal, scale)
+    addresses = query.address, key.address, value.address, *(each.memory.address for each in made)
+    return made if library.attention_with_logsumexp(query.dtype, params, *addresses) else None
 
 
 def held_size(op: str, size: int) -> int:

@@ -12,6 +12,7 @@ from ....kernels.argument_struct import NOWHERE
 from ..libraries import AttentionGradientParams, AttentionParams
 from ..utils import MOST_BLOCKS, ceil_divide
 from . import attention
+from .copy import contiguous
 from .geometry import LIMIT
 from .index import Rows, check
 from .operand import Operand
@@ -31,6 +32,7 @@ def scaled_dot_product_attention_gradient(
     value: Operand,
     result: Operand,
     gradient: Operand,
+    logsumexp: Operand,
     mask: Operand | None,
     lengths: Operand | None,
     is_causal: bool,
@@ -42,8 +44,10 @@ def scaled_dot_product_attention_gradient(
     made = [device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     if of_mask and mask is not None:
         made.append(device.empty(query.dtype, mask.layout.elem_count))
-    indexes = None if lengths is None else Rows.of(_OP, lengths, key.shape[2] + 1, mark=0)
-    if 0 in (query.layout.elem_count, key.shape[2]):
+    batches, heads, queries, size = query.shape
+    key_heads, keys = key.shape[1:3]
+    indexes = None if lengths is None else Rows.of(_OP, lengths, keys + 1, mark=0)
+    if 0 in (query.layout.elem_count, keys):
         if indexes is not None:
             check(indexes)
         for each in made:
@@ -52,11 +56,33 @@ def scaled_dot_product_attention_gradient(
     # Of a mask only the gradients are written of what is in a tile with something that is seen.
     for each in made[3:]:
         device.driver.zero(each.memory.address, each.memory.nbytes)
+    group = heads // key_heads
+    row_blocks = batches * key_heads * ceil_divide(group * queries, ATTENTION_ROWS)
+    key_blocks = batches * key_heads * ceil_divide(keys, ATTENTION_ROWS)
+    if max(group * queries, keys) >= LIMIT or max(row_blocks, key_blocks) > MOST_BLOCKS:
+        reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
+        raise InvalidArgument(_OP, reason)
     # Copies live until the launch.
     query, key, value, result, gradient = map(attention.whole, (query, key, value, result, gradient))
-    launches = _Launches(query, key, value, result, gradient, mask, lengths, indexes, is_causal, scale, made)
-    launches.find_statistics()
-    launches.find_gradients()
+    logsumexp = contiguous(logsumexp)
+    products = device.empty(DType.F32, batches * heads * queries)
+    packed = arguments.attention_gradient(
+        query_gradient=made[0].memory.address, key_gradient=made[1].memory.address,
+        value_gradient=made[2].memory.address, mask_gradient=made[3].memory.address if made[3:] else NOWHERE,
+        query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
+        result=result.address, gradient=gradient.address, logsumexp=logsumexp.address,
+        products=products.memory.address, indexes=NOWHERE if indexes is None else indexes.indexes.address,
+        index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
+        index_stride=attention.index_stride(lengths), scale=element_bits(scale, DType.F32),
+        query_strides=query.strides[:3], key_strides=key.strides[:3], value_strides=value.strides[:3],
+        mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, result_strides=result.strides[:3],
+        gradient_strides=gradient.strides[:3], batches=batches, heads=key_heads, group=group, queries=queries,
+        keys=keys, head_size=size,
+    )  # fmt: skip
+    # The kernel of keys takes what that of queries left at `products`.
+    name = f"attention_gradient_{query.dtype.value}_{attention.held_size(_OP, size)}"
+    device.kernels.launch(_FAMILY, f"{name}_queries", row_blocks, packed)
+    device.kernels.launch(_FAMILY, f"{name}_keys", key_blocks, packed)
     if indexes is not None:
         device.index_errors.expect()
     return tuple(made)
@@ -69,6 +95,7 @@ def by_library(
     value: Operand,
     result: Operand,
     gradient: Operand,
+    logsumexp: Operand,
     mask: Operand | None,
     lengths: Operand | None,
     is_causal: bool,
@@ -81,63 +108,10 @@ def by_library(
     if not is_plain or not attention.suits_libraries(operands, is_causal, scale):
         return None
     made = [query.device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
-    launches = _Launches(*operands, None, None, None, is_causal, scale, made)
-    launches.find_statistics()
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
     params = AttentionGradientParams(own, attention.form(result), attention.form(gradient))
-    addresses = *(each.address for each in operands), launches.statistics.memory.address
+    # A copy lives until the call.
+    logsumexp = contiguous(logsumexp)
+    addresses = [each.address for each in (*operands, logsumexp)]
     is_done = library.attention_gradient(query.dtype, params, *addresses, *(each.memory.address for each in made))
     return tuple(made) if is_done else None
-
-
-class _Launches:
-    """The launches of the kernels, and what they share."""
-
-    def __init__(
-        self,
-        query: Operand,
-        key: Operand,
-        value: Operand,
-        result: Operand,
-        gradient: Operand,
-        mask: Operand | None,
-        lengths: Operand | None,
-        indexes: Rows | None,
-        is_causal: bool,
-        scale: float,
-        made: list[GpuStorage],
-    ) -> None:
-        batches, heads, queries, size = query.shape
-        key_heads, keys = key.shape[1:3]
-        group = heads // key_heads
-        self._kernels = query.device.kernels
-        self._name = f"{query.dtype.value}_{attention.held_size(_OP, size)}"
-        self._row_blocks = batches * key_heads * ceil_divide(group * queries, ATTENTION_ROWS)
-        self._key_blocks = batches * key_heads * ceil_divide(keys, ATTENTION_ROWS)
-        if max(group * queries, keys) >= LIMIT or max(self._row_blocks, self._key_blocks) > MOST_BLOCKS:
-            reason = f"shapes {query.shape} and {key.shape} are more than a kernel can number; use fewer"
-            raise InvalidArgument(_OP, reason)
-        self.statistics = query.device.empty(DType.F32, 2 * batches * heads * queries)
-        self._packed = arguments.attention_gradient(
-            query_gradient=made[0].memory.address, key_gradient=made[1].memory.address,
-            value_gradient=made[2].memory.address, mask_gradient=made[3].memory.address if made[3:] else NOWHERE,
-            query=query.address, key=key.address, value=value.address, mask=NOWHERE if mask is None else mask.address,
-            result=result.address, gradient=gradient.address, statistics=self.statistics.memory.address,
-            indexes=NOWHERE if indexes is None else indexes.indexes.address,
-            index=attention.NO_LENGTHS if indexes is None else indexes.fields, is_causal=is_causal,
-            index_stride=attention.index_stride(lengths), scale=element_bits(scale, DType.F32),
-            query_strides=query.strides[:3], key_strides=key.strides[:3], value_strides=value.strides[:3],
-            mask_strides=(0, 0, 0, 0) if mask is None else mask.strides, result_strides=result.strides[:3],
-            gradient_strides=gradient.strides[:3], batches=batches, heads=key_heads, group=group, queries=queries,
-            keys=keys, head_size=size,
-        )  # fmt: skip
-
-    def find_statistics(self) -> None:
-        """Of each row: the logarithm of the sum of what its weights are made of, and then other numbers."""
-        self._kernels.launch(_FAMILY, f"attention_statistics_{self._name}", self._row_blocks, self._packed)
-
-    def find_gradients(self) -> None:
-        """After the statistics."""
-        name = f"attention_gradient_{self._name}"
-        self._kernels.launch(_FAMILY, f"{name}_queries", self._row_blocks, self._packed)
-        self._kernels.launch(_FAMILY, f"{name}_keys", self._key_blocks, self._packed)
