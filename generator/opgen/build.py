@@ -8,12 +8,12 @@ from typing import TypeVar
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
 from opgen.formula import Primitive, PrimitiveFile
+from opgen.gradient_ops import with_gradients
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
 from opgen.loader import Document
 from opgen.model import (
     ANY_RESULT,
-    CHOSEN_KINDS,
     DEVICE,
     FUNCTOR_KINDS,
     NAMED,
@@ -72,27 +72,33 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     package = file(Package, _PACKAGE)
     device = file(Device, _DEVICE, DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
-    rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
     backends = folder(Backend, "backends")
-    kernels = folder(KernelFamily, "kernels")
     groups = file(FieldGroups, _GROUPS).groups
-    return Spec(
+    spec = Spec(
         package=package,
         dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
         primitives=_by_name(file(PrimitiveFile, _PRIMITIVES).primitives, problems),
         functors=functors,
-        families=tuple(_with_functors(family, functors) for family in folder(Family, "storage", STORAGE)),
+        families=tuple(folder(Family, "storage", STORAGE)),
         formats=_numbered(file(Formats, _FORMATS).formats, problems),
         device_doc=device.doc,
         device_methods=device.methods,
         backend_families=tuple(folder(BackendFamily, "families")),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(with_structs(family, package.max_rank, rooms, groups, problems) for family in kernels),
+        kernels=tuple(folder(KernelFamily, "kernels")),
         c_libraries=tuple(folder(CLibrary, "libraries")),
         field_groups=groups,
         tuples=file(TupleTypes, _TUPLES).tuples,
         widths=file(Widths, _WIDTHS).widths,
         constants=file(Constants, _CONSTANTS).constants,
+    )
+    functors = with_gradients(spec)
+    rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}
+    return replace(
+        spec,
+        functors=functors,
+        families=tuple(_with_functors(family, functors) for family in spec.families),
+        kernels=tuple(with_structs(family, package.max_rank, rooms, groups, problems) for family in spec.kernels),
     )
 
 
@@ -133,8 +139,8 @@ def _functor_kind(document: Document, problems: list[Problem]) -> FunctorKind:
         message = f"unknown functor kind '{kind}'; name the file after one of {', '.join(FUNCTOR_KINDS)}"
         problems.append(Problem(Location(document.path), message))
     # Ops that name their operands have no more in common.
-    whole = decode(FunctorKind, document, problems, kind if kind in CHOSEN_KINDS else NAMED)
-    if kind not in CHOSEN_KINDS:
+    whole = decode(FunctorKind, document, problems, kind if kind in FUNCTOR_KINDS else NAMED)
+    if whole.family is not None:
         return whole
     return replace(whole, functors=tuple(replace(each, unsupported=whole.unsupported) for each in whole.functors))
 

@@ -496,9 +496,15 @@ def text_of(node: Node) -> str:
 def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict[str, Node]:
     """The gradients of what a formula names, of the gradient `g` of its result: by the chain rule, simplified.
 
-    Raises FormulaError for a primitive that has no gradient of an operand that depends on one of them.
+    What the formula has more than once is differentiated once, of the sum of the gradients that it has there. Raises
+    FormulaError for a primitive that has no gradient of an operand that depends on one of them.
     """
-    found: dict[str, Node] = dict.fromkeys(wanted, Number(0))
+    parts, whole = shared(node)
+    asked = tuple(wanted)
+    found: dict[str, Node] = dict.fromkeys(asked, Number(0))
+    for name, part in parts.items():
+        if {*names(part)} & found.keys():
+            found[name] = Number(0)
 
     def visit(node: Node, incoming: Node) -> None:
         if isinstance(node, Name) and node.text in found:
@@ -506,8 +512,8 @@ def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict
         if not isinstance(node, Call) or not {*names(node)} & found.keys():
             return
         primitive = primitives[node.primitive]
-        parts: dict[str, Node] = dict(zip(primitive.parameters, node.arguments, strict=True))
-        for parameter, argument in parts.items():
+        given: dict[str, Node] = dict(zip(primitive.parameters, node.arguments, strict=True))
+        for parameter, argument in given.items():
             # Of a truth value nothing is differentiable.
             if parameter == primitive.condition or primitive.result == "bool" or not {*names(argument)} & found.keys():
                 continue
@@ -515,10 +521,16 @@ def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict
             if partial is None:
                 message = f"'{primitive.name}' has no gradient of '{parameter}'; write 'gradient' to the op"
                 raise FormulaError(message, node.offset)
-            visit(argument, simplified(inlined(partial, {**parts, INCOMING: incoming})))
+            visit(argument, simplified(inlined(partial, {**given, INCOMING: incoming})))
 
-    visit(node, Name(INCOMING))
-    return found
+    visit(whole, Name(INCOMING))
+    for name, part in reversed(parts.items()):
+        if found.get(name, Number(0)) != Number(0):
+            visit(part, found[name])
+    bodies: dict[str, Node] = {}
+    for name, part in parts.items():
+        bodies[name] = inlined(part, bodies)
+    return {name: inlined(found[name], bodies) for name in asked}
 
 
 def with_result(gradient: Node, formula: Node) -> Node:
@@ -552,6 +564,10 @@ def simplified(node: Node) -> Node:
             return x
         case "x - y", (Number(value=0), y):
             return simplified(Call(NEGATE, (y,)))
+        case "x - y", (x, y) if x == y:
+            return Number(0)
+        case "x + y", (Call(primitive="-x", arguments=(x,)), y):
+            return simplified(Call(SUBTRACT, (y, x)))
         case "x + y", (x, Call(primitive="-x", arguments=(y,))):
             return simplified(Call(SUBTRACT, (x, y)))
         case "x - y", (x, Call(primitive="-x", arguments=(y,))):

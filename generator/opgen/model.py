@@ -45,7 +45,10 @@ from opgen.toolchains import CodeObjects
 CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduce": ("x",)}
 # The others name their operands themselves.
 NAMED = "ternary"
-FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED)
+# Those that are found: the gradients of the ops of another kind.
+GRADIENT_KINDS = {"unary_gradient": "unary", "binary_gradient": "binary"}
+_CHOSEN_AND_GRADIENTS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
+FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
 # Identities that are no numbers: of the dtype of the elements.
@@ -63,13 +66,19 @@ _VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 _PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*"
 _MODULE = re.compile(r"\w+(?:/\w+)*")
 # The names that the functions of a functor give to what is no operand or parameter of it.
-_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics")
+_TAKEN_NAMES = ("self", "x", "y", "op", "inner", "layout", "other", "other_layout", "dtype", "np", "numerics",
+                "gradient", "output")  # fmt: skip
 # Identities of floats besides finite numbers.
 _INFINITIES = ("inf", "-inf")
 # As many have the functors that name them: the cells that compute them take no more.
 _NAMED_OPERANDS = 3
 _NAMED = Of((NAMED,))
 _ORDINAL = Placeholders(("ordinal",))
+
+
+def op_class(kind: str) -> str:
+    """The enum of the functors of a kind that an argument chooses: unary_gradient -> UnaryGradientOp."""
+    return f"{kind.title().replace('_', '')}Op"
 
 
 def sentence(text: str) -> str:
@@ -273,6 +282,11 @@ class Functor:
         """The operands, as the expressions call them."""
         return CHOSEN_KINDS.get(self.kind, tuple(filter(is_name, self.named)))
 
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is the gradient of another op, which opgen has found."""
+        return self.kind in GRADIENT_KINDS
+
     @cached_property
     def formula(self) -> Formula | None:
         """What it computes of each element; None of a reduction."""
@@ -286,7 +300,7 @@ class Functor:
     @property
     def is_method(self) -> bool:
         """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
-        return self.kind not in CHOSEN_KINDS or bool(self.parameters) or self.result == ANY_RESULT
+        return self.kind not in _CHOSEN_AND_GRADIENTS or bool(self.parameters) or self.result == ANY_RESULT
 
     @property
     def has_front(self) -> bool:
@@ -328,8 +342,8 @@ class FunctorKind:
     """
 
     name: Annotated[str, Entry("{}.yaml")]
-    unsupported: Annotated[str, Of((*CHOSEN_KINDS,)), "why an op has not the dtypes that it lacks"]
-    functors: Annotated[tuple[Functor, ...], Key("ops")]
+    unsupported: Annotated[str, Of(_CHOSEN_AND_GRADIENTS), "why an op has not the dtypes that it lacks"]
+    functors: Annotated[tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED))]  # the others are found
     joined: Annotated[Name, Key("family"), _NAMED, "the file of spec/storage that its methods join"]
     listed: Annotated[tuple[State, ...], Key("states"), Mark.OPTIONAL, Of(("reduce",))]
     path: Path
@@ -337,7 +351,7 @@ class FunctorKind:
     @property
     def family(self) -> str | None:
         """The file of spec/storage that its methods join, where none chooses between its ops."""
-        return None if self.name in CHOSEN_KINDS else self.joined
+        return None if self.name in _CHOSEN_AND_GRADIENTS else self.joined
 
     @cached_property
     def states(self) -> Mapping[str, State]:
@@ -347,7 +361,7 @@ class FunctorKind:
     @property
     def class_name(self) -> str:
         """The enum of the functors that are chosen by an argument: unary -> UnaryOp."""
-        return f"{self.name.capitalize()}Op"
+        return op_class(self.name)
 
     def member(self, functor: Functor) -> str:
         """The member of an enum that one of its functors is."""

@@ -225,10 +225,11 @@ def state_scopes(spec: Spec, state: State) -> Mapping[str, Scope]:
     return found
 
 
-def derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
+def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = None) -> dict[str, Node]:
     """The gradients of a functor's operands: what it says, and what follows from its formula.
 
-    Raises FormulaError where neither is known.
+    Where `primitives` are given they have other gradients, which compute the same. Raises FormulaError where neither is
+    known.
     """
     written = {operand: formula.node for operand, formula in functor.gradient.items()}
     reduction = functor.reduction
@@ -238,7 +239,7 @@ def derivatives(spec: Spec, functor: Functor) -> dict[str, Node]:
         return written
     node = functor.formula.node
     wanted = [name for name in functor.operands if functor.condition is None or name != functor.operands[0]]
-    derived = {} if {*wanted} <= {*written} else gradients(node, wanted, spec.primitives)
+    derived = {} if {*wanted} <= {*written} else gradients(node, wanted, primitives or spec.primitives)
     return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
 
 
@@ -350,7 +351,7 @@ def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems
             problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
     derived = _derived(spec, functor)
     for operand, formula in functor.gradient.items():
-        if formula.node == derived.get(operand):
+        if formula.node == derived.get(operand) and not functor.is_gradient:
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
             problems.note(formula.location, message)
 

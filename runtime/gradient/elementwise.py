@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ...gradients.functors import DERIVATIVES, Derivative, Op
+from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
 from ..core.layout import Layout
@@ -22,18 +23,17 @@ _NOTHING: Final[Mapping[str, float]] = {}
 class _Functor:
     """The gradients of an op, each with what it needs. As a rule of a node it works them out."""
 
-    def __init__(self, op: Op, derivatives: Mapping[str, Derivative]) -> None:
+    def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         self.__name__: str = op.value
         self.is_cast = op is MethodOp.TO_DTYPE
-        names = ("x", "y") if derivatives.keys() <= {"x", "y"} else ("condition", "on_true", "on_false")
-        self._operands = names
-        self._derivatives = [derivatives.get(name) for name in names]
+        self._operands = tuple(derivatives)
+        self._derivatives = list(derivatives.values())
         self._needs = [() if it is None else it.takes for it in self._derivatives]
         self.keeps_x, self.keeps_result = "x" in self._needs[0], "result" in self._needs[0]
         """What the gradient of the first operand needs."""
         # By the operands whose gradients are asked for.
         self.kept: Mapping[tuple[bool, ...], tuple[bool, ...]] = {
-            asked: self._find_kept(asked) for asked in itertools.product((False, True), repeat=len(names))
+            asked: self._find_kept(asked) for asked in itertools.product((False, True), repeat=len(self._operands))
         }
         """Which operands are needed for the gradients that are asked for, and last whether the result is."""
 
@@ -82,7 +82,7 @@ class _Reduction(_Functor):
 class _Write(_Functor):
     """The gradients of an op whose result is written to the first operand, of which there is a copy if they need it."""
 
-    def __init__(self, op: BinaryOp, derivatives: Mapping[str, Derivative]) -> None:
+    def __init__(self, op: BinaryOp, derivatives: Mapping[str, Derivative | None]) -> None:
         super().__init__(op, derivatives)
         self._op = op
 
@@ -113,7 +113,7 @@ def _shape_of(node: Node) -> Shape:
 
 _FUNCTORS: Final[Mapping[Op, _Functor]] = {
     op: (_Reduction if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD) else _Functor)(op, derivatives)
-    for op, derivatives in DERIVATIVES.items()
+    for op, derivatives in (*DERIVATIVES.items(), *SECOND_DERIVATIVES.items())
     if derivatives is not None
 }
 _WRITES: Final[Mapping[Op, _Write]] = {
@@ -150,6 +150,7 @@ def computed_of_two(
     other_layout: Layout,
     x: Storage,
     y: Storage,
+    arguments: tuple[Any, ...] = NO_PARAMETERS,
 ) -> Any:
     """Record what an op made of two operands."""
     functor = _FUNCTORS.get(op)
@@ -157,7 +158,7 @@ def computed_of_two(
         return made
     keeps_x, keeps_y, keeps_result = functor.kept[node is not None, other_node is not None]
     kept = (watched(x) if keeps_x else None, watched(y) if keeps_y else None) if keeps_x or keeps_y else ()
-    return record(made, functor, (node, other_node), (layout, other_layout), kept, NO_PARAMETERS, keeps_result, 5)
+    return record(made, functor, (node, other_node), (layout, other_layout), kept, arguments, keeps_result, 5)
 
 
 def computed_of_three(
@@ -166,6 +167,7 @@ def computed_of_three(
     nodes: tuple[Node | None, ...],
     layouts: tuple[Layout, ...],
     operands: tuple[Storage, ...],
+    arguments: tuple[Any, ...] = NO_PARAMETERS,
 ) -> Any:
     """Record what an op made of three operands."""
     functor = _FUNCTORS.get(op)
@@ -173,7 +175,7 @@ def computed_of_three(
         return made
     *keeps, keeps_result = functor.kept[nodes[0] is not None, nodes[1] is not None, nodes[2] is not None]
     kept = tuple([watched(x) if keep else None for x, keep in zip(operands, keeps, strict=True)])
-    return record(made, functor, nodes, layouts, kept, NO_PARAMETERS, keeps_result, 5)
+    return record(made, functor, nodes, layouts, kept, arguments, keeps_result, 5)
 
 
 def changed(storage: Storage, op: BinaryOp, layout: Layout, source: Storage, source_layout: Layout) -> None:

@@ -30,7 +30,7 @@ from ..tensor.number import NumberLike, as_number
 from .op_calls import Call, Calls, Reference
 
 if TYPE_CHECKING:
-    from ...op import BinaryOp, CmpOp, UnaryOp
+    from ...op import ElementwiseOp
 
 Find: TypeAlias = Callable[[Sequence[float]], float]
 """Works out a number of the numbers that the function is given."""
@@ -59,7 +59,7 @@ class Step(NamedTuple):
     """One op of a program: names of operands are those of sources (x0), numbers (n0) and earlier steps (v0)."""
 
     name: str
-    op: UnaryOp | BinaryOp | CmpOp | MethodOp
+    op: ElementwiseOp
     operands: tuple[str, ...]
     parameters: tuple[str, ...]
     operand_dtype: DType

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...device import Device
 from ...dtype import DType
-from ...op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
+from ...op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from ...storage import Storage
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, TallowError, shown
@@ -136,6 +136,19 @@ class TensorBase:
                 lhs, rhs, layout, other_layout = rhs, lhs, other_layout, layout
         tensor: Self = new(self._result_class)
         tensor._storage = lhs.binary_impl(op, rhs, layout, other_layout)
+        tensor._layout = layout._dense or layout.dense
+        return tensor
+
+    def _gradient(self, op: UnaryGradientOp | BinaryGradientOp, *others: Self) -> Self:
+        """`op` of this tensor, the gradient of a result, and of what else it depends on, in the same shape."""
+        gradient, layout = self._storage, self._layout
+        tensor: Self = new(self._result_class)
+        if isinstance(op, UnaryGradientOp):
+            (x,) = others
+            tensor._storage = gradient.unary_gradient(op, layout, x._storage, x._layout)
+        else:
+            x, y = others
+            tensor._storage = gradient.binary_gradient(op, layout, x._storage, x._layout, y._storage, y._layout)
         tensor._layout = layout._dense or layout.dense
         return tensor
 

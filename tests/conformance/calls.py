@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tallow import GgmlDType
-from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
+from tallow.op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryGradientOp, UnaryOp
 from tallow.runtime.core.conv import ParamsConv1D, ParamsConv2D, ParamsConvTranspose1D, ParamsConvTranspose2D
 from tallow.runtime.core.layout import Layout
 
@@ -131,6 +131,10 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"op": BinaryOp(cell.op), "rhs": held(made), "lhs_layout": made, "rhs_layout": made}
         case "binary_assign":
             arguments = {"op": BinaryOp(cell.op), "layout": made, **operands(source=made)}
+        case "unary_gradient":
+            arguments = {"op": UnaryGradientOp(cell.op), "layout": made, **operands(x=made)}
+        case "binary_gradient":
+            arguments = {"op": BinaryGradientOp(cell.op), "layout": made, **operands(x=made, y=made)}
         case "assign":
             arguments = {"layout": made, **operands(source=made)}
         case "cmp":

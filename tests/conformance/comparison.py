@@ -24,6 +24,14 @@ ULPS = {
     "leaky_relu": ROUNDED,
     # A product may have half the unit of its factor.
     **dict.fromkeys(["silu_mul", "gelu_mul"], 2 * FUNCTION + ROUNDED),
+    **dict.fromkeys(["relu_gradient", "abs_gradient", "clamp_gradient"], EXACT),
+    **dict.fromkeys(["sqr_gradient", "sqrt_gradient", "leaky_relu_gradient", "minimum_gradient_x"], ROUNDED),
+    **dict.fromkeys(["recip_gradient", "log1p_gradient", "rsqrt_gradient", "div_gradient_y"], 2 * ROUNDED + ROUNDED),
+    **dict.fromkeys(["remainder_gradient_y", "fmod_gradient_y"], 2 * ROUNDED + ROUNDED),
+    # These have several functions, one after another.
+    **dict.fromkeys(["tanh_gradient", "sigmoid_gradient", "silu_gradient", "mish_gradient"], 2 * FUNCTION + ROUNDED),
+    **dict.fromkeys(["gelu_gradient", "gelu_erf_gradient", "erf_gradient", "pow_gradient_y"], 2 * FUNCTION + ROUNDED),
+    **dict.fromkeys(["silu_mul_gradient_x", "gelu_mul_gradient_x"], 3 * FUNCTION + ROUNDED),
 }
 # Beyond this sin and cos only have to be finite and in [-1, 1].
 LARGEST_ANGLE = 1e5

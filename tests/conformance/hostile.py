@@ -13,7 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tallow
 from hypothesis import strategies as st
-from tallow import BinaryOp, CmpOp, DType, Layout, ReduceOp, Shape, Tensor, UnaryOp
+from tallow import (
+    BinaryGradientOp,
+    BinaryOp,
+    CmpOp,
+    DType,
+    Layout,
+    ReduceOp,
+    Shape,
+    Tensor,
+    UnaryGradientOp,
+    UnaryOp,
+)
 from tallow.runtime.backends.backend import BackendBlocks, BackendDevice, BackendStorage
 from tallow.runtime.custom.user_op import UserOp
 
@@ -212,7 +223,7 @@ FITTING: dict[str, list[Value]] = {
     "SupportCell": values("tl.support()[0]"),
     **{
         kind.__name__: [Value(str(op), lambda _, op=op: op) for op in kind]
-        for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp)
+        for kind in (UnaryOp, BinaryOp, CmpOp, ReduceOp, UnaryGradientOp, BinaryGradientOp)
     },
     **{
         name: values(f"user_op(tl.{name})")
@@ -266,6 +277,8 @@ BASES = {
     "CmpOp": (None, "'eq'"),
     "ReduceOp": (None, "'sum'"),
     "UnaryOp": (None, "'exp'"),
+    "UnaryGradientOp": (None, "'sin_gradient'"),
+    "BinaryGradientOp": (None, "'div_gradient_y'"),
     "DType": (None, "'f32'"),
     "GgmlDType": (None, "'Q4_0'"),
     "GgmlDType.from_u32": (None, "2"),
@@ -294,6 +307,15 @@ BASES = {
     "Device.arange": ("d", "0; 1; (2, 3); DType.F32"),
     "Storage.binary_impl": (_COUNT, f"tl.BinaryOp.ADD; {_COUNT}; at(4); at(4)"),
     "Storage.binary_assign": (_COUNT, f"tl.BinaryOp.ADD; at(4); {_COUNT}; at(4)"),
+    "Storage.unary_gradient": (_COUNT, f"tl.UnaryGradientOp.SIN_GRADIENT; at(4); {_COUNT}; at(4)"),
+    "Storage.binary_gradient": (
+        _COUNT,
+        f"tl.BinaryGradientOp.DIV_GRADIENT_Y; at(4); {_COUNT}; at(4); {_COUNT}; at(4)",
+    ),
+    "Storage.leaky_relu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0.5"),
+    "Storage.clamp_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 0; 1"),
+    "Storage.powf_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 2"),
+    "Storage.elu_gradient": (_COUNT, f"at(4); {_COUNT}; at(4); 1"),
     "Storage.assign": (_COUNT, f"at(4); {_COUNT}; at(4)"),
     "Storage.cmp": (_COUNT, f"tl.CmpOp.EQ; {_COUNT}; at(4); at(4)"),
     "Storage.where_cond": (_ROWS, f"at(4); {_COUNT}; at(4); {_COUNT}; at(4)"),

@@ -30,11 +30,14 @@ METHODS_WITH_OPS = {
     "unary_impl": op.UnaryOp,
     "binary_impl": op.BinaryOp,
     "binary_assign": op.BinaryOp,
+    "unary_gradient": op.UnaryGradientOp,
+    "binary_gradient": op.BinaryGradientOp,
     "cmp": op.CmpOp,
     "reduce_op": op.ReduceOp,
 }
 # Semantics has these for floating-point dtypes only.
 FLOAT_METHODS = (
+    *("unary_gradient", "binary_gradient"),
     *("linear", "scaled_dot_product_attention", "scaled_dot_product_attention_gradient"),
     "scaled_dot_product_attention_with_logsumexp",
     *("avg_pool2d", "upsample_bilinear2d", "rand_uniform_f64", "rand_normal_f64", "sgd_step", "adam_step"),

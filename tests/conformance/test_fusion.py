@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tallow as tl
 from tallow import BinaryOp, CmpOp, DType, Tensor, UnaryOp
-from tallow.op import MethodOp
+from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
 
 from . import matrix, values
 from .layouts import CONTIGUOUS, FEW_VIEWS, TILES, VIEWS, Case, place
@@ -32,8 +32,15 @@ def functions(dtype: DType, backend: str) -> dict[str, Function]:
         if dtype in op.dtypes:
             found[op.value] = lambda x, y, name=op.value: getattr(x, name)(y)
             found[f"{op.value} of a number"] = lambda x, y, name=op.value: getattr(x, name)(3)
+    for op in (*UnaryGradientOp, *BinaryGradientOp):
+        if dtype in op.dtypes:
+            found[op.value] = lambda x, y, op=op: x._gradient(op, *(y, x)[: 1 + isinstance(op, BinaryGradientOp)])
     for op in MethodOp:
-        if dtype not in op.dtypes or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND, MethodOp.VAR, MethodOp.STD):
+        if (
+            dtype not in op.dtypes
+            or not hasattr(Tensor, op.value)
+            or op in (MethodOp.TO_DTYPE, MethodOp.WHERE_COND, MethodOp.VAR, MethodOp.STD)
+        ):
             continue
         parameters = inspect.signature(getattr(Tensor, op.value)).parameters.values()
         count = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters) - 1

@@ -95,7 +95,13 @@ TAKES_ANYTHING = {
 }
 # Where the class or the method says what is meant.
 OTHER_WORDS = {
-    **{f"{kind} value": f"no {kind}" for kind in ("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "DType", "GgmlDType")},
+    **{
+        f"{kind} value": f"no {kind}"
+        for kind in (
+            *("UnaryOp", "BinaryOp", "CmpOp", "ReduceOp", "UnaryGradientOp", "BinaryGradientOp"),
+            *("DType", "GgmlDType"),
+        )
+    },
     **dict.fromkeys(
         ("Shape dims", "Shape.broadcast lhs", "Shape.broadcast rhs", "Tensor.from_storage layout"), "a shape"
     ),

@@ -87,10 +87,10 @@ def test_gradients_are_differences(op: BinaryOp | ReduceOp | UnaryOp | MethodOp)
                 outcome = computed(op, {**tensors, operand: Tensor(moved, "f64")})
                 sums.append(float((outcome * g).sum().item()))
             expected[place] = (sums[0] - sums[1]) / (2 * STEP)
-        # An operand without a derivative has the gradient 0.
         found = np.zeros(X.shape)
-        if operand in gradients:
-            found = gradient(op, gradients[operand], tensors, g).numpy()
+        derivative = gradients[operand]
+        if derivative is not None:
+            found = gradient(op, derivative, tensors, g).numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, err_msg=operand)
 
 
@@ -105,10 +105,13 @@ def test_gradients_of_other_dtypes_are_those_of_f64(op: BinaryOp | ReduceOp | Un
     gradients = DERIVATIVES[op]
     assert gradients is not None
     for operand, derivative in gradients.items():
+        if derivative is None:
+            continue
         found = gradient(op, derivative, rounded, Tensor(weights, dtype)).to_dtype(DType.F64).numpy()
         expected = gradient(op, derivative, wide, Tensor(weights, "f64")).numpy()
-        # Each of the steps of a formula rounds once.
-        np.testing.assert_allclose(found, expected, rtol=24 * unit, atol=12 * unit, err_msg=operand)
+        # Each of the steps of a reduction's formula rounds once; others are one op, which does.
+        steps = 24 if isinstance(op, ReduceOp) or op.value in ("var", "std") else 1
+        np.testing.assert_allclose(found, expected, rtol=steps * unit, atol=steps * unit / 2, err_msg=operand)
 
 
 def test_an_op_has_gradients_unless_it_gives_no_floats() -> None:
@@ -137,6 +140,7 @@ def test_gradients_of_reductions_at_their_edges(name: str, x: list[list[float]],
     result = getattr(tensor, name)(1, keepdim=True)
     known = {"x": tensor, "result": result, "dims": (1,), "count": len(x[0]), "correction": 1.0}
     derivative = gradients["x"]
+    assert derivative is not None
     found = derivative.function(Tensor([[1.0]], "f64"), **{key: known[key] for key in derivative.takes})
     np.testing.assert_allclose(found.broadcast_as(tensor.shape).numpy(), expected, rtol=1e-12)
     assert math.isfinite(float(found.sum().item()))

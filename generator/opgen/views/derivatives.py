@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Collection, Mapping
 from types import SimpleNamespace as View
+from typing import NamedTuple
 
 from opgen.formula import (
     ADD,
@@ -12,8 +13,10 @@ from opgen.formula import (
     SUBTRACT,
     WHERE,
     Call,
+    Name,
     Node,
     Number,
+    Primitives,
     names,
     operated,
     shared,
@@ -21,26 +24,63 @@ from opgen.formula import (
     tree_of,
     walk,
 )
-from opgen.model import METHOD_OP, Functor, Monoid, Position, Spec
+from opgen.gradient_ops import computing, is_step, primitives_by_ops
+from opgen.model import GRADIENT_KINDS, METHOD_OP, Functor, Monoid, Position, Spec
 from opgen.scopes import COUNT, derivatives, is_differentiable, tensor_methods
 from opgen.views.dispatch import op_classes
+from opgen.views.python import quoted
 
 # Python's functions of numbers that are primitives.
 _OF_NUMBERS = {"maximum": "max", "minimum": "min"}
 
 
+class _Words(NamedTuple):
+    """What gradients are made of."""
+
+    primitives: Primitives
+    methods: Mapping[str, str]
+    """The tensor methods that are one primitive, by its name."""
+    reductions: Collection[str]
+    gradients: Mapping[str, str]
+    """The members of enums that ops are which are gradients, by name."""
+
+
 def gradients_functors(spec: Spec) -> View:
-    """The gradients of all functors, in Tensor's methods."""
-    methods = tensor_methods(spec)
+    """The gradients of functors, in Tensor's methods and ops that are gradients."""
+    return _derivatives(spec, are_gradients=False)
+
+
+def gradients_second(spec: Spec) -> View:
+    """The gradients of those functors that are gradients."""
+    return _derivatives(spec, are_gradients=True)
+
+
+def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
+    words = _Words(
+        primitives_by_ops(spec) if are_gradients else spec.primitives,
+        tensor_methods(spec),
+        [functor.name for functor in spec.every_functor if isinstance(functor.reduction, Monoid)],
+        {
+            functor.name: kind.member(functor)
+            for kind in spec.functors.values()
+            for functor in kind.functors
+            if functor.is_gradient
+        },
+    )
     types = {name: "float" for functor in spec.every_functor for name in functor.parameters}
     types |= {name: "Tensor" for functor in spec.every_functor for name in (*functor.operands, RESULT, "g")}
     types |= {COUNT: "int", "dims": "tuple[int, ...]"}
-    members = [(kind.member(functor), functor) for kind in spec.functors.values() for functor in kind.functors]
+    members = [
+        (kind.member(functor), functor)
+        for kind in spec.functors.values()
+        for functor in kind.functors
+        if functor.is_gradient == are_gradients
+    ]
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     return View(
         classes=[*op_classes(spec), *own],
         gradients=[
-            _gradient(spec, member, functor, methods, types)
+            _gradient(spec, member, functor, words, types)
             for member, functor in members
             if is_differentiable(spec, functor)
         ],
@@ -50,10 +90,12 @@ def gradients_functors(spec: Spec) -> View:
 
 def docs_formulas(spec: Spec) -> View:
     """The formulas of all ops, and the gradients that follow from them."""
-    kinds = [
-        (kind.name, [_row(spec, functor) for functor in kind.functors if not isinstance(functor.reduction, Position)])
-        for kind in spec.functors.values()
-    ]
+    by_ops = primitives_by_ops(spec)
+    kinds = []
+    for kind in spec.functors.values():
+        functors = (functor for functor in kind.functors if not isinstance(functor.reduction, Position))
+        known = by_ops if kind.name in GRADIENT_KINDS else spec.primitives
+        kinds.append((kind.name, [_row(spec, functor, known) for functor in functors]))
     primitives = []
     for primitive in spec.primitives.values():
         gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
@@ -61,7 +103,7 @@ def docs_formulas(spec: Spec) -> View:
     return View(kinds=kinds, primitives=primitives)
 
 
-def _row(spec: Spec, functor: Functor) -> View:
+def _row(spec: Spec, functor: Functor, primitives: Primitives) -> View:
     reduction = functor.reduction
     if isinstance(reduction, Monoid):
         element = "x" if reduction.element is None else text_of(reduction.element.node)
@@ -69,37 +111,44 @@ def _row(spec: Spec, functor: Functor) -> View:
         texts += [f"finished by `{text_of(reduction.finish.node)}`"] if reduction.finish is not None else []
         formula = ", ".join(texts)
     else:
-        formula = f"`{text_of(functor.formula.node)}`" if functor.formula is not None else ""
-    found = derivatives(spec, functor) if is_differentiable(spec, functor) else {}
+        formula = _shown(functor.formula.node) if functor.formula is not None else ""
+    found = derivatives(spec, functor, primitives) if is_differentiable(spec, functor) else {}
     return View(name=functor.name, formula=formula, gradients=_listed(found))
 
 
 def _listed(gradients: Mapping[str, Node]) -> str:
     """The gradients of operands, as a cell of a table has them."""
-    listed = []
-    for operand, node in gradients.items():
-        parts, whole = shared(node)
-        named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
-        listed.append(f"{operand}: `{text_of(whole)}`" + (f" with {', '.join(named)}" if named else ""))
-    return "; ".join(listed) or "none"
+    return "; ".join(f"{operand}: {_shown(node)}" for operand, node in gradients.items()) or "none"
 
 
-def _gradient(spec: Spec, member: str, functor: Functor, methods: Mapping[str, str], types: Mapping[str, str]) -> View:
-    reductions = [other.name for other in spec.every_functor if isinstance(other.reduction, Monoid)]
+def _shown(node: Node) -> str:
+    """A formula, with names for what it has more than once."""
+    parts, whole = shared(node)
+    named = [f"`{name} = {text_of(part)}`" for name, part in parts.items()]
+    return f"`{text_of(whole)}`" + (f" with {', '.join(named)}" if named else "")
+
+
+def _gradient(spec: Spec, member: str, functor: Functor, words: _Words, types: Mapping[str, str]) -> View:
     operands = []
-    for operand, node in derivatives(spec, functor).items():
+    found = derivatives(spec, functor, words.primitives)
+    for operand in functor.operands:
+        node = found.get(operand, Number(0))
         if isinstance(node, Number):
-            continue  # 0 nearly everywhere
+            operands.append(View(operand=operand, text=None, parts=()))
+            continue
         numbers = {*functor.parameters, COUNT}
-        parts, whole = shared(node)
+        op = None if is_step(node) else computing(node, spec.every_functor, functor.parameters)
+        parts, whole = shared(node) if op is None else ({}, node)
         bodies = []
         for name, part in parts.items():
             if {*names(part)} <= numbers:
                 numbers.add(name)
-            bodies.append((name, _text(part, numbers, methods, reductions)))
+            bodies.append((name, _text(part, numbers, words)))
+        chooser = functor.operands[0] if functor.condition is not None else None
+        text = _text(whole, numbers, words, chooser) if op is None else _called(words, *op)
         called = {part.primitive for part in walk(node) if isinstance(part, Call)}
         known = (*functor.operands, RESULT, *functor.parameters, COUNT)
-        takes = [name for name in known if name in names(node)] + ["dims"] * bool(called & {*reductions})
+        takes = [name for name in known if name in names(node)] + ["dims"] * bool(called & {*words.reductions})
         operands.append(
             View(
                 operand=operand,
@@ -107,15 +156,28 @@ def _gradient(spec: Spec, member: str, functor: Functor, methods: Mapping[str, s
                 parameters=", ".join(f"{name}: {types[name]}" for name in ("g", *takes)),
                 arguments=", ".join(("g", *takes)),
                 parts=bodies,
-                text=_text(whole, numbers, methods, reductions),
+                text=text,
             )
         )
     functions = [operand for operand in operands if operand.parts]
     return View(member=member, name=functor.name, operands=operands, functions=functions)
 
 
-def _text(node: Node, numbers: set[str], methods: Mapping[str, str], reductions: Collection[str]) -> str:
-    """A formula of tensors, but for the names of numbers, in Tensor's methods."""
+def _called(words: _Words, functor: Functor, given: tuple[str, ...]) -> str:
+    """The call of an op on tensors and numbers."""
+    first, *others = given[: len(functor.operands)]
+    numbers = given[len(functor.operands) :]
+    if not functor.is_gradient:
+        return f"{first}.{functor.name}({', '.join([*others, *numbers])})"
+    if not functor.is_method:
+        return f"{first}._gradient({words.gradients[functor.name]}, {', '.join(others)})"
+    operands = (f"{name}={tensor}" for name, tensor in zip(functor.operands[1:], others, strict=True))
+    method = f"{first}._storage.{functor.name}"
+    return f"{first}._joined({', '.join([quoted(functor.name), method, *numbers, *operands])})"
+
+
+def _text(node: Node, numbers: set[str], words: _Words, chooser: str | None = None) -> str:
+    """A formula of tensors, but for the names of numbers, in Tensor's methods; `chooser` has an integer dtype."""
 
     def is_number(node: Node) -> bool:
         return {*names(node)} <= numbers
@@ -128,13 +190,17 @@ def _text(node: Node, numbers: set[str], methods: Mapping[str, str], reductions:
             return operated(call.primitive, operands)
         if is_number(call):
             return ast.Call(ast.Name(_OF_NUMBERS[call.primitive]), operands, [])
-        if call.primitive in reductions:
+        if call.primitive in words.gradients:
+            return ast.Call(ast.Attribute(first, "_gradient"), [ast.Name(words.gradients[call.primitive]), *rest], [])
+        if call.primitive in words.reductions:
             keepdim = ast.keyword("keepdim", ast.Constant(True))
             return ast.Call(ast.Attribute(first, call.primitive), [ast.Name("dims")], [keepdim])
-        return ast.Call(ast.Attribute(first, methods[call.primitive]), rest, [])
+        return ast.Call(ast.Attribute(first, words.methods[call.primitive]), rest, [])
 
     def chosen(call: Call, condition: ast.expr, body: ast.expr, other: ast.expr) -> ast.expr:
         test, *branches = call.arguments
+        if isinstance(test, Call) and test.arguments == (Name(chooser or ""), Number(0)):
+            condition = ast.Name(chooser or "")  # != 0
         if is_number(test):
             zeros = ast.Call(ast.Attribute(ast.Name("g"), "zeros_like"), [], [])
             return ast.IfExp(

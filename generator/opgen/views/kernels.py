@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
+from opgen.formula import WHERE, Call, Name, Node, walk
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
@@ -44,10 +45,19 @@ def _functor(spec: Spec, functor: Functor) -> View:
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
-        as_brief=_cpp_bool(any(primitive.brief for primitive in primitives)),
+        as_brief=_cpp_bool(_is_brief(spec, functor, formula.formula.node)),
         as_bounded=_cpp_bool(len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)),
         expression=formula.expression("kernel", _literal("compute_type<T>")),
     )
+
+
+def _is_brief(spec: Spec, functor: Functor, formula: Node) -> bool:
+    """Whether quick implementations of primitives take operands, and no choice is between these and other numbers."""
+    calls = [part for part in walk(formula) if isinstance(part, Call)]
+    quick = (set(call.arguments) for call in calls if spec.primitives[call.primitive].brief)
+    chosen = (set(call.arguments[1:]) for call in calls if call.primitive == WHERE)
+    operands = {*map(Name, functor.operands)}
+    return any(map(operands.intersection, quick)) and not any(map(operands.intersection, chosen))
 
 
 def _literal(kind: str) -> Callable[[str], str]:

@@ -24,7 +24,9 @@ def op(spec: Spec) -> View:
         classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
     # Why ops have not the dtypes that they lack.
     reasons = list(dict.fromkeys(row.functor.unsupported for each in classes for row in each.rows))
-    return View(groups=[group.upper() for group in spec.groups], reasons=reasons, classes=classes)
+    of_elements = [each.name for each in classes if any(row.functor.reduction is None for row in each.rows)]
+    groups = [group.upper() for group in spec.groups]
+    return View(groups=groups, reasons=reasons, classes=classes, of_elements=of_elements)
 
 
 def _row(kind: FunctorKind, functor: Functor) -> View:

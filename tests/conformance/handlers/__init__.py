@@ -11,6 +11,7 @@ from . import (
     custom,
     device,
     elementwise,
+    gradients,
     indexing,
     lifecycle,
     movement,
@@ -25,6 +26,7 @@ from . import (
 HANDLERS: dict[str, Callable[[Bench], None]] = {
     **lifecycle.HANDLERS,
     **elementwise.HANDLERS,
+    **gradients.HANDLERS,
     **reduction.HANDLERS,
     **attention.HANDLERS,
     **indexing.HANDLERS,

@@ -80,7 +80,7 @@ def _forgive_large_angles(bench: Bench, angles: Array, got: Array, expected: Arr
 
 def binary_impl(bench: Bench) -> None:
     tiles = [_operand_pair(bench, left, right) for left, right in bench.share(pairs(TILES))]
-    for fact, lhs, rhs in _operand_pairs(bench) + tiles:
+    for fact, lhs, rhs in operand_pairs(bench) + tiles:
         where = bench.where(fact)
         result = lhs.storage.binary_impl(BinaryOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
         _check_binary(bench, bench.read(result, bench.name, lhs.values.shape, where), lhs.values, rhs.values, where)
@@ -148,7 +148,7 @@ def binary_assign(bench: Bench) -> None:
 
 
 def cmp(bench: Bench) -> None:
-    for fact, lhs, rhs in [*_operand_pairs(bench), *_pairs_with_a_number(bench)]:
+    for fact, lhs, rhs in [*operand_pairs(bench), *_pairs_with_a_number(bench)]:
         where = bench.where(fact)
         result = lhs.storage.cmp(CmpOp(bench.op), rhs.storage, lhs.layout, rhs.layout)
         got = bench.read(result, "u8", lhs.values.shape, where)
@@ -156,7 +156,7 @@ def cmp(bench: Bench) -> None:
         assert_same(got, expected, where, {"x": lhs.values, "y": rhs.values})
 
 
-def _operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
+def operand_pairs(bench: Bench) -> list[tuple[str, Operand, Operand]]:
     """All pairs of special numbers, ties, random numbers of every magnitude, and every pair of layout classes."""
     left, right = values.special_pairs(bench.name)
     operands = [("special pairs", bench.place(left), bench.place(right))]
@@ -238,7 +238,7 @@ def method(bench: Bench) -> None:
     others = [(_NUMBERS * 2)[first : first + count] for first in range(len(_NUMBERS))]
     given = PARAMETERS.get(name, others) + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
     if operands > 1:
-        for place, (fact, *group) in enumerate(_operand_pairs(bench)):
+        for place, (fact, *group) in enumerate(operand_pairs(bench)):
             shape = group[0].values.shape
             group += [bench.place(values.mixed(bench.generator, bench.name, shape)) for _ in range(operands - 2)]
             turn = place % operands

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .....array_functors import functors
 from .....dtype import DType
-from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from .....op import BinaryOp, ElementwiseOp, MethodOp
 from ...plan import by_plan
 from .. import strided
 from ..errors import tells_errors
@@ -19,13 +19,11 @@ from .operand import Operand
 if TYPE_CHECKING:
     from ..storage import ArrayStorage
 
-Op = UnaryOp | BinaryOp | CmpOp | MethodOp
-
 
 @by_plan
 @tells_errors
 def elementwise(
-    op: Op, x: Operand, *others: Operand | float, result: DType | None = None
+    op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None
 ) -> Callable[..., ArrayStorage]:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .....array_functors import functors
 from .....dtype import Array, DType
-from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from .....op import BinaryOp, CmpOp, ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....host import cast
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _plan(
-    op: UnaryOp | BinaryOp | CmpOp | MethodOp, *arguments: Operand | float, result: DType | None = None
+    op: ElementwiseOp, *arguments: Operand | float, result: DType | None = None
 ) -> Callable[..., CpuStorage] | None:
     """What does as `elementwise` with other storages: quickly, and so for what NumPy takes as it is, or None.
 
@@ -63,9 +63,7 @@ def _plan(
 
 @planned_by(_plan)
 @tells_lack_of_memory
-def elementwise(
-    op: UnaryOp | BinaryOp | CmpOp | MethodOp, x: Operand, *others: Operand | float, result: DType | None = None
-) -> Any:
+def elementwise(op: ElementwiseOp, x: Operand, *others: Operand | float, result: DType | None = None) -> Any:
     """`op` of every element, or of those of several operands of one shape; numbers are its parameters.
 
     The last operand is of the dtype in whose compute dtype it is computed; the result is rounded once, to `result`

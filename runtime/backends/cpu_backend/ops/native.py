@@ -10,7 +10,7 @@ from .....kernels import host_arguments
 from .....kernels.constants import MOST_OPERANDS
 from .....kernels.host_arguments import UnaliasedItems
 from .....limits import MAX_RANK
-from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from .....op import ElementwiseOp, MethodOp
 from ....core.layout import Layout
 from ....helpers.host_memory import tells_lack_of_memory
 from ....kernels.argument_struct import NOWHERE, Address
@@ -40,7 +40,7 @@ def by_plan(make: Callable[P, Callable[..., Made] | None]) -> Callable[P, Made |
 @by_plan
 def elementwise(
     kernels: HostKernels,
-    op: UnaryOp | BinaryOp | CmpOp | MethodOp,
+    op: ElementwiseOp,
     x: Operand,
     *others: Operand | float,
     result: DType | None = None,

@@ -10,7 +10,7 @@ from .....dtype import DType
 from .....kernels import arguments
 from .....kernels.arguments import Geometry
 from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, CONTIGUOUS_PACKS
-from .....op import BinaryOp, CmpOp, MethodOp, UnaryOp
+from .....op import BinaryGradientOp, BinaryOp, CmpOp, MethodOp, UnaryGradientOp, UnaryOp
 from ....kernels.argument_struct import Address
 from ..utils import ceil_divide
 from . import copy
@@ -65,6 +65,10 @@ _TERNARY: Final = Map(
     arguments.ternary_strided,
     arguments.ternary_number_contiguous,
     arguments.ternary_number_strided,
+)
+_UNARY_GRADIENT: Final = Map("unary_gradient", arguments.unary_gradient_contiguous, arguments.unary_gradient_strided)
+_BINARY_GRADIENT: Final = Map(
+    "binary_gradient", arguments.binary_gradient_contiguous, arguments.binary_gradient_strided
 )
 
 
@@ -147,6 +151,15 @@ def ternary(op: MethodOp, x: Operand, y: Operand, z: Operand, *parameters: float
     # By a condition elements are only moved, so that no more than their widths count.
     name = f"{op.value}_b{8 * x.itemsize}_b{8 * z.itemsize}" if op.moves else f"{op.value}_{z.dtype.value}"
     return _map(_TERNARY, name, (x, y, z), op.result or z.dtype, parameter_bits("ternary", parameters, z.dtype))
+
+
+def gradient(op: UnaryGradientOp | BinaryGradientOp | MethodOp, g: Operand, *others: Operand | float) -> GpuStorage:
+    """`op` of every element of the gradient of a result, and of those of others; numbers are its parameters."""
+    operands = (g, *(other for other in others if isinstance(other, Operand)))
+    parameters = tuple([other for other in others if not isinstance(other, Operand)])
+    kernels = _UNARY_GRADIENT if len(operands) == 2 else _BINARY_GRADIENT
+    bits = parameter_bits(kernels.family, parameters, g.dtype)
+    return _map(kernels, f"{op.value}_{g.dtype.value}", operands, g.dtype, bits)
 
 
 def _map(

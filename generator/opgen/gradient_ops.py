@@ -1,0 +1,167 @@
+"""The gradients of ops that take several steps, as ops of their own: one kernel each, rounded once."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import permutations
+
+from opgen.formula import (
+    INCOMING,
+    MULTIPLY,
+    RESULT,
+    Call,
+    Formula,
+    FormulaError,
+    Name,
+    Node,
+    Primitives,
+    inlined,
+    kind_of,
+    names,
+    simplified,
+    walk,
+)
+from opgen.model import GRADIENT_KINDS, Functor, FunctorKind, Spec
+from opgen.names import Names
+from opgen.problem import Problems
+from opgen.scopes import derivatives, is_differentiable, scopes
+
+# What an op that is a gradient calls that of the result, and the result: its own gradients and result are others.
+GRADIENT = "gradient"
+_NAMES = {INCOMING: GRADIENT, RESULT: "output"}
+_COMMUTATIVE = ("x + y", MULTIPLY, "x == y", "x != y", "minimum", "maximum")
+_TURNED = {"x > y": "x < y", "x >= y": "x <= y"}
+
+
+def with_gradients(spec: Spec) -> dict[str, FunctorKind]:
+    """The kinds of functors, with the gradients that are found of others."""
+    kinds = dict(spec.functors)
+    ops = [functor for kind in kinds.values() for functor in kind.functors if functor.formula is not None]
+    for name, of in GRADIENT_KINDS.items():
+        if name in kinds and of in kinds:
+            own: list[Functor] = []
+            for functor in kinds[of].functors:
+                own += _gradients(spec, kinds[name], functor, [*ops, *own])
+            kinds[name] = replace(kinds[name], functors=tuple(own))
+    return kinds
+
+
+def is_step(node: Node) -> bool:
+    """Whether a formula is one op of what it names, at most."""
+    return not isinstance(node, Call) or not any(isinstance(argument, Call) for argument in node.arguments)
+
+
+def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
+    """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
+    known = names(node)
+    form, size = _form(node), _size(node)
+    for functor in ops:
+        own = (*functor.operands, *functor.parameters)
+        if functor.formula is None or len(own) != len(known) or _size(functor.formula.node) != size:
+            continue
+        for given in permutations(known):
+            is_number = [name in numbers for name in given]
+            if any(is_number[: len(functor.operands)]) or not all(is_number[len(functor.operands) :]):
+                continue
+            if _form(inlined(functor.formula.node, dict(zip(own, map(Name, given), strict=True)))) == form:
+                return functor, given
+    return None
+
+
+def primitives_by_ops(spec: Spec) -> Primitives:
+    """The primitives, with one of the gradients that are ops as that of each function of one operand that has such."""
+    ops = [functor for functor in spec.every_functor if functor.is_gradient and not functor.is_method]
+    found = dict(spec.primitives)
+    for primitive in spec.primitives.values():
+        node = primitive.gradient_of(primitive.parameters[0]) if len(primitive.parameters) == 1 else None
+        op = None if node is None or is_step(node) else computing(simplified(node), ops, ())
+        if op is not None:
+            functor, given = op
+            formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
+            found[primitive.name] = replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
+    return found
+
+
+def _form(node: Node) -> Hashable:
+    """What formulas have in common that compute the same, in another order."""
+    if not isinstance(node, Call):
+        return node
+    arguments = _factors(node) if node.primitive == MULTIPLY else node.arguments
+    forms = [_form(argument) for argument in arguments]
+    if node.primitive in _COMMUTATIVE:
+        return node.primitive, frozenset(Counter(forms).items())
+    if node.primitive in _TURNED:
+        return _TURNED[node.primitive], *reversed(forms)
+    return node.primitive, *forms
+
+
+def _factors(node: Node) -> Iterator[Node]:
+    """What a product is made of."""
+    if isinstance(node, Call) and node.primitive == MULTIPLY:
+        for argument in node.arguments:
+            yield from _factors(argument)
+    else:
+        yield node
+
+
+def _size(node: Node) -> int:
+    return sum(1 for _ in walk(node))
+
+
+def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functor]) -> Iterator[Functor]:
+    """The gradients of a functor that no step, and none of `ops`, computes."""
+    for operand, node in _found(spec, functor).items():
+        takes = [name for name in (*functor.operands, RESULT) if name in names(node)]
+        room = len(spec.functors[GRADIENT_KINDS[kind.name]].functors[0].operands)
+        if is_step(node) or len(takes) > room or computing(node, ops, functor.parameters) is not None:
+            continue
+        takes += [name for name in functor.operands if name not in takes][: room - len(takes)]
+        known = names(node)
+        own = {name: Name(_NAMES.get(name, name)) for name in (RESULT, *functor.operands)}
+        formula = inlined(node, {**own, INCOMING: Name(GRADIENT)})
+        is_only = len(functor.operands) == 1
+        found = replace(
+            functor,
+            name=f"{functor.name}_gradient" + ("" if is_only else f"_{operand}"),
+            kind=kind.name,
+            named=tuple(_NAMES.get(name, name) for name in (INCOMING, *takes)),
+            parameters=dict.fromkeys(name for name in functor.parameters if name in known),
+            let={},
+            written=Formula(formula, functor.location),
+            # It is linear.
+            gradients={GRADIENT: Formula(inlined(node, own), functor.location)},
+            doc=f"the gradient of {operand} in {functor.name}, of `gradient`, which is that of its result",
+            dtypes=_floats(spec, functor),
+            note=None,
+            edges=(),
+            unsupported=kind.unsupported,
+            tensor=False,
+        )
+        ops.append(found)
+        yield found
+
+
+def _found(spec: Spec, functor: Functor) -> Mapping[str, Node]:
+    """The gradients of a functor; none where something is wrong with them or with it, which is noted elsewhere."""
+    problems = Problems()
+    own = scopes(spec, functor)
+    for scope in own.values():
+        scope.check(problems)
+    if problems or not is_differentiable(spec, functor):
+        return {}
+    try:
+        found = derivatives(spec, functor)
+        known = (*functor.operands, *functor.parameters, INCOMING, RESULT)
+        for node in found.values():
+            kind_of(node, dict.fromkeys(known, "float"), spec.primitives)
+    except FormulaError:
+        return {}
+    return found
+
+
+def _floats(spec: Spec, functor: Functor) -> Names:
+    """The dtypes of floats that a functor has."""
+    floats = spec.groups["float"]
+    own = tuple(name for name in spec.resolve(functor.dtypes) if name in floats)
+    texts = ("float",) if own == floats else own
+    return Names(texts, (functor.location,) * len(texts), listed=own != floats)

@@ -1,0 +1,68 @@
+"""unary_gradient, binary_gradient, and the gradients of functors with parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
+
+from .. import values
+from ..bench import Bench
+from ..comparison import LARGEST_ANGLE, assert_close, tolerance
+from ..layouts import Operand
+from ..oracle import gradients as oracle
+from ..oracle.formats import Array, decode
+from .elementwise import FINE_PARAMETERS, PARAMETERS, SMALL_SWEEP, operand_pairs, sweep_size
+
+
+def unary_gradient(bench: Bench) -> None:
+    for fact, g, x in [_sweep(bench), *operand_pairs(bench)]:
+        result = g.storage.unary_gradient(UnaryGradientOp(bench.op), g.layout, x.storage, x.layout)
+        _check(bench, bench.op, bench.read(result, bench.name, g.values.shape, fact), [g, x], (), fact)
+
+
+def binary_gradient(bench: Bench) -> None:
+    for place, (fact, *group) in enumerate(operand_pairs(bench)):
+        third = bench.place(values.mixed(bench.generator, bench.name, group[0].values.shape))
+        g, x, y = (third, *group) if place % 2 == 0 else (*group, third)
+        op, operands = BinaryGradientOp(bench.op), (x.storage, x.layout, y.storage, y.layout)
+        result = g.storage.binary_gradient(op, g.layout, *operands)
+        _check(bench, bench.op, bench.read(result, bench.name, g.values.shape, fact), [g, x, y], (), fact)
+
+
+def method(bench: Bench) -> None:
+    name = bench.cell.method
+    functor = name.removesuffix("_gradient")
+    given = PARAMETERS[functor] + (FINE_PARAMETERS.get(functor, []) if bench.name == "f64" else [])
+    pairs = operand_pairs(bench)
+    for place, (fact, g, x) in enumerate([_sweep(bench) for _ in given] + pairs):
+        parameters = given[place % len(given)]
+        result = getattr(g.storage, name)(g.layout, x.storage, x.layout, *parameters)
+        _check(bench, name, bench.read(result, bench.name, g.values.shape, fact), [g, x], parameters, fact)
+
+
+def _sweep(bench: Bench) -> tuple[str, Operand, Operand]:
+    """Operands of every magnitude, with ordinary gradients."""
+    x = values.sweep(bench.generator, bench.name, sweep_size(bench) if bench.full else SMALL_SWEEP)
+    return "sweep", bench.place(values.ordinary(bench.generator, bench.name, x.shape)), bench.place(x)
+
+
+def _check(
+    bench: Bench, op: str, got: Array, operands: list[Operand], parameters: tuple[float, ...], fact: str
+) -> None:
+    arrays = [operand.values for operand in operands]
+    expected, slack, is_open = oracle.gradient(op, bench.name, *arrays, parameters=parameters)
+    if op in ("sin_gradient", "cos_gradient"):
+        is_open = is_open | (np.abs(decode(bench.name, arrays[1])) > LARGEST_ANGLE)
+    with np.errstate(invalid="ignore"):
+        found = decode(bench.name, got)
+    expected = np.where(is_open, found, expected)
+    where = bench.where(f"parameters {parameters}", fact)
+    inputs = dict(zip("gxy", arrays, strict=False))
+    assert_close(bench.name, got, expected, tolerance(op, bench.name), where, inputs, slack=slack, zero_sign=False)
+
+
+HANDLERS = {
+    **{op.value: method for op in MethodOp if op.value.endswith("_gradient")},
+    "unary_gradient": unary_gradient,
+    "binary_gradient": binary_gradient,
+}

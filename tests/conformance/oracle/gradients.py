@@ -1,0 +1,236 @@
+"""Gradients of one result for each element: closed forms, written by hand.
+
+A function gives what an op multiplies the gradient of its result by, before any rounding, of extended operands; with it
+the sum of the magnitudes of its terms, where these may cancel each other; and by what a part of it is multiplied that
+may be a subnormal number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from . import functions
+from .formats import EXTENDED, FLOATS, Array, compute_name, decode, round_values, spacing
+
+Terms = tuple[Array, Array, Array]
+
+
+class Expected(NamedTuple):
+    """What a gradient should be."""
+
+    value: Array
+    slack: Array
+    """What it may be off besides units in the last place: terms may cancel, and factors be subnormal numbers."""
+    is_open: Array
+    """Where it is NaN or not by a rounding: infinity times what underflows, powers of numbers below 0."""
+
+
+def _both_signs(x: Array, center: Array, low: float, high: float) -> Array:
+    """A slope with its limits at the infinities."""
+    return np.where(x == -np.inf, EXTENDED(low), np.where(x == np.inf, EXTENDED(high), center))
+
+
+def _silu(x: Array) -> Terms:
+    share, rest = functions.sigmoid(x), functions.sigmoid(-x)
+    scale = 1 + np.abs(x) * rest
+    return _both_signs(x, share * (1 + x * rest), 0, 1), share * scale, scale
+
+
+def _gelu(x: Array) -> Terms:
+    root = np.sqrt(2 / functions.PI)
+    # Of twice the argument of the hyperbolic tangent.
+    u, slope = 2 * root * (x + EXTENDED("0.044715") * x**3), 2 * root * (1 + EXTENDED("0.134145") * x**2)
+    share, rest = functions.sigmoid(u), functions.sigmoid(-u)
+    scale = 1 + np.abs(x) * rest * slope
+    return _both_signs(x, share + x * share * rest * slope, 0, 1), share * scale, scale
+
+
+def _gelu_erf(x: Array) -> Terms:
+    share, part = functions.normal_integral(x), x * functions.gauss(x) * functions.INVERSE_SQRT_TWO_PI
+    return _both_signs(x, share + part, 0, 1), share + np.abs(part), 1 + np.abs(x)
+
+
+def _mish(x: Array) -> Terms:
+    gate = np.tanh(functions.softplus(x))
+    part = x * (1 - gate * gate) * functions.sigmoid(x)
+    return _both_signs(x, gate + part, 0, 1), gate + np.abs(part), 1 + np.abs(x)
+
+
+def _hardswish(x: Array) -> Terms:
+    inside = np.where(x <= -3, EXTENDED(0), np.where(x >= 3, EXTENDED(1), (2 * x + 3) / 6))
+    return inside, np.where(np.abs(x) < 3, np.abs(x) / 3 + EXTENDED(0.5), EXTENDED(0)), np.ones_like(x)
+
+
+_OF_ONE: dict[str, Callable[[Array], Array | Terms]] = {
+    "sin_gradient": np.cos,
+    "cos_gradient": lambda x: -np.sin(x),
+    "tanh_gradient": lambda x: 1 / np.cosh(x) ** 2,
+    "gelu_gradient": _gelu,
+    "gelu_erf_gradient": _gelu_erf,
+    "erf_gradient": lambda x: _both_signs(x, 2 / np.sqrt(functions.PI) * functions.gauss(x) ** 2, 0, 0),
+    "silu_gradient": _silu,
+    "sigmoid_gradient": lambda x: 1 / (2 + np.exp(x) + np.exp(-x)),
+    "abs_gradient": functions.sign,
+    "expm1_gradient": np.exp,
+    "softplus_gradient": functions.sigmoid,
+    "mish_gradient": _mish,
+}
+
+
+def _pow_x(name: str, x: Array, y: Array) -> Terms:
+    slope = np.where(y == 0, EXTENDED(0), y * _held(name, np.power(x, y - 1)))
+    # y - 1 is rounded.
+    return slope, np.abs((y - 1) * np.log(np.abs(x)) * slope), np.abs(y)
+
+
+def _pow_y(name: str, x: Array, y: Array) -> Terms:
+    return _held(name, np.power(x, y)) * np.log(x), np.zeros_like(x), np.abs(np.log(np.abs(x)))
+
+
+def _atan2(x: Array, y: Array, *, of_x: bool) -> Terms:
+    slope = (y if of_x else -x) / (x * x + y * y)
+    far = np.where(np.isnan(x + y), EXTENDED("nan"), EXTENDED(0))
+    ratio = 1 / np.maximum(np.abs(x), np.abs(y))
+    return np.where(np.isinf(x) != np.isinf(y), far, slope), np.zeros_like(x), ratio
+
+
+def _of_two(op: str, name: str, x: Array, y: Array) -> Array | Terms:
+    """Of the operands; of the divisor and the quotient for a division."""
+    match op:
+        case "remainder_gradient_y":
+            return -np.floor_divide(x, y)
+        case "fmod_gradient_y":
+            return -(x - np.fmod(x, y)) / y
+        case "pow_gradient_x":
+            return _pow_x(name, x, y)
+        case "pow_gradient_y":
+            return _pow_y(name, x, y)
+        case "atan2_gradient_x":
+            return _atan2(x, y, of_x=True)
+        case "atan2_gradient_y":
+            return _atan2(x, y, of_x=False)
+    raise AssertionError(f"no gradient is written for {op}")
+
+
+def gradient(
+    op: str, name: str, g: Array, x: Array, y: Array | None = None, parameters: tuple[float, ...] = ()
+) -> Expected:
+    """The gradient of an operand, extended, of operands in dtype `name`."""
+    with np.errstate(all="ignore"):
+        incoming, first = decode(name, g), decode(name, x)
+        second = first if y is None else decode(name, y)
+        numbers = [EXTENDED(number) for number in parameters]
+        match op:
+            case "relu_gradient":
+                return _exact(np.where(first > 0, incoming, EXTENDED(0)))
+            case "recip_gradient":
+                return _quotient(name, -_held(name, incoming / first), first)
+            case "sqr_gradient":
+                return _exact(2 * incoming * first)
+            case "sqrt_gradient":  # of the result
+                return _quotient(name, incoming, _held(name, 2 * first))
+            case "rsqrt_gradient":
+                return _quotient(name, -_held(name, incoming / first), 2 * np.sqrt(first))
+            case "log1p_gradient":
+                return _quotient(name, incoming, 1 + first)
+            case "div_gradient_y":
+                return _quotient(name, -_held(name, incoming * second), first)
+            case "hardswish_gradient":
+                found = _times(name, incoming, _hardswish(first))
+                outside = np.where(first <= -3, EXTENDED(0), incoming)
+                return found._replace(value=np.where(np.abs(first) >= 3, outside, found.value))
+            case "leaky_relu_gradient":
+                found = _times(name, incoming, np.broadcast_to(numbers[0], first.shape))
+                return found._replace(value=np.where(first > 0, incoming, found.value))
+            case "elu_gradient":
+                alpha = np.broadcast_to(numbers[0], first.shape)
+                slope = alpha * _held(name, np.exp(first))
+                found = _times(name, incoming, (slope, np.zeros_like(first), np.abs(alpha)))
+                is_open = found.is_open | (np.isinf(alpha) & _is_subnormal(name, np.exp(first)) & np.isfinite(first))
+                return found._replace(value=np.where(first > 0, incoming, found.value), is_open=is_open)
+            case "clamp_gradient":
+                lower, upper = numbers
+                return _exact(np.where((first < lower) | (first > upper), EXTENDED(0), incoming))
+            case "powf_gradient":
+                power = _pow_x(name, first, np.broadcast_to(numbers[0], first.shape))
+                found = _times(name, incoming, power)
+                return found if numbers[0] else _exact(np.zeros_like(incoming))
+            case "minimum_gradient_x":
+                shared = np.where(first == second, incoming / 2, EXTENDED(0))
+                return _exact(np.where(first < second, incoming, shared))
+            case "pow_gradient_x":
+                found = _times(name, incoming, _pow_x(name, first, second))
+                # Of a number below 0, other powers than whole ones are NaN.
+                is_rounded = round_values(compute_name(name), second - 1) != second - 1
+                is_open = found.is_open | (is_rounded & np.signbit(first))
+                return found._replace(value=np.where(second == 0, EXTENDED(0), found.value), is_open=is_open)
+            case "pow_gradient_y":
+                found, power = _times(name, incoming, _pow_y(name, first, second)), np.power(first, second)
+                is_constant = ((first == 0) & (second >= 0)) | (power == 0)
+                is_open = (power != 0) & _is_subnormal(name, power) & (~np.isfinite(incoming) | (first < 0))
+                return found._replace(value=np.where(is_constant, EXTENDED(0), found.value), is_open=is_open)
+            case "silu_mul_gradient_x" | "gelu_mul_gradient_x":
+                slope = (_silu if op.startswith("silu") else _gelu)(first)
+                found = _times(name, _held(name, incoming * second), slope)
+                return found._replace(slack=found.slack + _finite(_tiniest(name) * np.abs(slope[0])))
+        if y is None:
+            return _times(name, incoming, _OF_ONE[op](first))
+        return _times(name, incoming, _of_two(op, name, first, second))
+
+
+OF_ONE = (
+    *_OF_ONE,
+    *("recip_gradient", "sqr_gradient", "sqrt_gradient", "rsqrt_gradient", "log1p_gradient"),
+    *("relu_gradient", "hardswish_gradient"),
+)
+OF_TWO = (
+    *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
+    *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "silu_mul_gradient_x", "gelu_mul_gradient_x"),
+)
+
+
+def _exact(value: Array) -> Expected:
+    return Expected(value, np.zeros_like(value), np.zeros(value.shape, bool))
+
+
+def _quotient(name: str, value: Array, divisor: Array) -> Expected:
+    """What may be a subnormal number before it is divided."""
+    is_open = (divisor == 0) & _is_subnormal(name, value)
+    return Expected(value / divisor, _finite(_tiniest(name) / np.abs(divisor)), is_open)
+
+
+def _times(name: str, incoming: Array, terms: Array | Terms) -> Expected:
+    """What a gradient and a slope come to, whose terms may be off by a function's units each."""
+    slope, magnitude, scale = terms if isinstance(terms, tuple) else (terms, EXTENDED(0), EXTENDED(1))
+    slack = np.abs(incoming) * (_finite(_tiniest(name) * np.maximum(scale, 1)) + _finite(_epsilon(name) * magnitude))
+    is_open = np.isinf(incoming) & (slope != 0) & _is_subnormal(name, slope)
+    # A function's result may be the largest number, or infinite.
+    is_open |= np.abs(np.abs(slope) / EXTENDED(FLOATS[compute_name(name)].largest) - 1) < EXTENDED(2) ** -12
+    return Expected(incoming * _held(name, slope), _finite(slack), is_open)
+
+
+def _is_subnormal(name: str, value: Array) -> Array:
+    return np.abs(value) < EXTENDED(2) ** FLOATS[compute_name(name)].min_exponent
+
+
+def _finite(value: Array) -> Array:
+    return np.where(np.isfinite(value), value, EXTENDED(0))
+
+
+def _held(name: str, value: Array) -> Array:
+    """Numbers, of which those that the compute dtype of a dtype does not hold are infinite."""
+    largest = EXTENDED(FLOATS[compute_name(name)].largest)
+    return np.where(np.abs(value) > largest, np.copysign(EXTENDED("inf"), value), value)
+
+
+def _tiniest(name: str) -> Array:
+    """What a function's subnormal result may be off."""
+    return 4 * spacing(compute_name(name), EXTENDED(0))
+
+
+def _epsilon(name: str) -> Array:
+    """What a function's result may be off, as a part of it."""
+    return EXTENDED(4) * EXTENDED(2) ** (1 - FLOATS[compute_name(name)].precision)
