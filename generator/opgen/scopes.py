@@ -1,5 +1,6 @@
 """The formulas of functors: what each of them may name, what they come to, and how languages have them."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -24,6 +25,7 @@ from opgen.formula import (
     kind_of,
     lowered,
     names,
+    shared,
     simplified,
     walk,
     with_result,
@@ -83,6 +85,22 @@ class Scope:
             kind: lowered(self.formula.node, language, kinds, self.primitives, literal)
             for kind, kinds in self.kinds.items()
         }
+        last = list(texts.values())[-1]
+        return Expression(texts.get("integer", last), texts.get("float", last))
+
+    def shared_expression(self, literal: Callable[[str], str]) -> Expression:
+        """The formula of arrays, in Python: what it has more than once is computed once, where it comes first."""
+        parts, whole = shared(self.formula.node)
+        texts = {}
+        for kind, kinds in self.kinds.items():
+            known, bodies = dict(kinds), {}
+            for name, part in parts.items():
+                bodies[name] = lowered(part, "array", known, self.primitives, literal)
+                known[name] = kind_of(part, known, self.primitives) or kind
+            text = lowered(whole, "array", known, self.primitives, literal)
+            for name in reversed(bodies):
+                text = re.sub(rf"\b{name}\b", f"({name} := {bodies[name]})", text, count=1)
+            texts[kind] = text
         last = list(texts.values())[-1]
         return Expression(texts.get("integer", last), texts.get("float", last))
 

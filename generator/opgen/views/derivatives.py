@@ -78,6 +78,7 @@ def _derivatives(spec: Spec, *, are_gradients: bool) -> View:
     ]
     own = [METHOD_OP] if any(kind.methods for kind in spec.functors.values()) else []
     return View(
+        table="SECOND_DERIVATIVES" if are_gradients else "DERIVATIVES",
         classes=[*op_classes(spec), *own],
         gradients=[
             _gradient(spec, member, functor, words, types)

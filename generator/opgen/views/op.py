@@ -56,7 +56,7 @@ def array_functors(spec: Spec) -> View:
             names = ", ".join((*functor.operands, *functor.parameters))
             # The last operand is of the dtype that is computed in.
             last = functor.operands[-1]
-            formula = scopes(spec, functor)["formula"].expression("array", _literal(last))
+            formula = scopes(spec, functor)["formula"].shared_expression(_literal(last))
             split = f"{formula.integer} if np.is_integer({last}) else " if formula.is_split else ""
             # Whether it is one pass over the operands: a conversion to another dtype takes more.
             is_one_step = functor.result != ANY_RESULT and all(map(_is_one_step, formula.texts))
