@@ -99,7 +99,10 @@ class Scope:
                 known[name] = kind_of(part, known, self.primitives) or kind
             text = lowered(whole, "array", known, self.primitives, literal)
             for name in reversed(bodies):
-                text = re.sub(rf"\b{name}\b", f"({name} := {bodies[name]})", text, count=1)
+                before, after = re.split(rf"\b{name}\b", text, maxsplit=1)
+                is_alone = before.endswith("(") and after.startswith(")")
+                named = f"{name} := {bodies[name]}"
+                text = f"{before}{named if is_alone else f'({named})'}{after}"
             texts[kind] = text
         last = list(texts.values())[-1]
         return Expression(texts.get("integer", last), texts.get("float", last))

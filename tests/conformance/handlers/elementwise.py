@@ -229,14 +229,19 @@ FINE_PARAMETERS = {"powf": [(0.1,), (1 / 3,), (-2.7,)]}
 _NUMBERS = (0.5, -2.0, 1.0, 0.0, 3.0)
 
 
+def parameters_of(bench: Bench, name: str, count: int) -> list[tuple[float, ...]]:
+    """What a functor with so many parameters is given."""
+    others = [(_NUMBERS * 2)[first : first + count] for first in range(len(_NUMBERS))]
+    return PARAMETERS.get(name, others) + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
+
+
 def method(bench: Bench) -> None:
     """A functor that is a method of its own: on many numbers, and on every layout class."""
     name = bench.cell.method
     names = list(inspect.signature(getattr(tallow.Storage, name)).parameters)[1:]
     operands = sum(parameter.endswith("layout") for parameter in names)
     count = len(names) - (2 * operands - 1)
-    others = [(_NUMBERS * 2)[first : first + count] for first in range(len(_NUMBERS))]
-    given = PARAMETERS.get(name, others) + (FINE_PARAMETERS.get(name, []) if bench.name == "f64" else [])
+    given = parameters_of(bench, name, count)
     if operands > 1:
         for place, (fact, *group) in enumerate(operand_pairs(bench)):
             shape = group[0].values.shape

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
+import tallow
 from tallow.op import BinaryGradientOp, MethodOp, UnaryGradientOp
 
 from .. import values
@@ -11,7 +14,7 @@ from ..comparison import LARGEST_ANGLE, assert_close, tolerance
 from ..layouts import Operand
 from ..oracle import gradients as oracle
 from ..oracle.formats import Array, decode
-from .elementwise import FINE_PARAMETERS, PARAMETERS, SMALL_SWEEP, operand_pairs, sweep_size
+from .elementwise import SMALL_SWEEP, operand_pairs, parameters_of, sweep_size
 
 
 def unary_gradient(bench: Bench) -> None:
@@ -31,8 +34,9 @@ def binary_gradient(bench: Bench) -> None:
 
 def method(bench: Bench) -> None:
     name = bench.cell.method
-    functor = name.removesuffix("_gradient")
-    given = PARAMETERS[functor] + (FINE_PARAMETERS.get(functor, []) if bench.name == "f64" else [])
+    # Behind the two operands and their layouts.
+    count = len(inspect.signature(getattr(tallow.Storage, name)).parameters) - 4
+    given = parameters_of(bench, name.removesuffix("_gradient"), count)
     pairs = operand_pairs(bench)
     for place, (fact, g, x) in enumerate([_sweep(bench) for _ in given] + pairs):
         parameters = given[place % len(given)]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import functions
+from . import elementwise, functions
 from .formats import EXTENDED, FLOATS, Array, compute_name, decode, round_values, spacing
 
 Terms = tuple[Array, Array, Array]
@@ -176,9 +176,11 @@ def gradient(
                 slope = (_silu if op.startswith("silu") else _gelu)(first)
                 found = _times(name, _held(name, incoming * second), slope)
                 return found._replace(slack=found.slack + _finite(_tiniest(name) * np.abs(slope[0])))
-        if y is None:
+        if op in _OF_ONE:
             return _times(name, incoming, _OF_ONE[op](first))
-        return _times(name, incoming, _of_two(op, name, first, second))
+        if op in OF_TWO:
+            return _times(name, incoming, _of_two(op, name, first, second))
+        return _by_differences(op, incoming, [first] if y is None else [first, second], parameters)
 
 
 OF_ONE = (
@@ -190,6 +192,34 @@ OF_TWO = (
     *("div_gradient_y", "remainder_gradient_y", "minimum_gradient_x", "pow_gradient_x", "pow_gradient_y"),
     *("fmod_gradient_y", "atan2_gradient_x", "atan2_gradient_y", "silu_mul_gradient_x", "gelu_mul_gradient_x"),
 )
+
+
+def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: Array) -> Array:
+    """The slope of an op of the oracle by central differences, of which two are extrapolated: `exp_gradient` of exp."""
+    functor, _, operand = op.partition("_gradient")
+    place = int(operand == "_y")
+    x = operands[place]
+
+    def function(moved: Array) -> Array:
+        given = [*operands[:place], moved, *operands[place + 1 :]]
+        # Extended numbers stay what they are.
+        if parameters:
+            return np.asarray(getattr(elementwise, functor)("f64", *given, *parameters))
+        return (
+            elementwise.unary(functor, "f64", moved) if len(given) == 1 else elementwise.binary(functor, "f64", *given)
+        )
+
+    whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
+    return np.asarray((4 * half - whole) / 3)
+
+
+def _by_differences(op: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]) -> Expected:
+    """The gradient of an op of the oracle for which no closed form is written, where its slope is a smooth one."""
+    x = operands[op.endswith("_y")]
+    step = np.where(x == 0, EXTENDED(2) ** -36, np.abs(x) * EXTENDED(2) ** -12)
+    found, finer = (slope(op, operands, parameters, size) for size in (step, step / 4))
+    is_smooth = np.abs(found - finer) <= EXTENDED(2) ** -20 * np.abs(finer)
+    return Expected(incoming * finer, _finite(np.abs(incoming * finer) * EXTENDED(2) ** -26), ~is_smooth)
 
 
 def _exact(value: Array) -> Expected:
