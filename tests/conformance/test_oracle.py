@@ -448,4 +448,4 @@ def test_a_gradient_without_a_closed_form_is_a_difference():
     # That of exp is a product, and so no op of its own.
     found = gradients.gradient("exp_gradient", "f32", g, x)
     np.testing.assert_allclose(found.value.astype(np.float64), g * np.exp(x), rtol=1e-6)
-    assert not found.is_open.any()
+    assert found.is_open.tolist() == [True, False, False, False]  # 0 is not moderate

@@ -180,7 +180,7 @@ def gradient(
             return _times(name, incoming, _OF_ONE[op](first))
         if op in OF_TWO:
             return _times(name, incoming, _of_two(op, name, first, second))
-        return _by_differences(op, incoming, [first] if y is None else [first, second], parameters)
+        return _by_differences(op, name, incoming, [first] if y is None else [first, second], parameters)
 
 
 OF_ONE = (
@@ -213,13 +213,18 @@ def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: A
     return np.asarray((4 * half - whole) / 3)
 
 
-def _by_differences(op: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]) -> Expected:
-    """The gradient of an op of the oracle for which no closed form is written, where its slope is a smooth one."""
+def _by_differences(
+    op: str, name: str, incoming: Array, operands: list[Array], parameters: tuple[float, ...]
+) -> Expected:
+    """The gradient of an op of the oracle without a closed form here: of moderate numbers, where it is smooth."""
     x = operands[op.endswith("_y")]
     step = np.where(x == 0, EXTENDED(2) ** -36, np.abs(x) * EXTENDED(2) ** -12)
     found, finer = (slope(op, operands, parameters, size) for size in (step, step / 4))
     is_smooth = np.abs(found - finer) <= EXTENDED(2) ** -20 * np.abs(finer)
-    return Expected(incoming * finer, _finite(np.abs(incoming * finer) * EXTENDED(2) ** -26), ~is_smooth)
+    parts = [incoming, *operands]
+    is_moderate = np.logical_and.reduce([np.abs(np.log2(np.abs(part))) < 8 for part in parts])
+    slack = np.abs(incoming) * (EXTENDED(2) ** -26 + 4 * _epsilon(name)) * (1 + np.abs(finer))
+    return Expected(incoming * finer, _finite(slack), ~(is_smooth & is_moderate))
 
 
 def _exact(value: Array) -> Expected:
