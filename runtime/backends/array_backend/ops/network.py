@@ -17,7 +17,7 @@ def layer_norm(x: Operand, weight: Operand | None, bias: Operand | None, residua
     """(x - mean) / sqrt(variance + eps) * weight + bias, and the sum of x and the residual where there is one."""
     library = x.library
     wide, *sums = _sum(x, residual)
-    return x.result(_scaled(library, wide - _mean(library, wide), weight, bias, eps, x)), *sums
+    return x.result(_scaled(library, wide - mean(library, wide), weight, bias, eps, x)), *sums
 
 
 @tells_errors
@@ -25,22 +25,6 @@ def rms_norm(x: Operand, weight: Operand | None, residual: Operand | None, eps: 
     """x / sqrt(mean of squares + eps) * weight, and the sum of x and the residual where there is one."""
     wide, *sums = _sum(x, residual)
     return x.result(_scaled(x.library, wide, weight, None, eps, x)), *sums
-
-
-@tells_errors
-def layer_norm_gradient(
-    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, of_bias: bool, eps: float
-) -> Any:
-    """The gradients of x and, as they are asked for, of the weight and of the bias."""
-    wide = cast.widest(x.library, x.array, x.dtype)
-    return _gradients(x, wide - _mean(x.library, wide), gradient, weight, of_weight, of_bias, eps, is_centered=True)
-
-
-@tells_errors
-def rms_norm_gradient(x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float) -> Any:
-    """The gradients of x and, if it is asked for, of the weight."""
-    wide = cast.widest(x.library, x.array, x.dtype)
-    return _gradients(x, wide, gradient, weight, of_weight, False, eps, is_centered=False)
 
 
 @tells_errors
@@ -91,7 +75,7 @@ def _sum(x: Operand, residual: Operand | None) -> tuple[Any, ...]:
 
 def _scaled(library: Any, wide: Any, weight: Operand | None, bias: Operand | None, eps: float, x: Operand) -> Any:
     """The rows over the root of their mean square, times the weight, plus the bias, rounded."""
-    wide = wide / library.sqrt(_mean(library, wide * wide) + library.constant(eps, wide))
+    wide = wide / library.sqrt(mean(library, wide * wide) + library.constant(eps, wide))
     if weight is not None:
         wide = wide * cast.widest(library, weight.array, x.dtype)
     if bias is not None:
@@ -99,40 +83,7 @@ def _scaled(library: Any, wide: Any, weight: Operand | None, bias: Operand | Non
     return cast.narrow(library, wide, x.dtype)
 
 
-def _gradients(
-    x: Operand,
-    wide: Any,
-    gradient: Operand,
-    weight: Operand | None,
-    of_weight: bool,
-    of_bias: bool,
-    eps: float,
-    *,
-    is_centered: bool,
-) -> tuple[Any, ...]:
-    """Those of elements that are centred, or not, and sums over rows."""
-    library, given = x.library, cast.widest(x.library, gradient.array, x.dtype)
-    root = library.sqrt(_mean(library, wide * wide) + library.constant(eps, wide))
-    normal, part = wide / root, given
-    if weight is not None:
-        part = part * cast.widest(library, weight.array, x.dtype)
-    own = part - normal * _mean(library, part * normal)
-    if is_centered:
-        own = own - _mean(library, part)
-    columns = [_sum_of_rows(library, each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
-    return tuple([x.result(cast.narrow(library, each, x.dtype)) for each in (own / root, *columns)])
-
-
-def _sum_of_rows(library: Any, x: Any) -> Any:
-    """The sum of each column, of all rows; 0 of nothing."""
-    size = x.shape[-1]
-    if strided.size(x) == 0:
-        return library.broadcast_to(library.reshape(library.constant(0, x), (1,)), (size,))
-    columns = library.permute_dims(library.reshape(x, (-1, size)), (1, 0))
-    return library.reshape(accumulated(library, library.sum, columns), (size,))
-
-
-def _mean(library: Any, x: Any) -> Any:
+def mean(library: Any, x: Any) -> Any:
     """The mean of each row; 0 of nothing."""
     if strided.size(x) == 0:
         return library.broadcast_to(library.constant(0, x), (*x.shape[:-1], 1))
