@@ -44,49 +44,89 @@ def _way(layout: Layout, length: int) -> _Way:
 class Sum:
     """The gradient of a storage so far: as many elements, in the same order, in a tensor of any shape."""
 
-    __slots__ = ("_is_own", "_length", "total")
+    __slots__ = ("_is_own", "_length", "_parts", "_total")
 
     def __init__(self, length: int) -> None:
         self._length = length
         self._is_own = False
         """Whether the total is a storage of this sum's own, in row-major order."""
-        self.total: Tensor | None = None
+        self._total: Tensor | None = None
+        self._parts: list[tuple[Tensor, _Way]] = []
+        """The gradients of what layouts show of a part of the storage."""
+
+    @property
+    def total(self) -> Tensor | None:
+        """The sum; None of nothing."""
+        if self._parts:
+            self._add_parts()
+        return self._total
 
     def add(self, gradient: Tensor, layout: Layout) -> None:
         """Add the gradient of what a layout shows, in its shape or with size 1 where it repeats elements."""
         key = layout.number, self._length
         way = _ways.get(key) or _ways.keep(key, _way(layout, self._length))
-        repeated = [dim for dim in way.repeated if gradient.shape[dim] > 1]
-        if repeated:
-            gradient = gradient.sum(repeated, keepdim=True)
+        if way.repeated:
+            repeated = [dim for dim in way.repeated if gradient.shape[dim] > 1]
+            gradient = gradient.sum(repeated, keepdim=True) if repeated else gradient
         if way.order is not None:
             self._add_whole(gradient.permute(way.order) if way.order else gradient)
         else:
-            self._add_part(gradient, way)
+            self._parts.append((gradient, way))
 
     def _add_whole(self, gradient: Tensor) -> None:
-        total = self.total
+        total = self._total
         if total is None:
-            self.total = gradient
+            self._total = gradient
         elif self._is_own:
             total.add_(gradient.reshape(total.shape))
         else:
-            self.total = total + gradient.reshape(total.shape)
+            self._total = total + gradient.reshape(total.shape)
             self._is_own = True
 
-    def _add_part(self, gradient: Tensor, way: _Way) -> None:
-        if self.total is None:
-            self.total = Tensor.zeros(self._length, dtype=gradient.dtype, device=gradient.device)
+    def _add_parts(self) -> None:
+        parts, self._parts = self._parts, []
+        first = parts[0][0]
+        if self._total is None and _are_all(tuple([way.layout for _, way in parts]), self._length):
+            storage = first.device.alloc_uninit(Shape._trusted((self._length,)), first.dtype)
+            for gradient, way in parts:
+                Tensor._new(storage, way.layout).copy_(gradient)
+            self._add_whole(Tensor._new(storage, flat(self._length)))
+            return
+        if self._total is None:
+            self._total = Tensor.zeros(self._length, dtype=first.dtype, device=first.device)
         elif not self._is_own:
-            self.total = self.total.copy()
+            self._total = self._total.copy()
         self._is_own = True
+        for gradient, way in parts:
+            self._add_part(self._total, gradient, way)
+
+    def _add_part(self, total: Tensor, gradient: Tensor, way: _Way) -> None:
         if not gradient.elem_count:
             return
         if way.overlaps:
             places = Tensor(_places(way.layout), dtype="i64", device=gradient.device)
-            self.total = self.total.reshape(-1).index_add(places, gradient.reshape(-1), 0)
+            self._total = total.reshape(-1).index_add(places, gradient.reshape(-1), 0)
         else:
-            Tensor._new(self.total._storage, way.layout).add_(gradient)
+            Tensor._new(total._storage, way.layout).add_(gradient)
+
+
+# By the numbers of the layouts and the length of the storage.
+_wholes: Final[BoundedCache[tuple[int, ...], bool]] = BoundedCache(1 << 12)
+
+
+def _are_all(layouts: tuple[Layout, ...], length: int) -> bool:
+    """Whether layouts show all elements of a storage together, each once."""
+    if sum([layout.elem_count for layout in layouts]) != length:
+        return False
+    key = (length, *[layout.number for layout in layouts])
+    found = _wholes.get(key)
+    if found is None:
+        shown = np.zeros(length, np.uint8)
+        for layout in layouts:
+            part = np.lib.stride_tricks.as_strided(shown[layout.start_offset :], layout.shape, layout.strides)
+            part += 1
+        found = _wholes.keep(key, bool(shown.all()))
+    return found
 
 
 def _places(layout: Layout) -> list[int]:
