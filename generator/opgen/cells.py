@@ -29,7 +29,7 @@ class FunctionCall:
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
-        condition = "any_order" if self.any_order else self.library
+        condition = self.library or ("any_order" if self.any_order else None)
         return name if condition is None else f"{condition}: {name}"
 
     @classmethod
@@ -102,8 +102,8 @@ class Lowering:
         said = [*calls, *filter(None, (keys.attribute, keys.forward, keys.unsupported))]
         if len(spot.problems) == before and len(said) != 1:
             spot.problem(f"{spot.what} must say one thing; {_FORM}", place)
-        elif len(spot.problems) == before and keys.any_order and keys.call is None:
-            spot.problem(f"{spot.what} has 'any_order' without a 'call'; remove it", place)
+        elif len(spot.problems) == before and keys.any_order and not calls:
+            spot.problem(f"{spot.what} has 'any_order' without a call; remove it", place)
         calls = [replace(call, any_order=keys.any_order) for call in calls]
         return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, place)
 

@@ -29,9 +29,9 @@ class Determinism:
 def deterministic(required: bool = True) -> Determinism:
     """Say whether the same call must give the same bits on every run: from now on, or in a `with` block.
 
-    It must by default. With `deterministic(False)`, scatter_add of floats on a GPU adds in any order, which is quicker;
-    results then differ by rounding. A thread says it for itself, an asynchronous task too, and new threads begin with
-    the default.
+    It must by default. With `deterministic(False)`, scatter_add of floats on a GPU adds in any order, and so does cuDNN
+    for gradients of attention, which is quicker; results then differ by rounding. A thread says it for itself, an
+    asynchronous task too, and new threads begin with the default.
     """
     required = argument.boolean("deterministic", "required", required)
     before = _REQUIRED.get()

@@ -67,7 +67,7 @@ class Recorder:
                 address, count, *_ = arguments
                 self.library.pointed.append([*(ctypes.c_void_p * count).from_address(address)])
             if name == "sdpa":
-                return self, None
+                return self, self if options["generate_stats"] else None
             if name == "sdpa_backward":
                 return self, self, self
             if name == "get_plan_name_at_index":
@@ -238,9 +238,23 @@ def test_attention_is_planned_once_of_operands_as_they_lie(opened, library, is_c
     assert not library.named("deselect_engines")
 
 
+def test_attention_leaves_its_statistics_where_gradients_need_them(opened, library):
+    assert opened.attention_with_logsumexp(
+        DType.F16, AttentionParams(QUERY, KEYS, KEYS, True, 0.125), 160, 320, 480, 640, 800
+    )
+    (options,) = map(dict, library.named("sdpa"))
+    assert options["generate_stats"]
+    assert library.named("set_dim") == [([2, 4, 6, 64],), ([2, 4, 6, 1],)]
+    assert library.named("set_stride") == [([1536, 384, 64, 1],), ([24, 6, 1, 1],)]
+    assert library.named("set_data_type") == [("half",), ("float",)]
+    assert [call[0] for call in library.named("execute")] == [{1: 160, 2: 320, 3: 480, 4: 640, 5: 800}]
+
+
+@pytest.mark.parametrize("any_order", [False, True])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_gradients_of_attention_are_of_its_statistics_and_the_same_on_every_run(opened, library, is_causal):
-    params = AttentionGradientParams(AttentionParams(QUERY, KEYS, KEYS, is_causal, 0.125), QUERY, QUERY)
+def test_gradients_of_attention_are_of_its_statistics_and_may_differ_if_they_may(opened, library, is_causal, any_order):
+    own = AttentionParams(QUERY, KEYS, KEYS, is_causal, 0.125)
+    params = AttentionGradientParams(own, QUERY, QUERY, any_order)
     addresses = tuple(range(160, 160 + 9 * 16, 16))
     for _ in range(2):
         assert opened.attention_gradient(DType.BF16, params, *addresses)
@@ -251,7 +265,9 @@ def test_gradients_of_attention_are_of_its_statistics_and_the_same_on_every_run(
         ([*dims], [*strides], kind) for dims, strides, kind in forms
     ]
     (options,) = map(dict, library.named("sdpa_backward"))
-    assert (options["attn_scale"], options["use_deterministic_algorithm"]) == (0.125, True)
+    assert (options["attn_scale"], options["use_deterministic_algorithm"]) == (0.125, not any_order)
+    (refused,) = library.named("deselect_numeric_notes")[0]
+    assert ("NONDETERMINISTIC" in refused, "REDUCED_PRECISION_REDUCTION" in refused) == (not any_order, True)
     assert options.get("diagonal_band_right_bound") == (0 if is_causal else None)
     assert options.get("diagonal_alignment") == ("bottom right" if is_causal else None)
     assert library.named("set_dim") == [([2, 4, 6, 64],), ([2, 2, 9, 64],), ([2, 2, 9, 64],)]

@@ -18,6 +18,7 @@ from tallow.op import BinaryOp, CmpOp, MethodOp, ReduceOp, UnaryOp
 from tallow.runtime.backends.backend import BackendDevice
 from tallow.runtime.backends.gpu_backend.ops import (
     attention,
+    attention_gradient,
     copy,
     elementwise,
     matmul,
@@ -31,7 +32,7 @@ from tallow.runtime.backends.gpu_backend.ops.geometry import LIMIT, divisor, par
 from tallow.runtime.backends.gpu_backend.ops.index import gather, index_select, scatter_set
 from tallow.runtime.backends.gpu_backend.ops.loss import cross_entropy
 from tallow.runtime.backends.gpu_backend.ops.memory import synchronize
-from tallow.runtime.backends.gpu_backend.ops.operand import Operand
+from tallow.runtime.backends.gpu_backend.ops.operand import Operand, dense
 from tallow.runtime.backends.gpu_backend.storage import GpuStorage
 from tallow.runtime.backends.gpu_backend.utils import MOST_BLOCKS
 from tallow.runtime.base.error import InvalidArgument, InvalidIndex
@@ -912,20 +913,22 @@ class Heads:
         self.calls.append((dtype, params, addresses))
         return True
 
+    attention_with_logsumexp = attention_gradient = attention
+
 
 def test_the_splits_of_keys_are_joined_in_the_launch_that_makes_them(device):
     x = device.empty(DType.BF16, 1 << 20)
     query, keys = at(x, (1, 8, 1, 96)), at(x, (1, 2, 900, 96))
     attention.scaled_dot_product_attention(query, keys, keys, None, None, False, 0.125)
     ((_, name, blocks, packed),) = device.launches
-    *_, parts, counters = arguments.ATTENTION.unpack(packed)[:7]
+    *_, parts, counters = arguments.ATTENTION.unpack(packed)[:8]
     assert (name, blocks, counters) == ("attention_bf16_128_rows4", 2 * 2, device.counters)
     assert parts not in (0, x.memory.address)
     # One split needs neither.
     attention.scaled_dot_product_attention(
         query, keys.relaid((1, 2, 60, 96), keys.strides), keys, None, None, False, 0.125
     )
-    assert arguments.ATTENTION.unpack(device.launches[-1][3])[5:7] == (0, 0)
+    assert arguments.ATTENTION.unpack(device.launches[-1][3])[6:8] == (0, 0)
 
 
 def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same(device):
@@ -957,6 +960,49 @@ def test_attention_goes_to_a_library_as_it_lies_where_that_means_the_same(device
         assert attend(**refused) is None
     assert len(library.calls) == 1
     assert not device.names
+
+
+def test_gradients_of_attention_go_to_a_library_with_what_it_left_for_them(device):
+    library = Heads()
+    x, apart = device.empty(DType.BF16, 1 << 20), (40 * 2 * 64, 64, 2 * 64, 1)
+    query, keys = at(x, (2, 4, 40, 64)), at(x, (2, 2, 40, 64), apart, 64)
+    result, logsumexp = attention.by_library_with_logsumexp(library, query, keys, keys, None, None, True, 0.125)
+    assert (logsumexp.dtype, logsumexp.length) == (DType.F32, 2 * 4 * 40)
+    assert library.calls[0][2][3:] == (result.memory.address, logsumexp.memory.address)
+
+    rows = dense(logsumexp, (2, 4, 40))
+
+    def change(by=attention_gradient.by_library, query=query, sums=rows, mask=None, lengths=None, **others):
+        of_mask, scale = others.get("of_mask", False), others.get("scale", 0.125)
+        made = dense(result, (2, 4, 40, 64))
+        return by(library, query, keys, keys, made, query, sums, mask, lengths, True, of_mask, scale)
+
+    for by, any_order in (
+        (attention_gradient.by_library, False),
+        (attention_gradient.by_library_in_any_order, True),
+    ):
+        made = change(by)
+        dtype, params, addresses = library.calls[-1]
+        assert (dtype, params.any_order, params.attention) == (DType.BF16, any_order, library.calls[0][1])
+        assert params.result == params.gradient == params.attention.query
+        given = [query.address, *[keys.address] * 2, result.memory.address, query.address, logsumexp.memory.address]
+        assert addresses == (*given, *(each.memory.address for each in made))
+        assert [each.length for each in made] == [2 * 4 * 40 * 64, *[2 * 2 * 40 * 64] * 2]
+    # Libraries read the logarithms one behind the other.
+    assert not device.names
+    change(sums=at(logsumexp, (2, 4, 40), (160, 1, 4)))
+    assert len(device.names) == 1
+    assert library.calls[-1][2][5] not in (0, logsumexp.memory.address)
+    calls = len(library.calls)
+    for refused in (
+        {"mask": at(x, (2, 4, 40, 40))},
+        {"mask": at(x, (2, 4, 40, 40)), "of_mask": True},
+        {"lengths": at(device.empty(DType.I32, 1), (1,))},
+        {"scale": -0.125},
+        {"query": at(x, (2, 4, 40, 64), None, 1)},
+    ):
+        assert change(**refused) is None
+    assert len(library.calls) == calls
 
 
 def test_a_plan_of_what_a_library_may_refuse_is_for_its_numbers():

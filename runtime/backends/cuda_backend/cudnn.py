@@ -85,7 +85,7 @@ class CuDnn(Library):
         return self._do("attention_with_logsumexp", dtype, params, addresses)
 
     def attention_gradient(self, dtype: DType, params: AttentionGradientParams, *addresses: int) -> bool:
-        """Enqueue the gradients of scaled dot product attention, each of which is added up in one order."""
+        """Enqueue the gradients of scaled dot product attention."""
         return self._do("attention_gradient", dtype, params, addresses)
 
     def step(self, name: str, arguments: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:

@@ -13,9 +13,10 @@ from ..gpu_backend.libraries import AttentionGradientParams, AttentionParams
 
 # cuDNN's names of the dtypes.
 _NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
-# What marks an algorithm whose result is none of ours: its bits vary from run to run, it spreads an infinity to where
-# none is, or it rounds what it is given or adds up.
-_REFUSED: Final = ("NONDETERMINISTIC", "WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+# What marks an algorithm whose result is none of ours: it spreads an infinity to where none is, or it rounds what it is
+# given or adds up; or its bits vary from run to run.
+_REFUSED_IN_ANY_ORDER: Final = ("WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")
+_REFUSED: Final = ("NONDETERMINISTIC", *_REFUSED_IN_ANY_ORDER)
 # Tensor cores multiply an f32 as a TF32.
 _REFUSED_OF_F32: Final = (*_REFUSED, "TENSOR_CORE")
 # The engines of cuDNN 9 that were seen to multiply the zeros of the padding too, at steps of 1: infinity times zero is
@@ -77,11 +78,11 @@ def attention_gradient(library: Any, handle: Any, dtype: DType, params: Attentio
     logsumexp = graph.operand(dims, _contiguous(dims), library.data_type.FLOAT)
     made = graph.frontend.sdpa_backward(
         q=query, k=keys, v=values, o=result, dO=gradient, stats=logsumexp, attn_scale=of.scale,
-        use_deterministic_algorithm=True, **_hidden(library, of),
+        use_deterministic_algorithm=not params.any_order, **_hidden(library, of),
     )  # fmt: skip
     for each, form in zip(made, forms, strict=False):
         graph.give(each, form[0])
-    graph.propose(_REFUSED)
+    graph.propose(_REFUSED_IN_ANY_ORDER if params.any_order else _REFUSED)
     return graph.build()
 
 

@@ -73,6 +73,8 @@ class AttentionGradientParams(NamedTuple):
     attention: AttentionParams
     result: tuple[Dims, Dims]
     gradient: tuple[Dims, Dims]
+    any_order: bool
+    """Whether sums may be added up in any order."""
 
 
 class Attention(Protocol):

@@ -104,12 +104,51 @@ def by_library(
 ) -> tuple[GpuStorage, ...] | None:
     """The same by a library; None for what that refuses, and for what takes less time by kernels."""
     operands = query, key, value, result, gradient
+    return _by_library(library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=False)
+
+
+def by_library_in_any_order(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    gradient: Operand,
+    logsumexp: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+) -> tuple[GpuStorage, ...] | None:
+    """The same, by algorithms whose bits may differ from run to run."""
+    operands = query, key, value, result, gradient
+    return _by_library(library, *operands, logsumexp, mask, lengths, is_causal, of_mask, scale, any_order=True)
+
+
+def _by_library(
+    library: Attention,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    result: Operand,
+    gradient: Operand,
+    logsumexp: Operand,
+    mask: Operand | None,
+    lengths: Operand | None,
+    is_causal: bool,
+    of_mask: bool,
+    scale: float,
+    *,
+    any_order: bool,
+) -> tuple[GpuStorage, ...] | None:
+    operands = query, key, value, result, gradient
     is_plain = mask is None and lengths is None and not of_mask
     if not is_plain or not attention.suits_libraries(operands, is_causal, scale):
         return None
     made = [query.device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
-    params = AttentionGradientParams(own, attention.form(result), attention.form(gradient))
+    params = AttentionGradientParams(own, attention.form(result), attention.form(gradient), any_order)
     # A copy lives until the call.
     logsumexp = contiguous(logsumexp)
     addresses = [each.address for each in (*operands, logsumexp)]
