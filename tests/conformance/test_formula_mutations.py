@@ -1,0 +1,212 @@
+"""A formula in which one thing is another is not what the oracle says: of each functor, and of each gradient.
+
+The formulas are those of the spec, as NumPy computes them; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from tallow.cpu_backend import library
+from tallow.runtime.numerics.numerics import Numerics
+
+from . import spec, values
+from .comparison import assert_close, tolerance
+from .handlers.elementwise import PARAMETERS
+from .oracle import elementwise, gradients
+from .oracle.formats import EXTENDED, Array
+
+if TYPE_CHECKING:
+    from opgen.formula import Node
+    from opgen.model import Functor
+
+# With numbers next to each other around those at which formulas choose, ties, and where powers are constant.
+NEAR = [-7.25, -3.25, -2.5, -1.3125, -0.625, 0.0, 0.4375, 1.0, 1.1875, 2.75, 3.25, 5.5]
+# What is put in the place of an operator, and of a function of one operand.
+OTHERS = {
+    "x + y": "x - y",
+    "x - y": "x + y",
+    "x * y": "x / y",
+    "x / y": "x * y",
+    "x == y": "x != y",
+    "x != y": "x == y",
+    "x < y": "x > y",
+    "x <= y": "x > y",
+    "x > y": "x < y",
+    "x >= y": "x < y",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "tanh": "sin",
+}
+# Numbers far out, of a grid, or between two ways to compute the same: others near them would do too.
+ANY_WOULD_DO = {*(40, -40, 750, -750, 64), -1}
+# Its oracle would be the formula itself.
+MOVES = ("to_dtype", "where_cond")
+
+
+def mutants(node: Node) -> Iterator[Node]:
+    """A formula with one thing changed, everywhere where it has it."""
+    from opgen.formula import inlined, shared
+
+    parts, whole = shared(node)
+    bodies = {**parts, "": whole}
+    for name, body in bodies.items():
+        for mutant in changed(body):
+            known: dict[str, Node] = {}
+            for part, text in {**bodies, name: mutant}.items():
+                known[part] = inlined(text, known)
+            if known[""] != node:
+                yield known[""]
+
+
+def changed(node: Node) -> Iterator[Node]:
+    """A formula with one part changed."""
+    from opgen.formula import Call, Number
+
+    match node:
+        case Number(value=value) if value not in ANY_WOULD_DO:
+            yield Number(value * 1.25 if value else 1)
+        case Call(primitive=primitive, arguments=arguments):
+            for place, argument in enumerate(arguments):
+                for mutant in changed(argument):
+                    yield Call(primitive, (*arguments[:place], mutant, *arguments[place + 1 :]))
+            if primitive == "-x":
+                yield arguments[0]
+            elif primitive in OTHERS or len(arguments) == 1:
+                yield Call(OTHERS.get(primitive, "tanh"), arguments)
+            elif arguments[-1] != arguments[-2]:
+                yield Call(primitive, (*arguments[:-2], arguments[-1], arguments[-2]))
+
+
+def computed(functor: Functor, node: Node, operands: Sequence[Array], parameters: Sequence[float]) -> Array:
+    """What a formula makes of arrays of f64."""
+    from opgen.formula import lowered
+
+    names = (*functor.operands, *functor.parameters)
+    text = lowered(node, "array", dict.fromkeys(names, "float"), spec.read().primitives)
+    known: dict[str, Any] = {"np": library, "numerics": Numerics(library), "inf": np.inf, "nan": np.nan}  # type: ignore[arg-type]
+    numbers = [np.float64(number) for number in parameters]
+    with np.errstate(all="ignore"):
+        found = eval(text, known | dict(zip(names, (*operands, *numbers), strict=True)))
+    return np.asarray(np.broadcast_to(found, operands[0].shape))
+
+
+def operands_of(functor: Functor) -> list[Array]:
+    """Special numbers and ordinary ones, each with each other."""
+    near, special = np.array(NEAR), values.specials("f64")
+    numbers = np.concatenate([near, special, values.ordinary(np.random.default_rng(0), "f64", (20,))])
+    if len(functor.operands) == 1:
+        return [numbers]
+    x, y = (array.ravel() for array in np.meshgrid(numbers, numbers))
+    if functor.kind == "unary_gradient":
+        return [y, x]
+    g = np.random.default_rng(1).permutation(y)
+    return [g, x, y] if functor.kind == "binary_gradient" else [x, y]
+
+
+def check(functor: Functor, node: Node) -> None:
+    """Compare a formula with the oracle."""
+    operands = operands_of(functor)
+    given = PARAMETERS.get(functor.name.removesuffix("_gradient"), [(2.0, 0.5), (-1.0, 1.5)])
+    for parameters in (tuple(each[: len(functor.parameters)]) for each in given):
+        slack: Array | float = 0.0
+        is_open: Array | bool = False
+        with np.errstate(all="ignore"):
+            if functor.is_gradient:
+                expected, slack, is_open = gradients.gradient(functor.name, "f64", *operands, parameters=parameters)
+            elif functor.is_method:
+                expected = getattr(elementwise, functor.name)("f64", *operands, *parameters)
+            elif functor.kind == "cmp":
+                expected = elementwise.compare(functor.name, "f64", *operands)
+            else:
+                oracle = {"unary": elementwise.unary, "binary": elementwise.binary}[functor.kind]
+                expected = oracle(functor.name, "f64", *operands)
+        found = computed(functor, node, operands, parameters)
+        expected = np.where(is_open, found, expected).astype(EXTENDED)
+        ulps = tolerance(functor.name, "f64")
+        assert_close("f64", found.astype(np.float64), expected, ulps, functor.name, slack=slack, zero_sign=False)
+
+
+def caught(change: Callable[[], None]) -> bool:
+    """Whether a check finds a formula wrong."""
+    try:
+        change()
+    except (AssertionError, TypeError, ValueError):
+        return True
+    return False
+
+
+def functors() -> list[Functor]:
+    return [
+        functor
+        for kind in spec.read().functors.values()
+        for functor in kind.functors
+        if functor.formula is not None and functor.name not in MOVES
+    ]
+
+
+@pytest.mark.parametrize("functor", functors(), ids=lambda functor: functor.name)
+def test_the_oracle_catches_each_mutation_of_a_formula(functor: Functor) -> None:
+    from opgen.formula import text_of
+
+    assert functor.formula is not None
+    node = functor.formula.node
+    check(functor, node)
+    every = list(mutants(node))
+    kept = [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check(functor, mutant))]  # type: ignore[misc]
+    assert every
+    assert not kept
+
+
+# Where a function may have any slope.
+SMOOTH = np.array([0.3125, 0.6875, 1.1875, 2.75])
+SLOPE_PARAMETERS = {"mul": 1.5, "add": -0.5}
+
+
+def step_gradients() -> list[tuple[Functor, str]]:
+    """The gradients of operands that are no ops of their own, and no zeros."""
+    from opgen.formula import Call
+    from opgen.gradient_ops import computing, is_step
+    from opgen.scopes import derivatives, is_differentiable
+
+    whole = spec.read()
+    found = []
+    for functor in functors():
+        if functor.kind in ("unary", "binary") and is_differentiable(whole, functor):
+            for operand, node in derivatives(whole, functor).items():
+                op = None if is_step(node) else computing(node, whole.every_functor, functor.parameters)
+                if isinstance(node, Call) and (op is None or not op[0].is_gradient):
+                    found.append((functor, operand))
+    return found
+
+
+@pytest.mark.parametrize(("functor", "operand"), step_gradients(), ids=lambda it: getattr(it, "name", it))
+def test_differences_catch_each_mutation_of_a_gradient(functor: Functor, operand: str) -> None:
+    from opgen.formula import lowered, text_of
+    from opgen.scopes import derivatives
+
+    x, y = np.meshgrid(SMOOTH, SMOOTH + 0.1)
+    operands = [x, y][: len(functor.operands)]
+    parameters = tuple(SLOPE_PARAMETERS[name] for name in functor.parameters)
+    known = dict(zip((*functor.operands, *functor.parameters), (*operands, *parameters), strict=True))
+    assert functor.formula is not None
+    result = computed(functor, functor.formula.node, operands, parameters)
+    known |= {"g": np.full(x.shape, 3.0), "result": result, "np": library, "numerics": Numerics(library)}  # type: ignore[arg-type]
+    op = f"{functor.name}_gradient" + (f"_{operand}" if len(operands) > 1 else "")
+    extended = [part.astype(EXTENDED) for part in operands]
+    expected = 3 * gradients.slope(op, extended, parameters, EXTENDED(2) ** -10)
+
+    def check_gradient(node: Node) -> None:
+        kinds = dict.fromkeys(known, "float")
+        found = eval(lowered(node, "array", kinds, spec.read().primitives), known)
+        np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-8)
+
+    node = derivatives(spec.read(), functor)[operand]
+    check_gradient(node)
+    every = list(mutants(node))
+    kept = [text_of(mutant) for mutant in every if not caught(lambda mutant=mutant: check_gradient(mutant))]  # type: ignore[misc]
+    assert every
+    assert not kept
