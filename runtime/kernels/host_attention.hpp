@@ -40,8 +40,12 @@ struct Attended {
 };
 
 // A row as floats, padded with zeros.
-template <typename T> TALLOW_INLINE void load_row(float* held, const T* row, uint64_t size, uint64_t padded) {
-    map_span(size, [](T x) { return to_compute(x); }, held, row);
+template <typename T>
+TALLOW_INLINE void load_row(float* held, const T* row, uint64_t size, uint64_t padded, int64_t step = 1) {
+    if (step == 1)
+        map_span(size, [](T x) { return to_compute(x); }, held, row);
+    else
+        widen_strided(size, held, row, step);
     for (uint64_t i = size; i < padded; ++i)
         held[i] = 0.0f;
 }
@@ -119,6 +123,20 @@ TALLOW_INLINE void weigh_columns(Attended& at, uint32_t keys, uint32_t queries, 
     __builtin_memcpy(at.largest, most, sizeof most);
 }
 
+// Where a row of a head begins.
+template <typename T, typename Strides>
+TALLOW_INLINE const T* row_at(uint64_t address, const Strides& strides, uint64_t batch, uint64_t head, uint64_t row) {
+    return pointer_to<const T>(address) + static_cast<int64_t>(batch) * strides[0] +
+           static_cast<int64_t>(head) * strides[1] + static_cast<int64_t>(row) * strides[2];
+}
+
+// How many of the keys that are there a query sees.
+template <typename Arguments>
+TALLOW_INLINE uint64_t keys_seen(const Arguments& arguments, uint64_t query, uint64_t keys) {
+    const uint64_t behind = arguments.queries - 1 - query;
+    return !arguments.is_causal ? keys : keys > behind ? keys - behind : 0;
+}
+
 template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const Arguments& arguments) {
     constexpr uint32_t strip = Tile<float>::strip_columns;
     const auto size = static_cast<uint32_t>(arguments.size);
@@ -127,10 +145,6 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
     const uint64_t group_rows = arguments.group * queries;
     const uint64_t blocks = (group_rows + attended_rows - 1) / attended_rows;
     const float scale = bit_cast<float>(arguments.scale);
-    const auto row_of = [](uint64_t address, const int64_t(&strides)[3], uint64_t batch, uint64_t head, uint64_t row) {
-        return pointer_to<const T>(address) + static_cast<int64_t>(batch) * strides[0] +
-               static_cast<int64_t>(head) * strides[1] + static_cast<int64_t>(row) * strides[2];
-    };
     const bool has_lengths = arguments.indexes != 0;
     if (has_lengths && !are_at_most(arguments, arguments.batches, arguments.keys))
         return;
@@ -161,14 +175,13 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             }
             const uint64_t query = (first + row) % queries;
             const uint64_t head = key_head * arguments.group + (first + row) / queries;
-            const T* const source = row_of(arguments.query, arguments.query_strides, batch, head, query);
+            const T* const source = row_at<T>(arguments.query, arguments.query_strides, batch, head, query);
             if (is_few)
                 load_row(at.queries + row * most_size, source, size, padded);
             else
                 for (uint32_t i = 0; i < size; ++i)
                     at.queries[i * attended_rows + row] = to_compute(source[i]);
-            const uint64_t behind = queries - 1 - query;
-            at.seen[row] = !arguments.is_causal ? keys : keys > behind ? keys - behind : 0;
+            at.seen[row] = keys_seen(arguments, query, keys);
             end = at.seen[row] > end ? at.seen[row] : end;
         }
         for (uint64_t first_key = 0; first_key < end; first_key += attended_keys) {
@@ -176,9 +189,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void attend_rows(const A
             for (uint32_t key = 0; key < there; ++key) {
                 const uint64_t place = first_key + key;
                 load_row(at.keys + key * key_stride,
-                         row_of(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
+                         row_at<T>(arguments.key, arguments.key_strides, batch, key_head, place), size, padded);
                 load_row(at.values + key * padded,
-                         row_of(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
+                         row_at<T>(arguments.value, arguments.value_strides, batch, key_head, place), size, padded);
             }
             for (uint32_t row = 0; row < columns; ++row) {
                 const uint64_t seen = at.seen[row] > first_key ? at.seen[row] - first_key : 0;

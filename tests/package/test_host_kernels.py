@@ -41,6 +41,12 @@ def random(*shape: int) -> np.ndarray:
 @pytest.mark.usefixtures("threads")
 def test_results_are_the_same_for_every_number_of_threads() -> None:
     x, y = tl.Tensor(random(513, 700)), tl.Tensor(random(700, 513))
+
+    def gradients(x: tl.Tensor) -> list[tl.Tensor]:
+        operands = [tl.Var(x), tl.Var(x[:, :1]), tl.Var(x[:, 1:2])]
+        grads = (operands[0].scaled_dot_product_attention(*operands[1:], causal=True) * x).sum().backward()
+        return [grads[each].flatten() for each in operands]
+
     rows = tl.Tensor(np.random.default_rng(1).integers(0, 513, (513, 700)))
     column = rows.reshape((-1, 1)), x.reshape((-1, 1)).to_dtype(tl.DType.BF16)
     blocks = tl.QTensor.quantize(tl.Tensor(random(513, 704)), "Q4_1")
@@ -56,6 +62,7 @@ def test_results_are_the_same_for_every_number_of_threads() -> None:
         "norm": lambda: x.rms_norm(None, 1e-5),
         "linear": lambda: x[:3].linear(x),
         "attention": lambda: heads.scaled_dot_product_attention(heads, heads, causal=True),
+        "attention's gradients": lambda: tl.cat(gradients(heads), 0),
         "linear of bf16": lambda: column[1].reshape((513, 700))[:1].linear(column[1].reshape((513, 700))),
         "blocks": lambda: tl.QMatMul(blocks, save_memory=True).forward(tl.Tensor(random(5, 704))),
         "cumsum": lambda: x.cumsum(0),
