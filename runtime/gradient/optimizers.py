@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeAlias
 
 from ...device import Device
 from ...dtype import DType
@@ -14,6 +14,7 @@ from ..core.argument import boolean, real
 from ..core.layout import Layout
 from ..core.optim import parts_of
 from ..tensor import Tensor, stack
+from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
 from .node import mark, opened
@@ -279,6 +280,11 @@ class Optimizer:
 
     def _count(self, own: Mapping[str, Tensor]) -> None:
         """Take the number of steps from a state that was loaded."""
+
+    if not TYPE_CHECKING:
+        # Only called for what is not there.
+        def __getattr__(self, name: str) -> NoReturn:
+            familiar.refuse(f"'{type(self).__name__}' object", name, self, familiar.OF_OPTIMIZERS.get(name))
 
     def __repr__(self) -> str:
         count = len(self._variables)

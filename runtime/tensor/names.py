@@ -63,6 +63,14 @@ OF_TENSORS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("empty_like", "new_zeros", "new_empty"), "x.zeros_like()"),
     "full_like": "x.zeros_like().fill_(value)",
 }
+OF_OPTIMIZERS: Final[Mapping[str, str]] = {
+    "zero_grad": "nothing: backward gives new gradients each time",
+    "state_dict": "optimizer.state()",
+    "load_state_dict": "optimizer.load_state(tensors)",
+    "param_groups": "optimizer.groups",
+    "backward_step": "optimizer.step(loss.backward())",
+    "set_learning_rate": "optimizer.learning_rate = rate",
+}
 OF_THE_PACKAGE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("array", "asarray", "as_tensor"), "tallow.Tensor(data)"),
     **dict.fromkeys(("concat", "concatenate"), "tallow.cat(tensors, dim)"),

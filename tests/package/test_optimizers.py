@@ -262,6 +262,14 @@ def test_what_is_wrong_is_named(case: str, device: Device) -> None:
         call(*two(device))
 
 
+@pytest.mark.parametrize(
+    ("name", "word"), [("zero_grad", "backward gives new"), ("state_dict", r"optimizer\.state"), ("stepp", "stepp")]
+)
+def test_what_other_libraries_call_differently_is_told(name: str, word: str, device: Device) -> None:
+    with pytest.raises(AttributeError, match=word):
+        getattr(optim.SGD(two(device)), name)
+
+
 # Graphs.
 
 
