@@ -409,13 +409,6 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
     template <typename T> TALLOW_INLINE T* key_line(uint64_t address, uint32_t key) const {
         return pointer_to<T>(address) + (this->place() * arguments.keys + key) * arguments.head_size;
     }
-    // What a product of query and key is as an exponent of two.
-    template <typename T> TALLOW_INLINE float score(float product, uint32_t row, uint32_t key) const {
-        product *= this->scale();
-        if (arguments.mask != 0)
-            product = multiply_add(this->masked(this->template mask<T>(row < count ? row : 0), key), log2_e, product);
-        return product;
-    }
 };
 
 // What is known of a row.
@@ -431,12 +424,48 @@ struct alignas(16) RowState {
             return {0, 0, 0};
         return {rows.exponent(row), rows.product(row), seen};
     }
-    // Makes a weight of a score, and of the gradient of the weight that of the score.
-    TALLOW_INLINE void weigh(uint32_t key, float& score, float& gradient) const {
-        score = key < seen ? rough_exp2(score - exponent) : 0.0f;
-        gradient = score == 0 ? 0.0f : score * (gradient - product);
+    // Makes a weight of a score that is seen.
+    TALLOW_INLINE void weigh(float& score, float factor) const {
+        score = rough_exp2(multiply_add(score, factor, -exponent));
+    }
+    // Makes the gradient of a score of that of its weight.
+    TALLOW_INLINE void change(float weight, float& gradient) const {
+        gradient = weight == 0 ? 0.0f : weight * (gradient - product);
     }
 };
+
+struct RowAndKey {
+    uint32_t row;
+    uint32_t key;
+};
+
+// Makes weights of the products of queries and keys, and of the gradients of weights those of scores. place(t, h, column)
+// says of which row and key a number is, state(t, h, column) what is known of the row. What only some calls need has loops
+// of its own: no branch is between one number and the next.
+template <typename T, typename Shape, typename Arguments, typename State, typename Place>
+TALLOW_INLINE void find_changes(const GradientRows<Arguments>& rows, bool are_all_seen, const State& state,
+                                const Place& place, typename Shape::Products& weights,
+                                typename Shape::Products& changes) {
+    const bool has_mask = rows.arguments.mask != 0;
+    if (has_mask)
+        Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t, uint32_t) {
+            const RowAndKey at = place(t, h, column);
+            const T* const mask = rows.template mask<T>(at.row < rows.count ? at.row : 0);
+            score = multiply_add(rows.masked(mask, at.key), log2_e, score * rows.scale());
+        });
+    const float factor = has_mask ? 1.0f : rows.scale();
+    Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t, uint32_t) {
+        state(t, h, column).weigh(score, factor);
+    });
+    if (!are_all_seen)
+        Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& weight, uint32_t, uint32_t) {
+            if (place(t, h, column).key >= state(t, h, column).seen)
+                weight = 0;
+        });
+    Shape::each(weights, [&](uint32_t t, uint32_t h, uint32_t column, float& weight, uint32_t c, uint32_t i) {
+        state(t, h, column).change(weight, changes[t][c][i]);
+    });
+}
 
 // The sum of gradient times result of a row, by the lanes that hold it: each gets it.
 template <typename T, typename Core> TALLOW_INLINE float product_of(const T* made, const T* gradient, uint32_t size) {
@@ -480,6 +509,7 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
         [&](uint32_t t, uint32_t h) { return rows.template gradient<T>(row_that_is(t, h)); }, size);
     RowState states[Shape::tiles][Core::held];
     uint32_t seen_by_wave = 0;
+    uint32_t seen_by_all = 0;
 #pragma unroll
     for (uint32_t t = 0; t < Shape::tiles; ++t)
 #pragma unroll
@@ -494,6 +524,7 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
     if (own < rows.count) {
         const uint32_t last_own = own + Shape::tiles * matrix_side - 1;
         seen_by_wave = rows.seen(last_own < rows.count ? last_own : rows.count - 1);
+        seen_by_all = last_own < rows.count ? rows.seen(own) : 0;
     }
     GradientSums<T, Size, Size> sums;
     Met met;
@@ -513,14 +544,18 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
             typename Shape::Products changes;
             queries.multiply(met.tile(0), scores);
             gradients.multiply(met.tile(1), changes);
-            Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t c, uint32_t i) {
-                const uint32_t key = first + column;
-                float weight = rows.template score<T>(score, row(t, h), key);
-                states[t][h].weigh(key, weight, changes[t][c][i]);
-                if (arguments.mask_gradient != 0 && row(t, h) < rows.count && key < arguments.keys)
-                    pointer_to<T>(arguments.mask_gradient)[rows.line(row(t, h)) * arguments.keys + key] =
-                        convert<T>(changes[t][c][i]);
-            });
+            find_changes<T, Shape>(
+                rows, first + Shape::lines <= seen_by_all,
+                [&](uint32_t t, uint32_t h, uint32_t) -> const RowState& { return states[t][h]; },
+                [&](uint32_t t, uint32_t h, uint32_t column) { return RowAndKey{row(t, h), first + column}; }, scores,
+                changes);
+            if (arguments.mask_gradient != 0)
+                Shape::each(changes, [&](uint32_t t, uint32_t h, uint32_t column, float& change, uint32_t, uint32_t) {
+                    const uint32_t key = first + column;
+                    if (row(t, h) < rows.count && key < arguments.keys)
+                        pointer_to<T>(arguments.mask_gradient)[rows.line(row(t, h)) * arguments.keys + key] =
+                            convert<T>(change);
+                });
             sums.add(met, 0, 0, 1.0f, changes);
         });
     sums.store(0, arguments.head_size, from_bits<float>(arguments.scale), [&](uint32_t t, uint32_t h) {
@@ -594,10 +629,14 @@ TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
                 typename Shape::Products changes;
                 keys.multiply(met.tile(0), scores);
                 values.multiply(met.tile(1), changes);
-                Shape::each(scores, [&](uint32_t t, uint32_t h, uint32_t column, float& score, uint32_t c, uint32_t i) {
-                    score = rows.template score<T>(score, first + column, key(t, h));
-                    states[met.slot][column].weigh(key(t, h), score, changes[t][c][i]);
-                });
+                // The first row of all sees least, and one behind the last sees nothing.
+                const RowState* const met_states = states[met.slot];
+                const uint32_t end = own + Shape::tiles * matrix_side;
+                find_changes<T, Shape>(
+                    rows, met_states[0].seen >= end && met_states[Shape::lines - 1].seen >= end,
+                    [&](uint32_t, uint32_t, uint32_t column) -> const RowState& { return met_states[column]; },
+                    [&](uint32_t t, uint32_t h, uint32_t column) { return RowAndKey{first + column, key(t, h)}; },
+                    scores, changes);
                 value_sums.add(met, 1, first_element, weight_factor, scores);
                 key_sums.add(met, 0, first_element, 1.0f, changes);
             });
