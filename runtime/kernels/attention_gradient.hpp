@@ -81,6 +81,10 @@ template <typename T> struct DotCore {
     template <typename Tile>
     static TALLOW_INLINE void multiply(float (&sums_)[sums], const Rows& rows, const Columns<Tile, true>& columns) {
         constexpr uint32_t length = access_bytes / sizeof(T) < sums ? access_bytes / sizeof(T) : sums;
+#if defined(TALLOW_AMD)
+        // Else the compiler loads so many columns before it multiplies them that it spills sums.
+        asm volatile("" ::: "memory");
+#endif
 #pragma unroll
         for (uint32_t depth = 0; depth < words; ++depth)
 #pragma unroll
