@@ -7,6 +7,7 @@ may be a subnormal number.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -203,11 +204,13 @@ def slope(op: str, operands: list[Array], parameters: tuple[float, ...], step: A
     def function(moved: Array) -> Array:
         given = [*operands[:place], moved, *operands[place + 1 :]]
         # Extended numbers stay what they are.
-        if parameters:
-            return np.asarray(getattr(elementwise, functor)("f64", *given, *parameters))
-        return (
-            elementwise.unary(functor, "f64", moved) if len(given) == 1 else elementwise.binary(functor, "f64", *given)
-        )
+        method = getattr(elementwise, functor, None)
+        if method is None:
+            one_or_two = elementwise.unary if len(given) == 1 else elementwise.binary
+            return np.asarray(one_or_two(functor, "f64", *given))
+        # Parameters that the gradient does not have may be any.
+        count = len(inspect.signature(method).parameters) - 1 - len(given)
+        return np.asarray(method("f64", *given, *(parameters or (0.5,) * count)))
 
     whole, half = ((function(x + size) - function(x - size)) / (2 * size) for size in (step, step / 2))
     return np.asarray((4 * half - whole) / 3)
