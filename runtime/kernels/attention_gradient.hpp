@@ -153,6 +153,31 @@ template <typename T, uint32_t Size> struct GradientShape {
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     use(t, Core::held_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
     }
+    // Writes numbers times a factor, their columns from `first` on, if there are so many: line(t, h) is where those of a
+    // held row are, nullptr for nowhere.
+    template <uint32_t Columns, typename Line>
+    static TALLOW_INLINE void store(const float (&numbers)[tiles][Columns][Core::sums], uint32_t first, uint32_t count,
+                                    float factor, const Line& line) {
+#pragma unroll
+        for (uint32_t t = 0; t < tiles; ++t)
+#pragma unroll
+            for (uint32_t h = 0; h < Core::held; ++h) {
+                T* const to = line(t, h);
+                if (to == nullptr)
+                    continue;
+#pragma unroll
+                for (uint32_t c = 0; c < Columns; ++c)
+#pragma unroll
+                    for (uint32_t i = 0; i < Core::sums; i += Core::run)
+                        if (Core::held_of(i) == h) {
+                            Pack<T, Core::run> pack;
+#pragma unroll
+                            for (uint32_t j = 0; j < Core::run; ++j)
+                                pack.values[j] = convert<T>(numbers[t][c][i + j] * factor);
+                            store_guarded<Core::run>(to, first + c * matrix_side + Core::column(i), count, pack);
+                        }
+            }
+    }
 };
 
 // The lines of some operands that a block meets, a tile of each in shared memory: at once, or while it works on the
@@ -359,28 +384,10 @@ template <typename T, uint32_t Size, uint32_t Part> struct GradientSums {
             }
         }
     }
-    // Writes them times a factor: line(t, h) is where, nullptr for nowhere.
+    // Writes them times a factor, as `Shape::store`.
     template <typename Line>
     TALLOW_INLINE void store(uint32_t first, uint32_t head_size, float factor, const Line& line) const {
-#pragma unroll
-        for (uint32_t t = 0; t < Shape::tiles; ++t)
-#pragma unroll
-            for (uint32_t h = 0; h < Core::held; ++h) {
-                T* const to = line(t, h);
-                if (to == nullptr)
-                    continue;
-#pragma unroll
-                for (uint32_t s = 0; s < steps; ++s)
-#pragma unroll
-                    for (uint32_t i = 0; i < Core::sums; i += Core::run)
-                        if (Core::held_of(i) == h) {
-                            Pack<T, Core::run> pack;
-#pragma unroll
-                            for (uint32_t j = 0; j < Core::run; ++j)
-                                pack.values[j] = convert<T>(sums[t][s][i + j] * factor);
-                            store_guarded<Core::run>(to, first + s * matrix_side + Core::column(i), head_size, pack);
-                        }
-            }
+        Shape::store(sums, first, head_size, factor, line);
     }
 };
 
@@ -554,11 +561,9 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
                 [&](uint32_t t, uint32_t h, uint32_t column) { return RowAndKey{row(t, h), first + column}; }, scores,
                 changes);
             if (arguments.mask_gradient != 0)
-                Shape::each(changes, [&](uint32_t t, uint32_t h, uint32_t column, float& change, uint32_t, uint32_t) {
-                    const uint32_t key = first + column;
-                    if (row(t, h) < rows.count && key < arguments.keys)
-                        pointer_to<T>(arguments.mask_gradient)[rows.line(row(t, h)) * arguments.keys + key] =
-                            convert<T>(change);
+                Shape::store(changes, first, arguments.keys, 1.0f, [&](uint32_t t, uint32_t h) {
+                    T* const to = pointer_to<T>(arguments.mask_gradient) + rows.line(row_that_is(t, h)) * arguments.keys;
+                    return row(t, h) < rows.count ? to : nullptr;
                 });
             sums.add(met, 0, 0, 1.0f, changes);
         });
