@@ -125,7 +125,15 @@ template <typename T, uint32_t Size> struct GradientShape {
     static constexpr uint32_t tiles = attention_rows / matrix_side / waves_per_block;
     static_assert(tiles * matrix_side * waves_per_block == attention_rows, "waves have equally many tiles");
     static constexpr uint32_t steps = Size / matrix_side;
+#if defined(TALLOW_MATRIX_CORE_WMMA)
+    // Whose rows and columns take twice the registers.
+    static constexpr uint32_t lines = sizeof(T) == 2 && Size <= 64 ? 32 : 16;
+    static constexpr uint32_t part = 64;
+#else
     static constexpr uint32_t lines = sizeof(T) == 2 ? 4096 / Size : 16;
+    // Registers hold sums of so many elements of a head, of two operands: larger ones take several turns.
+    static constexpr uint32_t part = sizeof(T) == 2 && Size > 64 ? 128 : 64;
+#endif
     static constexpr uint32_t columns = lines / matrix_side;
     static constexpr uint32_t bytes = lines * Size * sizeof(T);
     // Where matrix cores cannot read tiles transposed, they are stored so too, a line for each element of the head.
@@ -579,8 +587,7 @@ TALLOW_INLINE void find_gradient_of_keys(const Arguments& arguments) {
     using Shape = GradientShape<T, Size>;
     using Core = typename Shape::Core;
     using Met = MetLines<T, Size, 2>;
-    // Registers hold sums of so many elements of a head: larger ones take several turns.
-    constexpr uint32_t part = sizeof(T) == 2 && Size > 64 ? 128 : 64;
+    constexpr uint32_t part = Shape::part;
     constexpr float weight_factor = weight_exponent<T> > 0 ? 32768.0f : 1.0f;
     __shared__ bits128 shared[Met::shared_bytes / sizeof(bits128)];
     __shared__ RowState states[Shape::slots][Shape::lines];

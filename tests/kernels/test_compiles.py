@@ -41,7 +41,7 @@ CUDA_STACKS = {
 }
 # Scalar registers that go to lanes of vector registers: constants of exponentials of doubles, and fields of indexes.
 SCALAR_SPILLS = {"cross_entropy_f64": 18, "cross_entropy_gradient_f64": 6}
-# Vector registers that go to AMD's accumulation registers, not to memory, where a lane has sums of lines of 256 elements.
+# Vector registers that go to AMD's accumulation registers: of lanes that have sums of lines of 256 elements.
 VECTOR_SPILLS = {"attention_gradient_f32_256_queries": 3}
 WITHOUT_SUBROUTINES = ("copy", "fill", "index")
 # Families whose samples are compiled together, because most of a compiler's time goes into the headers that they
