@@ -154,9 +154,9 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments |= {**index("lengths", layout(2)), "is_causal": False, "scale": 0.5}
         case "scaled_dot_product_attention_gradient":
             made, keys = layout(2, 4, 3, 8), layout(2, 2, 5, 8)
-            others = operands(keys=keys, values=keys, result=made, gradient=made, mask=layout(2, 4, 3, 5))
-            rows = layout(2, 4, 3)
+            others, rows = operands(keys=keys, values=keys, result=made, gradient=made), layout(2, 4, 3)
             others |= {"logsumexp": held(rows, compute_name(name)), "logsumexp_layout": rows}
+            others |= operands(mask=layout(2, 4, 3, 5))
             arguments = {"layout": made, **others, **index("lengths", layout(2))}
             arguments |= {"is_causal": False, "of_mask": True, "scale": 0.5}
         case "linear":
