@@ -8,7 +8,7 @@ the primitives have implementations.
 import ast
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -381,11 +381,24 @@ def lowered(
     kinds: Mapping[str, Kind],
     primitives: Primitives,
     literal: Callable[[str], str] = str,
+    brief: Collection[str] | None = None,
 ) -> str:
-    """A formula in a language. `literal` says how this language writes a number that is given to a function."""
+    """A formula in a language. `literal` says how this language writes a number that is given to a function.
+
+    `brief` are the names that quick implementations of kernels take as they are, if there are any: what is computed
+    of them is marked for these.
+    """
 
     def implemented(call: Call, arguments: list[ast.expr]) -> ast.expr:
         primitive = primitives[call.primitive]
+        if primitive.brief and brief is not None:
+            marked = ast.Name("brief<T>")
+            arguments = [
+                argument
+                if isinstance(argument, ast.Name) and argument.id in brief
+                else ast.Call(marked, [argument], [])
+                for argument in arguments
+            ]
         implementation = primitive.implementation(language)
         of_operands = (kind_of(argument, kinds, primitives) for argument in call.arguments)
         operand = next((kind for kind in of_operands if kind not in (None, "bool")), "float")

@@ -90,14 +90,8 @@ class Scope:
 
     def shared_expression(self, literal: Callable[[str], str]) -> Expression:
         """The formula of arrays, in Python: what it has more than once is computed once, where it comes first."""
-        parts, whole = shared(self.formula.node)
         texts = {}
-        for kind, kinds in self.kinds.items():
-            known, bodies = dict(kinds), {}
-            for name, part in parts.items():
-                bodies[name] = lowered(part, "array", known, self.primitives, literal)
-                known[name] = kind_of(part, known, self.primitives) or kind
-            text = lowered(whole, "array", known, self.primitives, literal)
+        for kind, (bodies, text) in self.steps("array", literal).items():
             for name in reversed(bodies):
                 before, after = re.split(rf"\b{name}\b", text, maxsplit=1)
                 is_alone = before.endswith("(") and after.startswith(")")
@@ -106,6 +100,21 @@ class Scope:
             texts[kind] = text
         last = list(texts.values())[-1]
         return Expression(texts.get("integer", last), texts.get("float", last))
+
+    def steps(
+        self, language: Language, literal: Callable[[str], str], brief: Collection[str] | None = None
+    ) -> Mapping[Kind, tuple[dict[str, str], str]]:
+        """What the formula has more than once, by the names by which the rest has it, and the rest, for each kind."""
+        parts, whole = shared(self.formula.node)
+        found = {}
+        for kind, kinds in self.kinds.items():
+            known: dict[str, Kind] = dict(kinds)
+            bodies: dict[str, str] = {}
+            for name, part in parts.items():
+                bodies[name] = lowered(part, language, known, self.primitives, literal, brief)
+                known[name] = kind_of(part, known, self.primitives) or kind
+            found[kind] = bodies, lowered(whole, language, known, self.primitives, literal, brief)
+        return found
 
     def used(self) -> Iterator[str]:
         """The primitives that it is made of."""

@@ -9,13 +9,25 @@ namespace tallow {
 // Bounded says that the number is below 1e5, as those of f16 and f8e4m3 all are.
 template <bool Bounded> struct Brief {
     float value;
-    TALLOW_INLINE Brief(float x) : value(x) {
+    TALLOW_INLINE explicit Brief(float x) : value(x) {
     }
     TALLOW_INLINE operator float() const {
         return value;
     }
 };
 template <bool Bounded> struct Traits<Brief<Bounded>> : FloatTraits<float> {};
+
+// A number that was computed of elements of T, as functions are given it: as it is, but for bf16. Where such functions are
+// subtracted from each other, f16 would see what they lack.
+template <typename T> struct BriefOf {
+    using type = compute_type<T>;
+};
+template <> struct BriefOf<Brief<false>> {
+    using type = Brief<false>;
+};
+template <typename T, typename Number> TALLOW_INLINE auto brief(Number x) {
+    return static_cast<typename BriefOf<T>::type>(x);
+}
 
 // x / (1 + e**-u) = (x * s / (1 + s * s)) * s with s = e**(u / 2): neither factor overflows, and a subnormal result
 // comes of the last product alone. Beyond u = 20 nothing changes any more.

@@ -168,7 +168,7 @@ template <typename Value> TALLOW_INLINE Value multiply_add(Value x, Value y, Val
         return fma(x, y, sum);
 }
 
-template <typename T> TALLOW_INLINE T abs(T x) {
+template <typename T> TALLOW_INLINE auto abs(T x) {
     return fabs(x);
 }
 
@@ -215,8 +215,8 @@ template <typename T> TALLOW_INLINE T remainder(T x, T y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-template <typename T> TALLOW_INLINE T softplus(T x) {
-    const T tail = log1p(exp(-abs(x)));
+template <typename T> TALLOW_INLINE auto softplus(T x) {
+    const auto tail = log1p(exp(-abs(x)));
     return x > 0 ? x + tail : tail;
 }
 

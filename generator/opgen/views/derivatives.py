@@ -100,7 +100,8 @@ def docs_formulas(spec: Spec) -> View:
     primitives = []
     for primitive in spec.primitives.values():
         gradients = {operand: formula.with_parts(primitive.let).node for operand, formula in primitive.gradient.items()}
-        primitives.append(View(primitive=primitive, gradients=_listed(gradients)))
+        doc = f"a truth value: {primitive.doc}" if primitive.result is not None else primitive.doc
+        primitives.append(View(call=primitive.call, kinds=primitive.kinds, doc=doc, gradients=_listed(gradients)))
     return View(kinds=kinds, primitives=primitives)
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace as View
 from typing import TypeAlias
 
-from opgen.formula import WHERE, Call, Name, Node, walk
 from opgen.kernels import FIELD_TYPES, ITEM_TYPES, Field, FieldGroup, Kernel, KernelFamily, Member, Struct, TupleType
 from opgen.model import ANY_RESULT, BLOCKS, BOUNDS, Functor, Monoid, Position, Spec, State
 from opgen.names import Names
@@ -39,25 +38,33 @@ def _functor(spec: Spec, functor: Functor) -> View:
     names = [*functor.operands, *functor.parameters]
     formula = scopes(spec, functor)["formula"]
     primitives = [spec.primitives[name] for name in formula.used()]
+    is_brief = any(primitive.brief for primitive in primitives)
+    steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
     return View(
         name=_camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
         parameters=len(functor.parameters),
-        as_brief=_cpp_bool(_is_brief(spec, functor, formula.formula.node)),
+        as_brief=_cpp_bool(is_brief),
         as_bounded=_cpp_bool(len(functor.operands) == 1 and any(primitive.bounded for primitive in primitives)),
-        expression=formula.expression("kernel", _literal("compute_type<T>")),
+        statements=_statements([_body(*step) for step in steps.values()]),
     )
 
 
-def _is_brief(spec: Spec, functor: Functor, formula: Node) -> bool:
-    """Whether quick implementations of primitives take operands, and no choice is between these and other numbers."""
-    calls = [part for part in walk(formula) if isinstance(part, Call)]
-    quick = (set(call.arguments) for call in calls if spec.primitives[call.primitive].brief)
-    chosen = (set(call.arguments[1:]) for call in calls if call.primitive == WHERE)
-    operands = {*map(Name, functor.operands)}
-    return any(map(operands.intersection, quick)) and not any(map(operands.intersection, chosen))
+def _body(parts: Mapping[str, str], result: str) -> list[str]:
+    return [*(f"const auto {name} = {part};" for name, part in parts.items()), f"return {result};"]
+
+
+def _statements(bodies: Sequence[list[str]]) -> list[str]:
+    """What computes a functor of integers, the first of two bodies, and of floats, the last."""
+    *integer, float_ = bodies
+    if float_ in integer or not integer:
+        return float_
+    first, last = ([f"    {line}" for line in body] for body in bodies)
+    if len(first) == len(last) == 1:
+        return ["if constexpr (is_integer<T>)", *first, "else", *last]
+    return ["if constexpr (is_integer<T>) {", *first, "} else {", *last, "}"]
 
 
 def _literal(kind: str) -> Callable[[str], str]:
