@@ -17,8 +17,8 @@ template <bool Bounded> struct Brief {
 };
 template <bool Bounded> struct Traits<Brief<Bounded>> : FloatTraits<float> {};
 
-// A number that was computed of elements of T, as functions are given it: as it is, but for bf16. Where such functions are
-// subtracted from each other, f16 would see what they lack.
+// A number that was computed of elements of T, as functions are given it: as it is, but for bf16. Where such functions
+// are subtracted from each other, f16 would see what they lack.
 template <typename T> struct BriefOf {
     using type = compute_type<T>;
 };

@@ -46,7 +46,8 @@ TALLOW_INLINE void step_tensors(const Arguments& arguments) {
         uint32_t k = 0;
         while (k + 1 < arguments.tensors && part >= first_parts[k + 1])
             ++k;
-        const uint64_t begin = (part - first_parts[k]) * optim_length, count = pointer_to<const uint64_t>(arguments.counts)[k];
+        const uint64_t begin = (part - first_parts[k]) * optim_length,
+                       count = pointer_to<const uint64_t>(arguments.counts)[k];
         const uint64_t end = begin + optim_length < count ? begin + optim_length : count;
         T* const x = pointer_to<T>(pointer_to<const uint64_t>(arguments.parameters)[k]);
         const T* const g = pointer_to<const T>(pointer_to<const uint64_t>(arguments.gradients)[k]);
