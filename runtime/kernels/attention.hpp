@@ -94,8 +94,8 @@ template <typename Arguments> struct RowsOfHead {
     template <typename T> TALLOW_INLINE T* result(uint32_t row) const {
         return pointer_to<T>(arguments.result) + line(row) * arguments.head_size;
     }
-    // Notes, if it is asked for, the logarithm of the sum of what a row's weights are made of, which is total * 2^maximum;
-    // infinity where that is 0.
+    // Notes, if it is asked for, the logarithm of the sum of what a row's weights are made of, which is total *
+    // 2^maximum; infinity where that is 0.
     TALLOW_INLINE void note_sum(uint32_t row, float maximum, float total) const {
         if (arguments.logsumexp != 0)
             pointer_to<float>(arguments.logsumexp)[line(row)] =

@@ -74,8 +74,7 @@ template <typename T> struct DotCore {
                     load_registers<access_bytes>(columns.tile.at(columns.column + column(i), columns.depth + first));
 #pragma unroll
                 for (uint32_t j = 0; j < length; ++j)
-                    sums_[i] =
-                        multiply_add(rows.values[first + j], to_compute(take_element<T>(access, j)), sums_[i]);
+                    sums_[i] = multiply_add(rows.values[first + j], to_compute(take_element<T>(access, j)), sums_[i]);
             }
     }
     template <typename Tile>
@@ -161,8 +160,8 @@ template <typename T, uint32_t Size> struct GradientShape {
                 for (uint32_t i = 0; i < Core::sums; ++i)
                     use(t, Core::held_of(i), c * matrix_side + Core::column(i), products[t][c][i], c, i);
     }
-    // Writes numbers times a factor, their columns from `first` on, if there are so many: line(t, h) is where those of a
-    // held row are, nullptr for nowhere.
+    // Writes numbers times a factor, their columns from `first` on, if there are so many: line(t, h) is where those of
+    // a held row are, nullptr for nowhere.
     template <uint32_t Columns, typename Line>
     static TALLOW_INLINE void store(const float (&numbers)[tiles][Columns][Core::sums], uint32_t first, uint32_t count,
                                     float factor, const Line& line) {
@@ -202,7 +201,8 @@ template <typename T, uint32_t Size, uint32_t Operands> struct MetLines {
     uint32_t head_size;
     uint32_t slot = 0; // in which the tiles are that are worked on
 
-    // Brings lines from `first` on, of which those from `end` on are 0, to a slot: line(operand, number) is where one is.
+    // Brings lines from `first` on, of which those from `end` on are 0, to a slot: line(operand, number) is where one
+    // is.
     template <typename Line> TALLOW_INLINE void bring(uint32_t to, uint32_t first, uint32_t end, const Line& line) {
         const uint32_t element = thread_index() % in_line * length;
 #pragma unroll
@@ -330,8 +330,7 @@ template <typename T, uint32_t Size> struct OwnLines {
         }
     }
     // Their products with the lines of a tile.
-    template <typename Tile>
-    TALLOW_INLINE void multiply(const Tile& tile, typename Shape::Products& products) const {
+    template <typename Tile> TALLOW_INLINE void multiply(const Tile& tile, typename Shape::Products& products) const {
 #pragma unroll
         for (uint32_t t = 0; t < Shape::tiles; ++t)
 #pragma unroll
@@ -406,7 +405,8 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
 
     TALLOW_INLINE GradientRows(const Arguments& arguments, uint32_t place) : Base(arguments, place) {
     }
-    template <typename T> TALLOW_INLINE const T* strided(uint64_t address, const uint64_t (&strides)[3], uint32_t row) const {
+    template <typename T>
+    TALLOW_INLINE const T* strided(uint64_t address, const uint64_t (&strides)[3], uint32_t row) const {
         return pointer_to<const T>(address) + batch * strides[0] + this->query_head(row) * strides[1] +
                row / arguments.group * strides[2];
     }
@@ -416,7 +416,8 @@ template <typename Arguments> struct GradientRows : RowsOfHead<Arguments> {
     template <typename T> TALLOW_INLINE const T* gradient(uint32_t row) const {
         return strided<T>(arguments.gradient, arguments.gradient_strides, row);
     }
-    // The logarithm of the sum of what a row's weights were made of, as an exponent of two; infinity where there are none.
+    // The logarithm of the sum of what a row's weights were made of, as an exponent of two; infinity where there are
+    // none.
     TALLOW_INLINE float exponent(uint32_t row) const {
         return pointer_to<const float>(arguments.logsumexp)[this->line(row)] * log2_e;
     }
@@ -436,8 +437,7 @@ struct alignas(16) RowState {
     float product;
     uint32_t seen;
 
-    template <typename Arguments>
-    static TALLOW_INLINE RowState of(const GradientRows<Arguments>& rows, uint32_t row) {
+    template <typename Arguments> static TALLOW_INLINE RowState of(const GradientRows<Arguments>& rows, uint32_t row) {
         const uint32_t seen = rows.seen(row);
         if (seen == 0)
             return {0, 0, 0};
@@ -458,9 +458,9 @@ struct RowAndKey {
     uint32_t key;
 };
 
-// Makes weights of the products of queries and keys, and of the gradients of weights those of scores. place(t, h, column)
-// says of which row and key a number is, state(t, h, column) what is known of the row. What only some calls need has loops
-// of its own: no branch is between one number and the next.
+// Makes weights of the products of queries and keys, and of the gradients of weights those of scores. place(t, h,
+// column) says of which row and key a number is, state(t, h, column) what is known of the row. What only some calls
+// need has loops of its own: no branch is between one number and the next.
 template <typename T, typename Shape, typename Arguments, typename State, typename Place>
 TALLOW_INLINE void find_changes(const GradientRows<Arguments>& rows, bool are_all_seen, const State& state,
                                 const Place& place, typename Shape::Products& weights,
@@ -506,8 +506,8 @@ template <typename T, typename Core> TALLOW_INLINE float product_of(const T* mad
     return product;
 }
 
-// A block has some rows, and writes the gradients of their queries, and of the mask. The kernel of keys takes the sums of
-// gradient times result from it.
+// A block has some rows, and writes the gradients of their queries, and of the mask. The kernel of keys takes the sums
+// of gradient times result from it.
 template <typename T, uint32_t Size, typename Arguments>
 TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
     using Shape = GradientShape<T, Size>;
@@ -517,10 +517,13 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
     const uint32_t parts = (arguments.queries * arguments.group + attention_rows - 1) / attention_rows;
     const GradientRows<Arguments> rows(arguments, block_index() / parts);
     const uint32_t first_of_block = (parts - 1 - block_index() % parts) * attention_rows;
-    const uint32_t last = (rows.count - first_of_block > attention_rows ? first_of_block + attention_rows : rows.count) - 1;
+    const uint32_t last =
+        (rows.count - first_of_block > attention_rows ? first_of_block + attention_rows : rows.count) - 1;
     const uint32_t own = first_of_block + Shape::first_of_wave();
     const auto row = [&](uint32_t t, uint32_t h) { return own + t * matrix_side + Core::row(h); };
-    const auto row_that_is = [&](uint32_t t, uint32_t h) { return row(t, h) < rows.count ? row(t, h) : first_of_block; };
+    const auto row_that_is = [&](uint32_t t, uint32_t h) {
+        return row(t, h) < rows.count ? row(t, h) : first_of_block;
+    };
     const auto size = [&](uint32_t, uint32_t) { return arguments.head_size; };
     const OwnLines<T, Size> queries([&](uint32_t t, uint32_t h) { return rows.template query<T>(row_that_is(t, h)); },
                                     size);
@@ -556,7 +559,8 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
             return operand == 0 ? rows.template keys<T>() + key * arguments.key_strides[2]
                                 : rows.template values<T>() + key * arguments.value_strides[2];
         },
-        nothing, nothing, [&](uint32_t first) {
+        nothing, nothing,
+        [&](uint32_t first) {
             if (first >= seen_by_wave)
                 return;
             typename Shape::Products scores;
@@ -570,7 +574,8 @@ TALLOW_INLINE void find_gradient_of_queries(const Arguments& arguments) {
                 changes);
             if (arguments.mask_gradient != 0)
                 Shape::store(changes, first, arguments.keys, 1.0f, [&](uint32_t t, uint32_t h) {
-                    T* const to = pointer_to<T>(arguments.mask_gradient) + rows.line(row_that_is(t, h)) * arguments.keys;
+                    T* const to =
+                        pointer_to<T>(arguments.mask_gradient) + rows.line(row_that_is(t, h)) * arguments.keys;
                     return row(t, h) < rows.count ? to : nullptr;
                 });
             sums.add(met, 0, 0, 1.0f, changes);
