@@ -29,8 +29,8 @@ class FunctionCall:
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
-        condition = self.library or ("any_order" if self.any_order else None)
-        return name if condition is None else f"{condition}: {name}"
+        condition = ", ".join([*filter(None, [self.library]), *["any_order"] * self.any_order])
+        return f"{condition}: {name}" if condition else name
 
     @classmethod
     def decode(cls, spot: Spot) -> "FunctionCall":

@@ -21,8 +21,6 @@ a plan. Looking for a plan fails where an argument is of a wrong class, and the 
 another reason is in the place of the key."""
 
 MOST_PLANS: Final = 1 << 14
-MOST_PLANNED: Final = 256
-"""Calls of a list of more operands have no plan: a list that grows would leave one of each length."""
 
 _kinds: BoundedCache[tuple[DType | GgmlDType, int, int], int] = BoundedCache(1 << 16)
 _next_kind: Final = itertools.count()

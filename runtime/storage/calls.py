@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
 
 from ..backends.backend import BackendDevice, BackendStorage
-from ..backends.plan import MOST_PLANNED, Key
+from ..backends.plan import Key
 from ..core.layout import Layout
 
 P = ParamSpec("P")
@@ -14,18 +14,23 @@ Result = TypeVar("Result")
 new: Final = object.__new__
 """Makes an object of a class without its `__init__`. Methods that are called often do so in place."""
 
+MOST_JOINED: Final = 16
+"""Calls that join more operands have no plan: a list that grows would leave one of each length."""
+MOST_WRITTEN: Final = 256
+"""The same of operands that are written to."""
+
 
 def operands_of(
-    device: BackendDevice, storages: Sequence[Any], layouts: Sequence[Layout]
+    device: BackendDevice, storages: Sequence[Any], layouts: Sequence[Layout], most: int
 ) -> tuple[list[Any], tuple[int, ...] | None]:
     """The storages of the backend, and what plans depend on of them: the numbers of their layouts and their kinds.
 
     That is None where one is on another device, where there are more storages than layouts or fewer, and where there
-    are too many for a plan.
+    are `most` or more.
     """
     inners: list[Any] = []
     numbers: list[int] = []
-    if len(storages) != len(layouts) or len(storages) >= MOST_PLANNED:
+    if len(storages) != len(layouts) or len(storages) >= most:
         return inners, None
     # Of a few operands, this loop takes less time than comprehensions, or zip with a keyword.
     for storage, layout in zip(storages, layouts):  # noqa: B905

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Never, TypeVar
 
-from ..backends.plan import MOST_PLANNED
 from ..base.bounded_cache import BoundedCache
 from ..base.error import InvalidArgument, ShapeMismatch, TallowError
 from ..core.argument import integer
 from ..core.check import require_alike_but
 from ..core.layout import Layout, distinct
+from ..storage.calls import MOST_JOINED
 from .base import TensorBase, refuse_keywords, require_tensors
 from .views import ViewMethods
 
@@ -67,7 +67,7 @@ def _join_along(
         _listed(op, tensors)
         raise
     try:
-        if len(tensors) > MOST_PLANNED:
+        if len(tensors) > MOST_JOINED:
             join: _Join | None = arrange([tensor._layout for tensor in tensors], dim)
         else:
             join = _joins.get(found := tuple(key))

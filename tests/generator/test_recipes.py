@@ -431,7 +431,7 @@ def test_an_architecture_is_one_module(repository: Project) -> None:
     repository.edit(f"{modules}/__init__.py", listed, f'{listed}    "parallel": "parallel",\n')
     add_tests(repository)
     (repository.root / DECODERS).parent.mkdir()
-    for name in ("__init__.py", "conftest.py", "backend.py", "decoders.py", "test_logits.py"):
+    for name in ("__init__.py", "conftest.py", "backend.py", "decoders.py", "gradcheck.py", "test_logits.py"):
         shutil.copy(REPOSITORY / "tests/package" / name, repository.root / "tests/package")
     repository.edit(
         DECODERS,

@@ -178,7 +178,9 @@ def _plan(spec: Spec, method: Method, stored: list[str]) -> View:
     given += [f"*filter(None, {_tuple(optional)})"] * bool(optional)
     storages = [f"{', '.join(inners)} = {', '.join(_attribute(method, name, 'inner') for name in stored)}"]
     for operand in several:
-        inner, made = inner_name(operand.name), f"operands_of(inner.device, {operand.name}, {operand.layout})"
+        # A list that is written to has its length for good.
+        most = "MOST_WRITTEN" if is_written else "MOST_JOINED"
+        inner, made = inner_name(operand.name), f"operands_of(inner.device, {operand.name}, {operand.layout}, {most})"
         storages.append(f"{inner}, {operand.name}_key = {made}")
     key = ", ".join([quoted(method.name), *values, *kinds, *shared, *modes])
     without = " or ".join(f"{operand.name}_key is None" for operand in several)

@@ -144,7 +144,9 @@ def _by_library(
 ) -> tuple[GpuStorage, ...] | None:
     operands = query, key, value, result, gradient
     is_plain = mask is None and lengths is None and not of_mask
-    if not is_plain or not attention.suits_libraries(operands, is_causal, scale):
+    # cuDNN adds up gradients of such queries in another order in each call, whatever it is asked for.
+    is_uneven = is_causal and query.shape[2] != key.shape[2] and not any_order
+    if not is_plain or is_uneven or not attention.suits_libraries(operands, is_causal, scale):
         return None
     made = [query.device.empty(query.dtype, each.layout.elem_count) for each in (query, key, value)]
     own = AttentionParams(attention.form(query), attention.form(key), attention.form(value), is_causal, scale)
