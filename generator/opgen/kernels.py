@@ -109,7 +109,7 @@ class Struct:
     @property
     def alignment(self) -> int:
         """Bytes that its address is a multiple of."""
-        return max(field.size for field in self.fields)
+        return max((field.size for field in self.fields), default=1)
 
     def offsets(self) -> tuple[int, ...]:
         """Where each field begins, in bytes, and last where the struct ends."""
