@@ -27,6 +27,8 @@ MODELS64 := not (a_row_of_x or rounded_activations)
 WAITS64 := not test_no_cell_waits or f32 or u8 or Q4K
 # Layouts of fused functions are those of two dtypes.
 FUSED64 := not (test_layouts_of_every_class_give_the_bits_of_the_ops and (u8 or f32))
+# Gradients of elementwise ops are the same code in all dtypes: on rocm those of two run, with one size of waves.
+GRADIENTS64 := not (unary_gradient or binary_gradient) or bf16 or f32
 # What the loop of an edit leaves out: the compilation of kernels and what runs on GPUs.
 QUICK := --ignore tests/kernels --ignore tests/hip_host --ignore-glob '*/test_hip_*' --ignore-glob '*/test_gpu_*' --ignore-glob '*/test_cuda_*'
 # Cells whose kernels are the same code for both wave sizes run with one of them; --full runs all cells with both.
@@ -65,17 +67,17 @@ test-full: FULL := --full
 test-full: test  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
-	@echo "1 of 7, about 3 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
+	@echo "1 of 7, about 5 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
 	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package
 
 test-tallow: $(VENV)/tallow.stamp
-	@echo "2 of 7, about 2.5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
+	@echo "2 of 7, about 5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
 	@$(ON_HIP_HOST) $(PYTEST) tests/conformance tests/package $(if $(FULL),,$(TWO_DEVICES:%=--ignore %))
 
 test-wave64: $(VENV)/tallow.stamp
-	@echo "3 of 7, about 2 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
+	@echo "3 of 7, about 5 min: every cell on rocm with waves of 64, late, replayed, each allocation of its exact size; models"
 	@$(ON_HIP_HOST) HIP_HOST_WAVE=64 TALLOW_MEMORY_CACHE=0 $(LATE) $(PYTEST) --device rocm --replay \
-		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64)")
+		tests/conformance $(MODELS) $(if $(FULL),,$(ORACLE) -k "($(SOME_LOGITS)) and ($(SORTS64)) and $(MODELS64) and ($(WAITS64)) and $(FUSED64) and ($(GRADIENTS64))")
 
 test-wave32: $(VENV)/tallow.stamp
 	@echo "4 of 7, about half a minute: on rocm with waves of 32: cells whose kernels use waves, gradients"
