@@ -99,9 +99,13 @@ def test_a_method_refuses_what_does_not_fit(method: str, device: tallow.Device, 
         assert taken == there or is_alike, f"{valid.label}: what is accepted is not what {ACCEPTED.name} lists"
     if pytestconfig.getoption("--update-golden"):
         ACCEPTED.write_text(written(known), encoding="utf-8")
-    assert raised - ELSEWHERE == refusals.promised(method) - ELSEWHERE, "the docs list what is raised, and no more"
     # Several storages have several layouts, which no entry of the spec asks for.
     found = sorted(function for function, _ in made_checks if function != "several_layouts")
+    if {*matrix.dtypes_of(device.backend)} < {*matrix.DTYPES}:
+        # What is refused for a dtype that the backend lacks cannot be asked for.
+        assert {*found} <= {*checks_of(method)}
+        return
+    assert raised - ELSEWHERE == refusals.promised(method) - ELSEWHERE, "the docs list what is raised, and no more"
     assert found == sorted(checks_of(method)), "each check refuses something by itself"
 
 
