@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from opgen.decoder import Choice, Entry, Mark, Mistakes, Spot
@@ -89,6 +89,29 @@ class Call:
     primitive: str
     arguments: tuple[Node, ...]
     offset: int = field(default=0, compare=False)
+
+    # Formulas are trees of these: what is asked of each again and again is found once.
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.primitive, self.arguments))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names that it has: see `names`."""
+        return tuple(dict.fromkeys(name for argument in self.arguments for name in names(argument)))
+
+    @cached_property
+    def size(self) -> int:
+        """How many parts it has, itself among them."""
+        return 1 + sum(size(argument) for argument in self.arguments)
+
+    @cached_property
+    def simplified(self) -> "Node":
+        """It without what changes nothing: see `simplified`."""
+        return _simplified(self)
 
 
 @dataclass(frozen=True)
@@ -315,9 +338,14 @@ def inlined(node: Node, parts: Mapping[str, Node]) -> Node:
 
 def names(node: Node) -> tuple[str, ...]:
     """The names that a formula has, in their order: operands and parameters, not primitives."""
-    return tuple(
-        dict.fromkeys(part.text for part in walk(node) if isinstance(part, Name) and part.text not in LITERALS)
-    )
+    if isinstance(node, Call):
+        return node.names
+    return (node.text,) if isinstance(node, Name) and node.text not in LITERALS else ()
+
+
+def size(node: Node) -> int:
+    """How many parts a formula has, itself among them."""
+    return node.size if isinstance(node, Call) else 1
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -563,8 +591,10 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
 
 def simplified(node: Node) -> Node:
     """A formula with what changes nothing left out, up to the sign of zero and what 0 times NaN or infinity is."""
-    if not isinstance(node, Call):
-        return node
+    return node.simplified if isinstance(node, Call) else node
+
+
+def _simplified(node: Call) -> Node:
     arguments = tuple(map(simplified, node.arguments))
     match node.primitive, arguments:
         case _, (Number(value=x), Number(value=y)) if node.primitive in (ADD, SUBTRACT, MULTIPLY):

@@ -19,7 +19,7 @@ from opgen.formula import (
     kind_of,
     names,
     simplified,
-    walk,
+    size,
 )
 from opgen.model import GRADIENT_KINDS, Functor, FunctorKind, Spec
 from opgen.names import Names
@@ -54,10 +54,10 @@ def is_step(node: Node) -> bool:
 def computing(node: Node, ops: Iterable[Functor], numbers: Collection[str]) -> tuple[Functor, tuple[str, ...]] | None:
     """The op that computes a formula in one step, and what it is given; `numbers` are names of no tensors."""
     known = names(node)
-    form, size = _form(node), _size(node)
+    form = _form(node)
     for functor in ops:
         own = (*functor.operands, *functor.parameters)
-        if functor.formula is None or len(own) != len(known) or _size(functor.formula.node) != size:
+        if functor.formula is None or len(own) != len(known) or size(functor.formula.node) != size(node):
             continue
         for given in permutations(known):
             is_number = [name in numbers for name in given]
@@ -102,10 +102,6 @@ def _factors(node: Node) -> Iterator[Node]:
             yield from _factors(argument)
     else:
         yield node
-
-
-def _size(node: Node) -> int:
-    return sum(1 for _ in walk(node))
 
 
 def _gradients(spec: Spec, kind: FunctorKind, functor: Functor, ops: list[Functor]) -> Iterator[Functor]:

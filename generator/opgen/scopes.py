@@ -43,6 +43,12 @@ class Expression(NamedTuple):
     integer: str
     float: str
 
+    @classmethod
+    def of(cls, texts: Mapping[Kind, str]) -> "Expression":
+        """That of the texts for the kinds that an op has: one of these serves a kind that it lacks."""
+        last = list(texts.values())[-1]
+        return cls(texts.get("integer", last), texts.get("float", last))
+
     @property
     def texts(self) -> tuple[str, ...]:
         """One expression, or two."""
@@ -81,12 +87,12 @@ class Scope:
 
     def expression(self, language: Language, literal: Callable[[str], str] = str) -> Expression:
         """The formula in a language."""
-        texts = {
-            kind: lowered(self.formula.node, language, kinds, self.primitives, literal)
-            for kind, kinds in self.kinds.items()
-        }
-        last = list(texts.values())[-1]
-        return Expression(texts.get("integer", last), texts.get("float", last))
+        return Expression.of(
+            {
+                kind: lowered(self.formula.node, language, kinds, self.primitives, literal)
+                for kind, kinds in self.kinds.items()
+            }
+        )
 
     def shared_expression(self, literal: Callable[[str], str]) -> Expression:
         """The formula of arrays, in Python: what it has more than once is computed once, where it comes first."""
@@ -98,8 +104,7 @@ class Scope:
                 named = f"{name} := {bodies[name]}"
                 text = f"{before}{named if is_alone else f'({named})'}{after}"
             texts[kind] = text
-        last = list(texts.values())[-1]
-        return Expression(texts.get("integer", last), texts.get("float", last))
+        return Expression.of(texts)
 
     def steps(
         self, language: Language, literal: Callable[[str], str], brief: Collection[str] | None = None
@@ -379,9 +384,11 @@ def _check_gradient(spec: Spec, functor: Functor, ops: Collection[str], problems
         if part.primitive not in ops and not {*names(part)} <= numbers:
             message = f"the gradient of op '{functor.name}' has '{part.primitive}', which is no op"
             problems.note(functor.location, f"{message}; add the op, or write 'gradient'")
+    if functor.is_gradient:  # opgen wrote what its own gradients are
+        return
     derived = _derived(spec, functor)
     for operand, formula in functor.gradient.items():
-        if formula.node == derived.get(operand) and not functor.is_gradient:
+        if formula.node == derived.get(operand):
             message = f"'gradient' of '{operand}' of op '{functor.name}' follows from its formula; remove it"
             problems.note(formula.location, message)
 
