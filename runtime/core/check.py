@@ -163,9 +163,7 @@ def attention_shapes(
 
 def logsumexp_of(op: str, layout: Layout, dtype: DType, logsumexp_layout: Layout, given: DType) -> None:
     """Check that there is a number for each query, in the compute dtype."""
-    if given is not dtype.compute:
-        reason = f"logsumexp of {dtype.value} is {dtype.compute.value}, not {given.value}"
-        raise InvalidArgument(op, f"{reason}; convert it with to_dtype first")
+    _compute_dtype(op, "logsumexp", dtype, given)
     if logsumexp_layout.shape != layout.shape[:3]:
         reason = f"logsumexp must be {layout.shape[:3]}, a number for each query; give that of the result"
         raise ShapeMismatch(op, (layout.shape, logsumexp_layout.shape), reason)
@@ -320,10 +318,8 @@ def cross_entropy_shapes(op: str, layout: Layout, targets_layout: Layout, dim: i
 
 def loss_dtypes(op: str, dtype: DType, losses: DType, gradient: DType) -> None:
     """Check that losses of a dtype, and their gradient, are in its compute dtype."""
-    for given in (losses, gradient):
-        if given is not dtype.compute:
-            reason = f"losses of {dtype.value} and their gradient are {dtype.compute.value}, not {given.value}"
-            raise InvalidArgument(op, f"{reason}; convert them with to_dtype first")
+    _compute_dtype(op, "losses", dtype, losses)
+    _compute_dtype(op, "the gradient of losses", dtype, gradient)
 
 
 def conv_shapes(op: str, layout: Layout, kernel_layout: Layout, params: Params) -> None:
@@ -379,7 +375,7 @@ def step_shapes(op: str, layout: Layout, other_layouts: Sequence[Layout], gradie
 
 def step_state(op: str, parameter: Typed, state: Typed, kinds: int, layout: Layout, others: Sequence[Layout]) -> None:
     """Check that there is room for so many kinds of numbers of all parameters; one kind may be left out."""
-    _compute_dtype(op, "the state", parameter, state)
+    _compute_dtype(op, "the state", parameter.dtype, state.dtype)
     size = kinds * parts_of([layout.elem_count, *(other.elem_count for other in others)])[-1]
     if state.length < size and not (kinds == 1 and state.length == 0):
         reason = f"the state of these parameters has {size} elements, and this one {state.length}; make a new one"
@@ -388,16 +384,16 @@ def step_state(op: str, parameter: Typed, state: Typed, kinds: int, layout: Layo
 
 def step_numbers(op: str, parameter: Typed, numbers: Typed, count: int) -> None:
     """Check that there are as many numbers as a step depends on."""
-    _compute_dtype(op, "the numbers", parameter, numbers)
+    _compute_dtype(op, "the numbers", parameter.dtype, numbers.dtype)
     if numbers.length < count:
         raise InvalidArgument(op, f"a step depends on {count} numbers, not {numbers.length}; the docs list them")
 
 
-def _compute_dtype(op: str, what: str, parameter: Typed, storage: Typed) -> None:
-    compute = parameter.dtype.compute
-    if storage.dtype is not compute:
-        reason = f"{what} of parameters in {parameter.dtype} must be in {compute}, not {storage.dtype}"
-        raise InvalidArgument(op, f"{reason}; convert with to_dtype")
+def _compute_dtype(op: str, what: str, dtype: DType, given: DType) -> None:
+    """Check that what belongs to elements of a dtype is in its compute dtype."""
+    if given is not dtype.compute:
+        reason = f"{what} must be in {dtype.compute.value}, the compute dtype of {dtype.value}, not {given.value}"
+        raise InvalidArgument(op, f"{reason}; convert with to_dtype first")
 
 
 def copy_fits(op: str, dst: Sized, dst_offset: int, src_layout: Layout) -> None:

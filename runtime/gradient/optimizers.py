@@ -77,15 +77,14 @@ class _Batch:
             return
         names, variables = [self.names[number] for number in chosen], [self.variables[number] for number in chosen]
         some = _Batch(names, variables, self._kinds, self.numbers)
-        for kind in range(self._kinds):
-            held = dict(self.parts(kind))
-            for name, part in some.parts(kind):
-                part.copy_(held[name])
+        kinds = range(self._kinds)
+        held = [part for kind in kinds for name, part in self.parts(kind) if name in names]
+        copies = [part for kind in kinds for _, part in some.parts(kind)]
+        for part, copy in zip(held, copies, strict=True):
+            copy.copy_(part)
         some.step(method, [gradients[number] for number in chosen], choice)
-        for kind in range(self._kinds):
-            held = dict(self.parts(kind))
-            for name, part in some.parts(kind):
-                held[name].copy_(part)
+        for part, copy in zip(held, copies, strict=True):
+            part.copy_(copy)
 
 
 class Group:
