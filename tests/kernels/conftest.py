@@ -12,10 +12,10 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
-from opgen.cli import read_spec
 from opgen.code_objects import CodeObject, code_objects
 from opgen.compile import choose_compilers
 from opgen.compilers import Compiler
+from opgen.project import read_spec
 
 REPOSITORY = Path(__file__).parent.parent.parent
 KERNELS = REPOSITORY / "generated" / "tallow" / "kernels"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import tallow as tl
-from opgen.cli import read_spec
 from opgen.compile import compile_objects
+from opgen.project import read_spec
 from opgen.resources import Usage, read_report
 from tallow.runtime.backends.gpu_backend import kernels
 from tallow.runtime.backends.gpu_backend.ops.fused import family_of

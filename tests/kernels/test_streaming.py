@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from opgen.cli import read_spec
+from opgen.project import read_spec
 
 from .conftest import REPOSITORY, Machine, machine_code, names
 

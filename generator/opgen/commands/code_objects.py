@@ -1,0 +1,34 @@
+"""The code objects of a project, and which of them are out of date."""
+
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date
+from opgen.commands.options import OUTPUT
+from opgen.model import Spec
+from opgen.sources import HEADERS
+
+
+def project_code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...], Path]:
+    """The code objects that a project has, and the folder that holds them."""
+    kernels = root / OUTPUT / spec.package.name / "kernels"
+    return code_objects(spec, kernels, root / HEADERS, kernels / "code"), kernels / "code"
+
+
+def tell_out_of_date(root: Path, spec: Spec) -> None:
+    """Name the targets whose kernels were compiled before the sources changed: the package does not use those."""
+    try:
+        old = out_of_date(project_code_objects(root, spec)[0])
+    except CompileError:  # a source is missing, which is told already
+        return
+    for is_host in (True, False):
+        families: dict[str, list[str]] = {}
+        for code_object in old:
+            if code_object.is_host == is_host:
+                families.setdefault(code_object.target, []).append(code_object.family)
+        if families:
+            names = ", ".join(sorted(set(chain.from_iterable(families.values()))))
+            mend = f"run 'opgen compile{' --host' if is_host else ''}'"
+            click.secho(f"kernels of {', '.join(families)} are out of date ({names}); {mend}", fg="yellow", err=True)

@@ -1,0 +1,107 @@
+"""opgen compile."""
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from opgen.code_objects import remove_orphans
+from opgen.commands.code_objects import project_code_objects
+from opgen.commands.options import OUTPUT, check_names, lock, root_option
+from opgen.project import read_spec
+from opgen.resources import table
+
+if TYPE_CHECKING:
+    from opgen.compile import Result
+
+
+@click.command(name="compile")
+@root_option
+@click.option("--target", "targets", multiple=True, metavar="NAME", help="Only this target; may be given again.")
+@click.option("--family", "families", multiple=True, metavar="NAME", help="Only this family; may be given again.")
+@click.option(
+    "--host", is_flag=True, help="Only what runs on the host, if a compiler for it is here: there is a way without."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="How many compilers run at once; as many as cores by default.")
+@click.option("--stats", is_flag=True, help="Print what each kernel takes, the worst first; fail where one spills.")
+def compile_kernels(
+    root: Path, targets: tuple[str, ...], families: tuple[str, ...], host: bool, jobs: int | None, stats: bool
+) -> None:
+    """Compile the kernels to code objects, one for each target and family.
+
+    Exit code 1 if one fails, or no compiler here builds a target that --target names, or any target.
+
+    Only what has changed is compiled. What fails keeps its old code object, and the others go on. Targets that no
+    compiler here builds are left out, and named with what to install.
+
+    \b
+    opgen compile
+    opgen compile --target gfx90a --family unary --family cast
+    opgen compile --host
+    opgen compile --stats | head -30
+    """  # noqa: D301 -- \b is the character that click reads
+    start = time.monotonic()
+    jobs = jobs or os.cpu_count() or 1
+    with lock(root / OUTPUT):
+        results, mends = _compile(root, targets, families, host, jobs)
+    if stats:
+        usages = [(result.object.target, usage) for result in results for usage in result.usages]
+        click.echo("\n".join(table(usages)))
+    for result in results:
+        if result.status == "failed":
+            click.echo(f"{click.style(result.object.name, bold=True)}: {result.messages}", err=True)
+    # What was not asked for by name is left out where nothing builds it; nothing at all is a failure.
+    is_missing = bool(mends) and not host and (bool(targets) or not results)
+    for mend in mends:
+        click.secho(mend, fg="red" if is_missing else "yellow", err=True)
+    spilling = sum(usage.is_spilled for result in results for usage in result.usages) if stats else 0
+    if spilling:
+        click.secho(f"{spilling} kernels spill registers", fg="red", err=True)
+    counts = Counter(result.status for result in results)
+    states = ", ".join(f"{counts[status]} {status}" for status in ("compiled", "up to date", "failed"))
+    click.echo(f"{len(results)} code objects in {time.monotonic() - start:.1f} s: {states}", err=stats)
+    if is_missing or spilling or counts["failed"]:
+        raise SystemExit(1)
+
+
+def _compile(
+    root: Path, targets: Sequence[str], families: Sequence[str], host: bool, jobs: int
+) -> "tuple[list[Result], list[str]]":
+    """What became of the code objects that are asked for, and what to install for those that have no compiler."""
+    # No other command runs processes, for which asyncio takes a tenth of a check's time to import.
+    from opgen.compile import choose_compilers, compile_objects
+
+    spec = read_spec(root)
+    every, code = project_code_objects(root, spec)
+    check_names("target", targets, dict.fromkeys(code_object.target for code_object in every))
+    check_names("family", families, dict.fromkeys(code_object.family for code_object in every))
+    remove_orphans(every, code)
+    wanted = [
+        code_object
+        for code_object in every
+        if code_object.target in (targets or (code_object.target,))
+        and code_object.family in (families or (code_object.family,))
+        and (code_object.is_host or not host)
+    ]
+    compilers, mends = choose_compilers(spec, wanted, root / "build", jobs)
+    possible = [code_object for code_object in wanted if code_object.target in compilers]
+    if host and possible:
+        # Targets that are other machines need compilers that few have.
+        mends = []
+    with click.progressbar(
+        length=len(possible), label="compiling", file=sys.stderr, item_show_func=lambda name: name
+    ) as bar:
+
+        def show(result: "Result") -> None:
+            bar.update(1, result.object.name)
+            # Elsewhere than on a terminal the bar is its label alone.
+            if result.status == "compiled" and not sys.stderr.isatty():
+                click.echo(f"compiled {result.object.name}, {bar.pos} of {bar.length}", err=True)
+
+        results = compile_objects(possible, compilers, jobs, show)
+    return results, mends

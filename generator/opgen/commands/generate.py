@@ -1,0 +1,38 @@
+"""opgen generate."""
+
+from pathlib import Path
+
+import click
+
+from opgen.commands.code_objects import tell_out_of_date
+from opgen.commands.options import OUTPUT, lock, root_option
+from opgen.project import read_project
+from opgen.write import write
+
+
+@click.command()
+@root_option
+@click.option("--force", is_flag=True, help="Overwrite files that were edited by hand.")
+def generate(root: Path, force: bool) -> None:
+    """Write generated/ from spec/ and templates/.
+
+    Only files that change are written; generated files that the spec no longer has are removed.
+
+    \b
+    opgen generate
+    opgen generate --force     lose edits made by hand in generated/
+    """  # noqa: D301 -- \b is the character that click reads
+    output = root / OUTPUT
+    # Held from before the spec is read, so that what is written last is what was read last.
+    with lock(output):
+        project = read_project(root)
+        found = project.changes(output)
+        write(found, output, force=force)
+    copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]
+    for change in copies:
+        click.echo(f"no link can be made here: generated/{change.path} is a copy; edit runtime/", err=True)
+    for change in found:
+        verb, colour = ("removed", "red") if change.new is None else ("wrote", "green")
+        click.echo(f"{click.style(verb, fg=colour)} generated/{change.path}")
+    click.echo(f"{len(project.outputs)} files, {len(found)} changed")
+    tell_out_of_date(root, project.spec)

@@ -1,0 +1,48 @@
+"""What commands share: the project's folder, its lock, and names that options give."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import click
+
+from opgen.problem import did_you_mean
+from opgen.write import locked
+
+MARKER = Path("spec/package.yaml")
+OUTPUT = "generated"
+
+
+def keep_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
+    """Keep the folder that --root gives before the command, which _find_root prefers to the current one."""
+    context.obj = value
+
+
+def _find_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    root: Path | None = value or context.obj
+    if root is not None:
+        # A project may lack a file of its spec, which is a mistake like any other.
+        if not (root / MARKER.parent).is_dir():
+            raise click.UsageError(f"{root} is no project of opgen: it has no folder '{MARKER.parent}'")
+        return root
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / MARKER).is_file():
+            return folder
+    raise click.UsageError(f"no {MARKER} here or above; change to the project's folder or give --root")
+
+
+ROOT = click.Path(exists=True, file_okay=False, path_type=Path)
+ROOT_HELP = "The folder with spec/, templates/, runtime/ and generated/; found upwards from here by default."
+root_option = click.option("--root", type=ROOT, callback=_find_root, help=ROOT_HELP)
+
+
+def lock(output: Path) -> AbstractContextManager[None]:
+    """A lock of `output`; says so where another run holds it."""
+    return locked(output, lambda: click.echo(f"another opgen writes to {output}; waiting for its end", err=True))
+
+
+def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse a name that an option gives and nothing has."""
+    for name in names:
+        if name not in known:
+            raise click.BadParameter(f"unknown {what} '{name}'{did_you_mean(name, known)}", param_hint=f"--{what}")
