@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from ..base.error import GradientError, InvalidArgument, ShapeMismatch, shown
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
-from .node import Node, RecordedInner
-from .recording import graph_kept
-from .sums import Sum, flat
+from .node import Node, opened
+from .recording import Exceptions, graph_kept
+from .rules import one_of
+from .sums import Sum, alone, flat
 
 if TYPE_CHECKING:
     from .variable import Var
@@ -24,7 +25,7 @@ class Gradients:
     __slots__ = ("_of",)
 
     def __init__(self, of: Mapping[Node, Tensor]) -> None:
-        if not isinstance(of, Mapping):
+        if type(of) is not dict and not isinstance(of, Mapping):
             raise InvalidArgument("Gradients", f"of must be a mapping, not {shown(of)}; x.backward() gives gradients")
         self._of = of
 
@@ -55,8 +56,7 @@ class Gradients:
 
 
 def _node_of(tensor: Any) -> Node | None:
-    inner = tensor._storage.inner if isinstance(tensor, TensorBase) else None
-    return inner.node if isinstance(inner, RecordedInner) else None
+    return opened(tensor._storage)[1] if isinstance(tensor, TensorBase) else None
 
 
 def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: bool) -> Gradients:
@@ -75,40 +75,56 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
         if tensor.elem_count != 1:
             reason = f"the gradient of {tensor.elem_count} elements must be given"
             raise ShapeMismatch(op, (tensor.shape,), f"{reason}; write x.sum().backward(), or x.backward(gradient)")
-        gradient = Tensor.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        gradient = Tensor._new(one_of(tensor), tensor._layout.dense)
     else:
         if gradient.shape != tensor.shape:
             shapes = tensor.shape, gradient.shape
             raise ShapeMismatch(op, shapes, "the gradient has the shape of the tensor; broadcast it with broadcast_as")
         gradient = gradient.to_dtype(tensor.dtype)
+        if not create_graph:
+            gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
+    if not (create_graph or Exceptions.pauses or Exceptions.kept_graphs):
+        return Gradients(_back(root, gradient, tensor._layout, keep))
     with graph_kept(create_graph):
         return Gradients(_back(root, gradient, tensor._layout, keep))
 
 
 def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node, Tensor]:
     """The gradients of the variables on which a node depends."""
-    sums = {root: Sum(root.length)}
-    sums[root].add(gradient, layout)
+    # Nearly all nodes have one gradient, of which no sum is made.
+    sums: dict[Node, Sum | tuple[Tensor, Layout]] = {root: (gradient, layout)}
     # The last call first: when a node's turn comes, all that depends on it is done.
     waiting = [(-root.number, root)]
     found = {}
+    one = one_of(gradient)
     while waiting:
-        node = heapq.heappop(waiting)[1]
-        total = sums.pop(node).total
+        node = heappop(waiting)[1]
+        given = sums.pop(node)
+        total = alone(*given, node.length) if isinstance(given, tuple) else given.total
         if total is None:
             continue
-        if node.rule is None:
-            found[node] = total
+        rule = node.rule
+        if rule is None:
+            found[node] = total.copy() if total._storage is one else total
             continue
-        for place, contribution in node.rule(node, total):
-            source = node.nodes[place]
+        nodes, layouts = node.nodes, node.layouts
+        for place, contribution in rule(node, total):
+            source = nodes[place]
             if source is None or contribution is None:
                 continue
-            if source not in sums:
-                sums[source] = Sum(source.length)
-                heapq.heappush(waiting, (-source.number, source))
-            shape = node.layouts[place]
-            sums[source].add(contribution, flat(source.length) if shape is None else shape)
+            shown = layouts[place]
+            if shown is None:
+                shown = flat(source.length)
+            before = sums.get(source)
+            if before is None:
+                sums[source] = contribution, shown
+                heappush(waiting, (-source.number, source))
+                continue
+            if isinstance(before, tuple):
+                first, before = before, Sum(source.length)
+                before.add(*first)
+                sums[source] = before
+            before.add(contribution, shown)
         if not keep:
             node.free()
     return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ...gradients.functors import DERIVATIVES, Derivative, Op
 from ...gradients.second import SECOND_DERIVATIVES
 from ...op import BinaryOp, MethodOp, ReduceOp
 from ...storage import Storage
+from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
@@ -25,36 +27,35 @@ class _Functor:
 
     def __init__(self, op: Op, derivatives: Mapping[str, Derivative | None]) -> None:
         self.__name__: str = op.value
-        self.is_cast = op is MethodOp.TO_DTYPE
         self._operands = tuple(derivatives)
-        self._derivatives = list(derivatives.values())
-        self._needs = [() if it is None else it.takes for it in self._derivatives]
-        self.keeps_x, self.keeps_result = "x" in self._needs[0], "result" in self._needs[0]
+        self._derivatives = [(place, it) for place, it in enumerate(derivatives.values()) if it is not None]
+        needs = [() if it is None else it.takes for it in derivatives.values()]
+        self.keeps_x, self.keeps_result = "x" in needs[0], "result" in needs[0]
         """What the gradient of the first operand needs."""
         # By the operands whose gradients are asked for.
         self.kept: Mapping[tuple[bool, ...], tuple[bool, ...]] = {
-            asked: self._find_kept(asked) for asked in itertools.product((False, True), repeat=len(self._operands))
+            asked: self._find_kept(itertools.compress(needs, asked))
+            for asked in itertools.product((False, True), repeat=len(self._operands))
         }
         """Which operands are needed for the gradients that are asked for, and last whether the result is."""
 
-    def _find_kept(self, asked: tuple[bool, ...]) -> tuple[bool, ...]:
-        needed = {name for place, is_asked in enumerate(asked) if is_asked for name in self._needs[place]}
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+        needed = {name for names in needs for name in names}
         return tuple([name in needed for name in (*self._operands, "result")])
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
         shape = _shape_of(node)
-        g = g.reshape(shape)
-        if self.is_cast:
-            return [(0, g.to_dtype(node.arguments[0]))]
-        (parameters,) = node.arguments
-        return self.contributions(node, g, shape, parameters)
+        if g._layout.shape != shape:
+            g = g.reshape(shape)
+        return self.contributions(node, g, shape, node.arguments[0])
 
     def contributions(self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]) -> Contributions:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
-        for place, derivative in enumerate(self._derivatives):
-            if derivative is not None and place < len(node.nodes) and node.nodes[place] is not None:
-                parts = [self._part(node, name, shape, given) for name in derivative.takes]
-                yield place, derivative.function(g, *parts)
+        nodes = node.nodes
+        for place, (takes, function) in self._derivatives:
+            if place < len(nodes) and nodes[place] is not None:
+                parts = [self._part(node, name, shape, given) for name in takes] if takes else ()
+                yield place, function(g, *parts)
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
         if name == "result":
@@ -62,21 +63,35 @@ class _Functor:
         return node.operand(self._operands.index(name)) if name in self._operands else given[name]
 
 
+class _Cast(_Functor):
+    """The gradient of a conversion, whose argument is the dtype of the operand."""
+
+    def __call__(self, node: Node, g: Tensor) -> Contributions:
+        return ((0, g.reshape(_shape_of(node)).to_dtype(node.arguments[0])),)
+
+
+# By the number of a layout and the dims that are reduced: how many elements join, and the shape that keeps these dims.
+_kept_shapes: Final[BoundedCache[tuple[int, tuple[int, ...]], tuple[int, Shape]]] = BoundedCache(1 << 12)
+
+
+def _kept_shape(sizes: Shape, dims: tuple[int, ...]) -> tuple[int, Shape]:
+    reduced = [dim % len(sizes) for dim in dims]
+    kept = Shape([1 if dim in reduced else size for dim, size in enumerate(sizes)])
+    return math.prod([sizes[dim] for dim in reduced]), kept
+
+
 class _Reduction(_Functor):
     """The gradients of a reduction."""
 
     def __call__(self, node: Node, g: Tensor) -> Contributions:
         dims, parameters = node.arguments
-        sizes = _shape_of(node)
-        count, shape = 1, list(sizes)
-        for dim in dims:
-            count *= sizes[dim]
-            shape[dim] = 1
-        kept = Shape(shape)
+        layout: Any = node.layouts[0]
+        key = layout.number, dims
+        count, shape = _kept_shapes.get(key) or _kept_shapes.keep(key, _kept_shape(layout.shape, dims))
         given = {"dims": dims, "count": count, **parameters}
-        for place, gradient in self.contributions(node, g.reshape(kept), kept, given):
+        for place, gradient in self.contributions(node, g.reshape(shape), shape, given):
             assert gradient is not None
-            yield place, gradient.broadcast_as(sizes)
+            yield place, gradient.broadcast_as(layout.shape)
 
 
 class _Write(_Functor):
@@ -86,17 +101,17 @@ class _Write(_Functor):
         super().__init__(op, derivatives)
         self._op = op
 
-    def _find_kept(self, asked: tuple[bool, ...]) -> tuple[bool, ...]:
-        x, y, result = super()._find_kept(asked)
+    def _find_kept(self, needs: Iterable[tuple[str, ...]]) -> tuple[bool, ...]:
+        x, y, result = super()._find_kept(needs)
         # The result is worked out once more: what was written may be overwritten.
         return x or result, y or result, False
 
     def __call__(self, node: Node, g: Tensor) -> Iterator[tuple[int, Tensor | None]]:
         (layout,) = node.arguments
         contributions = dict(self.contributions(node, shown(g, layout), layout.shape, _NOTHING))
-        if node.takes(0):
+        if node.nodes[0] is not None:
             yield 0, overwritten(g, layout, contributions.get(0))
-        if node.takes(1):
+        if node.nodes[1] is not None:
             yield 1, contributions.get(1)
 
     def _part(self, node: Node, name: str, shape: Shape, given: Mapping[str, Any]) -> Any:
@@ -111,8 +126,14 @@ def _shape_of(node: Node) -> Shape:
     return layout.shape
 
 
+def _class_of(op: Op) -> type[_Functor]:
+    if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD):
+        return _Reduction
+    return _Cast if op is MethodOp.TO_DTYPE else _Functor
+
+
 _FUNCTORS: Final[Mapping[Op, _Functor]] = {
-    op: (_Reduction if isinstance(op, ReduceOp) or op in (MethodOp.VAR, MethodOp.STD) else _Functor)(op, derivatives)
+    op: _class_of(op)(op, derivatives)
     for op, derivatives in (*DERIVATIVES.items(), *SECOND_DERIVATIVES.items())
     if derivatives is not None
 }
@@ -133,12 +154,13 @@ def computed_of_one(
     functor = _FUNCTORS.get(op)
     if functor is None:
         return made
-    if functor.is_cast:
+    if type(functor) is _Cast:
         if not made.inner.dtype.is_float:
             return made
         arguments = (x.inner.dtype,)
-    kept = (watched(x),) if functor.keeps_x else ()
-    return record(made, functor, (node,), (layout,), kept, arguments, functor.keeps_result, 5)
+    if not functor.keeps_x:
+        return record(made, functor, (node,), (layout,), (), arguments, functor.keeps_result, 5)
+    return record(made, functor, (node,), (layout,), (watched(x),), arguments, functor.keeps_result, 5)
 
 
 def computed_of_two(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...storage import Storage
@@ -12,11 +11,12 @@ from ..base.error import GradientError
 from ..core.layout import Layout
 from ..storage.calls import new
 from ..tensor import Tensor
-from .recording import Pauses, Place, line_of, place, state
+from .recording import Exceptions, Place, line_of, place, state
 
 if TYPE_CHECKING:
     from ...device import Device
     from ...dtype import Array, DType
+    from ..backends.backend import BackendDevice
 
 Contributions: TypeAlias = Iterable[tuple[int, Tensor | None]]
 """The gradients of operands, each with the operand's place; None, or nothing, is a gradient of zeros."""
@@ -33,17 +33,34 @@ _numbers: Final = itertools.count()
 
 
 class Node:
-    """A call that was recorded, or a variable, which no call made.
+    """A call that was recorded, or a variable, which no call made; it is the `inner` of the storage that was made.
 
     A gradient is that of a storage, all of whose elements are counted in their order: views of it share it.
     """
 
-    __slots__ = ("arguments", "layouts", "length", "nodes", "number", "place", "result", "rule", "values")
+    __slots__ = (
+        "arguments",
+        "device",
+        "dtype",
+        "layouts",
+        "length",
+        "nodes",
+        "number",
+        "place",
+        "result",
+        "rule",
+        "values",
+    )
 
-    number: int
-    """Higher than those of all calls whose results it depends on."""
+    # That of no storage, so that no plan is found.
+    kind: Final = -1
+
+    device: BackendDevice
+    dtype: DType
     length: int
     """The elements of the storage that the call made, or wrote to."""
+    number: int
+    """Higher than those of all calls whose results it depends on."""
     rule: Rule | None
     """None of a variable."""
     nodes: tuple[Node | None, ...]
@@ -53,18 +70,21 @@ class Node:
     """The operands that gradients need."""
     result: Storage | None
     """The result, if gradients need it."""
-    arguments: tuple[Any, ...]
+    arguments: Any
     """The other arguments that gradients need."""
     place: Place | None
     """Where the call was made, if gradients need something that may be overwritten."""
 
     @classmethod
-    def variable(cls, length: int) -> Node:
-        """What stands for a storage that no call made."""
+    def of(cls, made: Storage, rule: Rule | None) -> Node:
+        """What stands for a storage; without a rule, for one that no call made."""
         node = new(cls)
+        inner = made.inner
+        node.device = inner.device
+        node.dtype = inner.dtype
+        node.length = inner.length
         node.number = next(_numbers)
-        node.length = length
-        node.rule = None
+        node.rule = rule
         node.nodes = ()
         return node
 
@@ -80,11 +100,14 @@ class Node:
 
     def operand(self, operand: int) -> Tensor:
         """An operand as it was given, which must be as it was."""
-        value, layout, node = self.values[operand], self.layouts[operand], self.nodes[operand]
-        assert value is not None
-        assert layout is not None
-        self._require_unchanged(value)
-        return Tensor._new(_with_node(value, node), layout)
+        value: Any = self.values[operand]
+        layout: Any = self.layouts[operand]
+        if _Writes.last > self.number:
+            self._require_unchanged(value)
+        tensor = new(Tensor)
+        tensor._storage = _with_node(value, self.nodes[operand]) if Exceptions.kept_graphs else value
+        tensor._layout = layout
+        return tensor
 
     def optional(self, operand: int) -> Tensor | None:
         """An operand that may have been left out."""
@@ -92,17 +115,19 @@ class Node:
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""
-        assert self.result is not None
-        self._require_unchanged(self.result)
-        return Tensor._new(_with_node(self.result, self), Layout.contiguous(shape))
+        result: Any = self.result
+        if _Writes.last > self.number:
+            self._require_unchanged(result)
+        return Tensor._new(_with_node(result, self), Layout.contiguous(shape))
 
     def free(self) -> None:
         """Let go of all that gradients need: they were worked out."""
-        self.rule = _Freed(self.name)
-        self.nodes = self.layouts = self.values = self.arguments = ()
+        self.arguments = self.rule
+        self.rule = _freed
+        self.nodes = self.layouts = self.values = ()
         self.result = None
 
-    def _require_unchanged(self, value: Storage) -> None:
+    def _require_unchanged(self, value: Any) -> None:
         number, where = getattr(value, "written", _NEVER)
         if number > self.number and where is not None:
             at = "" if self.place is None else f" at {line_of(self.place)}"
@@ -113,40 +138,28 @@ class Node:
             )
 
 
+class _Writes:
+    """When a storage that gradients need was written to last: what was recorded since is as it was."""
+
+    last = -1
+
+    @classmethod
+    def note(cls, number: int) -> None:
+        """Note a write; another thread may have noted a later one."""
+        if number > cls.last:
+            cls.last = number
+
+
 _NEVER: Final[tuple[int, Place | None]] = (-1, None)
 
 
-class _Freed:
+def _freed(node: Node, _: Tensor) -> Contributions:
     """The rule of a node that has let go of what gradients need."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
-
-    def __call__(self, _: Node, __: Tensor) -> Contributions:
-        raise GradientError(
-            "backward",
-            f"gradients went back through {self.__name__} already, and what they need is gone;"
-            " write backward(keep=True) the first time, or compute the loss again",
-        )
-
-
-class RecordedInner:
-    """What stands in a recorded storage for that of a backend: a plain storage that has it, and the node."""
-
-    __slots__ = ("node", "value")
-
-    # That of no storage, so that no plan is found.
-    kind: Final = -1
-
-    value: Storage
-    node: Node
-
-    dtype = property(attrgetter("value.inner.dtype"))
-    device = property(attrgetter("value.inner.device"))
-    length = property(attrgetter("value.inner.length"))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.value.inner, name)
+    raise GradientError(
+        "backward",
+        f"gradients went back through {node.arguments.__name__.removeprefix('_')} already, and what they need is gone;"
+        " write backward(keep=True) the first time, or compute the loss again",
+    )
 
 
 class RecordedBase(Storage):
@@ -157,21 +170,23 @@ class RecordedBase(Storage):
     is_recorded = True
     is_watched = True
 
-    inner: RecordedInner  # type: ignore[assignment]
+    inner: Node  # type: ignore[assignment]
 
     @property
     def dtype(self) -> DType:
         """The dtype of the elements."""
-        return self.inner.value.dtype
+        return self.inner.dtype
 
     @property
     def device(self) -> Device:
         """The device that holds the elements."""
-        return self.inner.value.device
+        device: Device = self.value.device
+        return device
 
     def to_numpy(self) -> Array:
         """A copy of all elements as a NumPy array of one dim; see `Storage.to_numpy`."""
-        return self.inner.value.to_numpy()
+        found: Array = self.value.to_numpy()
+        return found
 
 
 class WatchedBase(Storage):
@@ -193,7 +208,7 @@ def watched(value: Storage | None) -> Storage | None:
 def opened(storage: Any) -> tuple[Any, Node | None]:
     """The plain storage of one that may be recorded, and its node."""
     inner = storage.inner
-    return (inner.value, inner.node) if type(inner) is RecordedInner else (storage, None)
+    return (storage.value, inner) if type(inner) is Node else (storage, None)
 
 
 def opened_or_none(storage: Any) -> tuple[Any, Node | None]:
@@ -209,12 +224,21 @@ def opened_each(storages: Iterable[Any]) -> tuple[tuple[Any, ...], tuple[Node | 
 
 def mark(storage: Storage) -> None:
     """Note that a plain storage is written to, and where."""
-    storage.written = next(_numbers), place(4)
+    mark_each((storage,), 5)
+
+
+def mark_each(storages: Iterable[Storage], calls: int = 4) -> None:
+    """The same of several."""
+    number = next(_numbers)
+    written = number, place(calls)
+    for storage in storages:
+        storage.written = written
+    _Writes.note(number)
 
 
 def _with_node(value: Storage, node: Node | None) -> Storage:
     """A storage as gradients see it: as a plain one, unless they are to have gradients themselves."""
-    if node is None or not state.keeps_graph:
+    if node is None or not Exceptions.kept_graphs or not state.keeps_graph:
         return value
     return recorded_of(value, node)
 
@@ -222,9 +246,8 @@ def _with_node(value: Storage, node: Node | None) -> Storage:
 def recorded_of(value: Storage, node: Node) -> Storage:
     """A storage that a node has made."""
     storage: Storage = new(_classes.recorded)
-    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
-    inner.value = value
-    inner.node = node
+    storage.value = value
+    storage.inner = node  # type: ignore[assignment]
     return storage
 
 
@@ -234,7 +257,7 @@ def record(
     nodes: tuple[Node | None, ...],
     layouts: tuple[Layout | None, ...],
     values: tuple[Storage | None, ...],
-    arguments: tuple[Any, ...] = (),
+    arguments: Any = (),
     needs_result: bool = False,
     calls: int = 4,
 ) -> Any:
@@ -242,22 +265,28 @@ def record(
 
     Between a user's code and this are at least so many calls, less one.
     """
-    if Pauses.count and not state.records:
+    if Exceptions.pauses and not state.records:
         return made
     storage: Storage = new(_classes.recorded)
-    # What `recorded_of` and `rewritten` do, in place: an op takes little more time than calls of them.
-    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
-    inner.value = made
-    inner.node = node = new(Node)
+    storage.value = made
+    # What `Node.of` and `rewritten` do, in place: an op takes little more time than calls of them.
+    storage.inner = node = new(Node)  # type: ignore[assignment]
+    inner = made.inner
+    node.device = inner.device
+    node.dtype = inner.dtype
+    node.length = inner.length
     node.number = next(_numbers)
-    node.length = made.inner.length
     node.rule = rule
     node.nodes = nodes
     node.layouts = layouts
     node.values = values
     node.arguments = arguments
-    node.result = watched(made) if needs_result else None
-    node.place = place(calls) if values or needs_result else None
+    if needs_result:
+        node.result = watched(made)
+        node.place = place(calls)
+    else:
+        node.result = None
+        node.place = place(calls) if values else None
     return storage
 
 
@@ -280,30 +309,25 @@ def rewritten(
     arguments: tuple[Any, ...],
 ) -> None:
     """Record that a call has written to a storage, the first of its operands: all views of it see that."""
-    if Pauses.count and not state.records:
+    if Exceptions.pauses and not state.records:
         return
-    node = new(Node)
-    node.number = next(_numbers)
     inner: Any = storage.inner
-    node.length = inner.length
-    node.rule = rule
+    is_recorded = type(inner) is Node
+    node = Node.of(storage, rule)
     node.nodes = nodes
     node.layouts = layouts
     node.values = values
     node.arguments = arguments
     node.result = None
     node.place = place(4)
-    if type(inner) is RecordedInner:
-        inner.node = node
-        return
-    if getattr(storage, "is_shown", False):
-        reason = "what is recorded is written to elements that detach has shown"
-        raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
-    # What is in no tensor but those that show this storage.
-    value = new(_classes.watched)
-    value.inner = inner
-    storage.written = node.number, node.place
-    storage.__class__ = _classes.recorded
-    storage.inner = inner = new(RecordedInner)  # type: ignore[assignment]
-    inner.value = value
-    inner.node = node
+    if not is_recorded:
+        if getattr(storage, "is_shown", False):
+            reason = "what is recorded is written to elements that detach has shown"
+            raise GradientError(node.name, f"{reason}; write to a copy of these, x.detach().copy()")
+        # What is in no tensor but those that show this storage.
+        storage.value = new(_classes.watched)
+        storage.value.inner = inner
+        storage.written = node.number, node.place
+        _Writes.note(node.number)
+        storage.__class__ = _classes.recorded
+    storage.inner = node  # type: ignore[assignment]

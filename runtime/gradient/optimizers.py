@@ -17,7 +17,7 @@ from ..tensor import Tensor, stack
 from ..tensor import names as familiar
 from ..tensor.base import require_tensors
 from .backward import Gradients
-from .node import mark, opened
+from .node import Node, mark_each
 from .recording import no_grad
 from .variable import Var
 
@@ -40,8 +40,11 @@ class _Batch:
         self._kinds = kinds
         self._places = parts_of(variable.elem_count for variable in variables)
         self._state = Tensor.zeros(kinds * self._places[-1], dtype=numbers.dtype, device=numbers.device)
-        self._storages: list[Storage] = [opened(variable._storage)[0] for variable in variables]
+        # A variable has one node for as long as it lives.
+        self.nodes: list[Node] = [variable._storage.inner for variable in variables]
+        self._storages: list[Storage] = [variable._storage.value for variable in variables]
         layouts = [variable._layout for variable in variables]
+        self._shapes = [layout.shape for layout in layouts]
         self._first_layout, self._others = layouts[0], (tuple(self._storages[1:]), tuple(layouts[1:]))
 
     def set_number(self, place: int, value: float) -> None:
@@ -54,27 +57,28 @@ class _Batch:
             begin = kind * self._places[-1] + place
             yield name, Tensor._new(self._state._storage, Layout.contiguous(variable.shape, begin))
 
-    def step(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> None:
-        """Change the parameters that have gradients."""
-        given: list[Tensor] = []
-        for variable, gradient in zip(self.variables, gradients, strict=True):
+    def step(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:
+        """Change the parameters that have gradients, and tell whether there are any."""
+        storages: list[Storage] = []
+        layouts: list[Layout] = []
+        for number, gradient in enumerate(gradients):
             if gradient is None:
-                self._step_some(method, gradients, choice)
-                return
-            given.append(gradient if gradient.shape == variable.shape else gradient.reshape(variable.shape))
-        first = self._storages[0]
-        storages, layouts = tuple([each._storage for each in given]), tuple([each._layout for each in given])
-        state, numbers = self._state._storage, self.numbers._storage
-        getattr(first, method)(self._first_layout, *self._others, storages, layouts, state, numbers, choice)
-        for storage in self._storages:
-            if type(storage) is not Storage:
-                mark(storage)
+                return self._step_some(method, gradients, choice)
+            shape = self._shapes[number]
+            if gradient._layout.shape != shape:
+                gradient = gradient.reshape(shape)
+            storages.append(gradient._storage)
+            layouts.append(gradient._layout)
+        given = tuple(storages), tuple(layouts), self._state._storage, self.numbers._storage, choice
+        getattr(self._storages[0], method)(self._first_layout, *self._others, *given)
+        mark_each([storage for storage in self._storages if type(storage) is not Storage])
+        return True
 
-    def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> None:
+    def _step_some(self, method: str, gradients: Sequence[Tensor | None], choice: bool) -> bool:
         """Change these alone; the state of the others stays as it is."""
         chosen = [number for number, gradient in enumerate(gradients) if gradient is not None]
         if not chosen:
-            return
+            return False
         names, variables = [self.names[number] for number in chosen], [self.variables[number] for number in chosen]
         some = _Batch(names, variables, self._kinds, self.numbers)
         kinds = range(self._kinds)
@@ -85,6 +89,7 @@ class _Batch:
         some.step(method, [gradients[number] for number in chosen], choice)
         for part, copy in zip(held, copies, strict=True):
             part.copy_(copy)
+        return True
 
 
 class Group:
@@ -208,14 +213,15 @@ class Optimizer:
         """
         if type(gradients) is Gradients:
             of = gradients._of
-            given = [[of.get(each._storage.inner.node) for each in batch.variables] for _, batch in self._batches]
+            given = [[of.get(node) for node in batch.nodes] for _, batch in self._batches]
         else:
             given = self._listed(gradients)
-        if all(gradient is None for each in given for gradient in each):
+        is_taken = False
+        for (group, batch), each in zip(self._batches, given, strict=True):
+            is_taken |= batch.step(self._method, each, group.settings.get(_NESTEROV, self._is_decoupled))
+        if not is_taken:
             reason = "the gradients are of none of the parameters; they are those of a loss that depends on these Vars"
             raise GradientError("step", reason)
-        for (group, batch), each in zip(self._batches, given, strict=True):
-            batch.step(self._method, each, group.settings.get(_NESTEROV, self._is_decoupled))
 
     def _listed(self, gradients: Any) -> list[list[Tensor | None]]:
         """Those of a list, by the batches."""

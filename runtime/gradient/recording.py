@@ -28,16 +28,20 @@ class _State(threading.local):
 state = _State()
 
 
-class Pauses:
-    """How many threads do not record. While there are none, nobody asks for the state of a thread, which takes time."""
+class Exceptions:
+    """How many threads do not do the usual. While there are none, nobody asks a thread's state, which takes time."""
 
-    count = 0
+    pauses = 0
+    """How many do not record."""
+    kept_graphs = 0
+    """How many record gradients."""
     lock = threading.Lock()
 
 
-def _pause(by: int) -> None:
-    with Pauses.lock:
-        Pauses.count += by
+def _count(pauses: int, kept_graphs: int) -> None:
+    with Exceptions.lock:
+        Exceptions.pauses += pauses
+        Exceptions.kept_graphs += kept_graphs
 
 
 @contextmanager
@@ -64,11 +68,11 @@ def graph_kept(keeps: bool) -> Iterator[None]:
 def _recording(records: bool, keeps_graph: bool) -> Iterator[None]:
     before = state.records, state.keeps_graph
     state.records, state.keeps_graph = records, keeps_graph
-    _pause(not records)
+    _count(not records, keeps_graph)
     try:
         yield
     finally:
-        _pause(-(not records))
+        _count(-(not records), -keeps_graph)
         state.records, state.keeps_graph = before
 
 

@@ -21,11 +21,17 @@ from ..core.conv import Params
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
+from .recording import graph_kept, state
 
 if TYPE_CHECKING:
     from ...device import Device
     from ...storage import QStorage, Storage
     from ..custom.user_op import UserOp
+
+
+def one_of(tensor: Tensor) -> Storage:
+    """The number 1 in a tensor's dtype and on its device, which takes no launch and which nobody may write to."""
+    return tensor._number("backward", 1)
 
 
 def shown(gradient: Tensor, layout: Layout) -> Tensor:
@@ -528,7 +534,10 @@ def unblocked(g: Tensor, blocks: QStorage, rows: int, hidden: int) -> Tensor:
 
 def of_op(op: UserOp, result: Tensor, g: Tensor, *operands: Tensor) -> Sequence[Tensor | None]:
     """Those that a user's op gives of its operands."""
-    given = op.bwd(*operands, result, g)
+    if g._storage is one_of(g):
+        g = g.copy()
+    with graph_kept(state.keeps_graph):
+        given = op.bwd(*operands, result, g)
     found = (given,) if len(operands) == 1 and not isinstance(given, tuple) else given
     if not isinstance(found, tuple) or len(found) != len(operands):
         reason = f"bwd of {type(op).__name__} gives one gradient, or None, for each of {len(operands)} operands"

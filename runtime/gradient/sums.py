@@ -41,6 +41,21 @@ def _way(layout: Layout, length: int) -> _Way:
     return _Way(repeated, permuted if is_whole else None, once, once.overlaps_itself)
 
 
+def _way_of(layout: Layout, length: int) -> _Way:
+    key = layout.number, length
+    return _ways.get(key) or _ways.keep(key, _way(layout, length))
+
+
+def alone(gradient: Tensor, layout: Layout, length: int) -> Tensor | None:
+    """The gradient of a storage, of so many elements, of which that of what one layout shows is all."""
+    way = _way_of(layout, length)
+    if way.order == () and not way.repeated:
+        return gradient
+    total = Sum(length)
+    total.add(gradient, layout)
+    return total.total
+
+
 class Sum:
     """The gradient of a storage so far: as many elements, in the same order, in a tensor of any shape."""
 
@@ -63,8 +78,7 @@ class Sum:
 
     def add(self, gradient: Tensor, layout: Layout) -> None:
         """Add the gradient of what a layout shows, in its shape or with size 1 where it repeats elements."""
-        key = layout.number, self._length
-        way = _ways.get(key) or _ways.keep(key, _way(layout, self._length))
+        way = _way_of(layout, self._length)
         if way.repeated:
             repeated = [dim for dim in way.repeated if gradient.shape[dim] > 1]
             gradient = gradient.sum(repeated, keepdim=True) if repeated else gradient

@@ -12,7 +12,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import require_tensors
 from .backward import Gradients
-from .node import Node, RecordedInner, recorded_of
+from .node import Node, recorded_of
 from .recording import no_grad
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ class Var(Tensor):
             raise GradientError("Var", f"{reason}; convert the tensor with to_dtype first")
         with no_grad():
             value = tensor.detach().copy()._storage
-        self._storage = recorded_of(value, Node.variable(value.length))  # type: ignore[assignment]
+        self._storage = recorded_of(value, Node.of(value, None))  # type: ignore[assignment]
         self._layout = Layout.contiguous(tensor.shape)
 
     @classmethod
@@ -78,7 +78,7 @@ class Var(Tensor):
 def is_variable(tensor: Tensor) -> bool:
     """Tell whether a tensor shows the elements of a variable."""
     inner: Any = tensor._storage.inner
-    return isinstance(inner, RecordedInner) and inner.node.rule is None
+    return isinstance(inner, Node) and inner.rule is None
 
 
 def value_and_grad(function: Callable[P, Tensor]) -> Callable[P, tuple[Tensor, tuple[Tensor, ...]]]:

@@ -26,7 +26,7 @@ class GradientMethods(TensorBase):
         storage: Any = self._storage
         if not storage.is_recorded:
             return self
-        plain = storage.inner.value
+        plain = storage.value
         plain.__class__ = storage.shown
         return self._new(plain, self._layout)
 

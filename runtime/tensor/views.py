@@ -133,7 +133,9 @@ class ViewMethods(TensorBase):
 
     def broadcast_as(self, *shape: int | Sequence[int]) -> Self:
         """Stretch the tensor to `shape` by NumPy's rules; the repeated elements exist once."""
-        return self._view(self._layout.broadcast_as(_integers("broadcast_as", "shape", shape)))
+        sizes = _integers("broadcast_as", "shape", shape)
+        key = "broadcast_as", self._layout.number, sizes
+        return self._view(_views.get(key) or _views.keep(key, self._layout.broadcast_as(sizes)))
 
     def contiguous(self) -> Self:
         """Return the tensor itself if its elements follow each other in row-major order, else a copy that does so."""

@@ -113,7 +113,7 @@ def nodes() -> int:
 def test_memory_is_let_go_of(device: Device) -> None:
     w = Var(Tensor.ones(3, device=device))
     loss = (w.exp() * w).sum()
-    node = loss._storage.inner.node
+    node = loss._storage.inner
     loss.backward()
     assert (node.nodes, node.layouts, node.values, node.result) == ((), (), (), None)
     del loss, node
@@ -132,13 +132,13 @@ def test_memory_is_let_go_of(device: Device) -> None:
 
 def test_only_what_gradients_need_is_kept(device: Device) -> None:
     w, data = Var(Tensor.ones((2, 2), device=device)), Tensor.ones((2, 2), device=device)
-    product = (data @ w)._storage.inner.node
+    product = (data @ w)._storage.inner
     assert [value is not None for value in product.values] == [True, False]
-    assert (w + data)._storage.inner.node.values == ()
-    scaled = (w * data)._storage.inner.node
+    assert (w + data)._storage.inner.values == ()
+    scaled = (w * data)._storage.inner
     assert [value is not None for value in scaled.values] == [False, True]
-    assert w.exp()._storage.inner.node.values == ()
-    assert w.exp()._storage.inner.node.result is not None
+    assert w.exp()._storage.inner.values == ()
+    assert w.exp()._storage.inner.result is not None
 
 
 def test_writing_to_variables(device: Device) -> None:

@@ -31,6 +31,9 @@ def _opening(method: Method, operand: Operand) -> str:
     optional = method.is_optional(operand.name)
     how = "opened_each" if method.is_several(operand) else "opened_or_none" if optional else "opened"
     plain, node = _variables(operand.name)
+    if operand.name == "self" and len(_stored(method)) == 1 and _has_gradients(method):
+        # No plain storage hands such a call over.
+        return f"{plain}, {node} = self.value, self.inner"
     if not _has_gradients(method):
         return f"{plain} = {how}({operand.name})[0]"
     return f"{plain}, {node} = {how}({operand.name})"
@@ -51,12 +54,12 @@ def _rule(method: Method, gradient: Gradient) -> View:
         given = "shape" if _gives_shape(method) else f"{operands[0].layout}.shape"
         shape = given if gradient.shape is None else gradient.shape.text
         statements += [] if shape == "shape" else [f"shape = {shape}"]
-        statements.append("g = g.reshape(shape)")
+        statements.append("if g._layout.shape != shape: g = g.reshape(shape)")
     if every is not None:
         statements += [*_fetched(method, stored, every), f"yield from enumerate({every.text})"]
     parts = tuple(
         View(
-            condition="any(node.nodes)" if method.is_several(operand) else f"node.takes({place})",
+            condition="any(node.nodes)" if method.is_several(operand) else f"node.nodes[{place}] is not None",
             operands=tuple(_fetched(method, stored, gradient.functions[operand.name])),
             gives=_gives(method, operand, place, gradient.functions[operand.name]),
         )

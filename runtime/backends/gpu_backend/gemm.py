@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from ....dtype import DType
-from . import capture
+from . import capture, slow_path
 from .libraries import Library
 from .matrices import LARGEST_COUNT, Matrices
 from .stream import Stream
@@ -122,7 +122,10 @@ class GemmLibrary(Library, ABC):
     def enqueue(self, arguments: tuple[Any, ...]) -> None:
         """Enqueue the products that `StridedBatchedGemm.arguments` say."""
         with self._lock, self._device.activated():
-            capture.enqueue(self._queue, self._set_stream, self._enqueue, arguments)
+            if slow_path.required:
+                capture.enqueue(self._queue, self._set_stream, self._enqueue, arguments)
+            else:
+                self._enqueue(arguments)
 
     @abstractmethod
     def _set_stream(self, stream: Any) -> None:

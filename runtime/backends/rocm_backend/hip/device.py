@@ -95,6 +95,9 @@ class HipDeviceProp:
         return tuple(self.gcn_arch_name.split(":")[1:])
 
 
+_UNCHANGED: Final = contextlib.nullcontext()
+
+
 class HipDevice:
     """A device by its ordinal; two of the same ordinal are equal.
 
@@ -126,14 +129,15 @@ class HipDevice:
         fork.require_own()
         check("hipSetDevice", hip.hipSetDevice(self.ordinal), self.label)
 
-    @contextlib.contextmanager
-    def activated(self) -> Iterator[None]:
+    def activated(self) -> contextlib.AbstractContextManager[None]:
         """Make this the current device of the calling thread for the length of a `with` block."""
-        fork.require_own()
+        if fork.lost:
+            fork.require_own()
         previous = check("hipGetDevice", hip.hipGetDevice())
-        if previous == self.ordinal:
-            yield
-            return
+        return _UNCHANGED if previous == self.ordinal else self._switched_from(previous)
+
+    @contextlib.contextmanager
+    def _switched_from(self, previous: int) -> Iterator[None]:
         self.set_current()
         try:
             yield
