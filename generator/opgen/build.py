@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
-from opgen.formula import Primitive, PrimitiveFile
+from opgen.formula import PrimitiveFile
 from opgen.gradient_ops import with_gradients
 from opgen.kernels import Constants, FieldGroups, KernelFamily, Room, TupleTypes, Widths, with_structs
 from opgen.libraries import CLibrary
@@ -73,11 +73,13 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     device = file(Device, _DEVICE, DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
     backends = folder(Backend, "backends")
+    primitives = file(PrimitiveFile, _PRIMITIVES)
+    _check_distinct(primitives, problems)
     groups = file(FieldGroups, _GROUPS).groups
     spec = Spec(
         package=package,
         dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
-        primitives=_by_name(file(PrimitiveFile, _PRIMITIVES).primitives, problems),
+        primitives=primitives.named,
         functors=functors,
         families=tuple(folder(Family, "storage", STORAGE)),
         formats=_numbered(file(Formats, _FORMATS).formats, problems),
@@ -102,15 +104,13 @@ def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     )
 
 
-def _by_name(primitives: tuple[Primitive, ...], problems: list[Problem]) -> dict[str, Primitive]:
-    """The primitives; a name that two have is noted."""
-    named: dict[str, Primitive] = {}
-    for primitive in primitives:
-        first = named.setdefault(primitive.name, primitive)
+def _check_distinct(file: PrimitiveFile, problems: list[Problem]) -> None:
+    """Note each name that two primitives have."""
+    for primitive in file.primitives:
+        first = file.named[primitive.name]
         if first is not primitive:
             message = f"primitive '{primitive.name}' stands twice, first at line {first.location.line}; keep one"
             problems.append(Problem(primitive.location, message))
-    return named
 
 
 def _numbered(formats: tuple[Format, ...], problems: list[Problem]) -> tuple[Format, ...]:

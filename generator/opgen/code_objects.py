@@ -3,8 +3,9 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from opgen.model import Spec
@@ -50,7 +51,8 @@ def code_objects(spec: Spec, kernels: Path, headers: Path, code: Path) -> tuple[
     # A family without kernels is what others are composed of at run time.
     families = [family for family in spec.kernels if family.kernels]
     sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}
-    checksums = {family: _checksums(source, folders) for family, source in sources.items()}
+    read = cache(_read)  # families share headers
+    checksums = {family: _checksums(source, folders, read) for family, source in sources.items()}
     return tuple(
         CodeObject(
             target=target,
@@ -69,7 +71,17 @@ def code_objects(spec: Spec, kernels: Path, headers: Path, code: Path) -> tuple[
     )
 
 
-def _checksums(source: Path, folders: Iterable[Path]) -> dict[str, str]:
+def _read(file: Path) -> tuple[str, Sequence[str]] | None:
+    """The checksum of a file, and the names of those that it includes; None where it is missing."""
+    if not file.is_file():
+        return None
+    content = file.read_bytes()
+    return checksum(content), [name.decode() for name in _INCLUDE.findall(content)]
+
+
+def _checksums(
+    source: Path, folders: Iterable[Path], read: Callable[[Path], tuple[str, Sequence[str]] | None]
+) -> dict[str, str]:
     if not source.is_file():
         raise CompileError(f"{source} is missing; run 'opgen generate'")
     found: dict[str, str] = {}
@@ -77,10 +89,9 @@ def _checksums(source: Path, folders: Iterable[Path]) -> dict[str, str]:
     while waiting:
         file = waiting.pop()
         # A header that is missing is the compiler's to complain about.
-        if file.name not in found and file.is_file():
-            content = file.read_bytes()
-            found[file.name] = checksum(content)
-            waiting.extend(folder / name.decode() for name in _INCLUDE.findall(content) for folder in folders)
+        if file.name not in found and (text := read(file)) is not None:
+            found[file.name], included = text
+            waiting.extend(folder / name for name in included for folder in folders)
     return dict(sorted(found.items()))
 
 

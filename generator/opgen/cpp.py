@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 _TOKEN = re.compile(
     r"""(?P<comment> //[^\n]* | /\*.*?\*/ )
@@ -44,13 +45,14 @@ def names_in(expression: str) -> list[str]:
     ]
 
 
-def defined_in(header: str) -> set[str]:
+@lru_cache(maxsize=256)
+def defined_in(header: str) -> frozenset[str]:
     """The functions, types and constants that a header defines outside of classes and functions."""
     macros = _MACRO.findall(header)
     text = f"\n{header}"
     for pattern in _NO_CODE:
         text = pattern.sub("", text)
-    found = set()
+    found: set[str] = set()
     for macro in macros:
         # What is defined through a macro is its argument.
         use = re.compile(rf"^{macro}\((\w+)\)", re.MULTILINE)
@@ -58,7 +60,7 @@ def defined_in(header: str) -> set[str]:
         text = use.sub("", text)
     for declaration in _declarations(text):
         found.update(_declared(_TOKEN_TEXT.findall(declaration)))
-    return found
+    return frozenset(found)
 
 
 def _declarations(text: str) -> Iterator[str]:

@@ -17,10 +17,10 @@ import dataclasses
 import keyword
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -189,9 +189,18 @@ def number_mend(value: Value) -> str:
 
 def decode(kind: type[Found], document: Document, problems: list[Problem], variant: str = "") -> Found:
     """The record that a file holds. It is called after the file where it has no Entry."""
-    spot = Spot(document.root, document.stem, document.path.name, problems, variant)
-    record: Found = _Keys(spot, document.path.name, kind).whole()
+    record: Found
+    record, mistakes = _decoded(kind, document, variant)  # type: ignore[arg-type]  # mypy takes a type for no Hashable
+    problems += mistakes
     return record
+
+
+@lru_cache(maxsize=1024)
+def _decoded(kind: Hashable, document: Document, variant: str) -> tuple[Any, Sequence[Problem]]:
+    """The record, and what is wrong with it."""
+    problems: list[Problem] = []
+    spot = Spot(document.root, document.stem, document.path.name, problems, variant)
+    return _Keys(spot, document.path.name, kind).whole(), problems
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 import ast
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from opgen.plan import Output
 from opgen.problem import Location, Problem, SpecError
@@ -89,14 +91,14 @@ class _Whole:
         return TEMPLATES / f"{path}.j2"
 
     def _imports(self, path: PurePosixPath, text: str) -> Iterator[Problem]:
-        for match in _IMPORT.finditer(text):
-            module = path.parents[len(match[1]) - 1].joinpath(*match[2].split("."))
-            for missing in self._missing(module, match[3], path):
+        for one in _imports(text):
+            module = path.parents[one.level - 1].joinpath(*one.module)
+            for missing in self._missing(module, one.names, path):
                 name = missing.parent.name if missing.name == _PACKAGE else missing.name
                 message = f"it imports {name}, but there is no {self._source(_file(missing))}; write it"
-                yield Problem(self._place(path, text, match.start()), f"{message} or remove the import")
+                yield Problem(self._place(path, text, one.start), f"{message} or remove the import")
 
-    def _missing(self, module: PurePosixPath, names: str, path: PurePosixPath) -> Iterator[PurePosixPath]:
+    def _missing(self, module: PurePosixPath, names: Iterable[str], path: PurePosixPath) -> Iterator[PurePosixPath]:
         """The modules that `from module import names` of the file at `path` needs, and that are not there."""
         for package in sorted(self._bare.intersection((module, *module.parents))):
             self._bare.remove(package)  # which is noted once
@@ -109,7 +111,7 @@ class _Whole:
         # What is no module may be a name that the package defines, unless it is the package that asks.
         init = module / f"{_PACKAGE}.py"
         defined = frozenset(_WORD.findall(self.texts.get(init, "") if init != path else ""))
-        for name in re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", names)):
+        for name in names:
             inner = module / name
             if _file(inner) not in self.texts and inner not in self._folders and name not in defined:
                 yield inner
@@ -124,6 +126,28 @@ class _Whole:
             if "*" not in name and not any(other.match(name) for other in self.texts):
                 message = f"it names '{name}', which is not there; write it below templates/ or runtime/"
                 yield Problem(self._place(path, text, text.index(f'"{name}"')), f"{message}, or remove the name")
+
+
+class _Import(NamedTuple):
+    """An import of a module from where it stands in a text: how far up, the way from there, and what it takes."""
+
+    start: int
+    level: int
+    module: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _imports(text: str) -> Sequence[_Import]:
+    return [
+        _Import(
+            match.start(),
+            len(match[1]),
+            tuple(match[2].split(".")),
+            tuple(re.findall(r"(\w+)(?: as \w+)?", re.sub(r"#.*", "", match[3]))),
+        )
+        for match in _IMPORT.finditer(text)
+    ]
 
 
 def _file(module: PurePosixPath) -> PurePosixPath:

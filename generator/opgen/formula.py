@@ -111,7 +111,10 @@ class Call:
     @cached_property
     def simplified(self) -> "Node":
         """It without what changes nothing: see `simplified`."""
-        return _simplified(self)
+        found = _simplified(self)
+        if isinstance(found, Call):
+            vars(found)["simplified"] = found  # it is in that form already
+        return found
 
 
 @dataclass(frozen=True)
@@ -257,14 +260,34 @@ class Primitive:
                 )
 
 
-@dataclass(frozen=True)
+class Primitives(dict[str, Primitive]):
+    """The primitives by their names. What follows from them is found once."""
+
+    def __init__(self, primitives: Mapping[str, Primitive]) -> None:
+        super().__init__(primitives)
+        self._gradients: dict[tuple[Node, tuple[str, ...]], Mapping[str, Node]] = {}
+
+    def gradients(self, node: Node, wanted: Iterable[str]) -> Mapping[str, Node]:
+        """The gradients of what a formula names: see `gradients`."""
+        key = node, tuple(wanted)
+        if key not in self._gradients:
+            self._gradients[key] = gradients(*key, self)
+        return self._gradients[key]
+
+
+@dataclass(frozen=True, eq=False)
 class PrimitiveFile:
     """spec/primitives.yaml."""
 
     primitives: tuple[Primitive, ...]
 
-
-Primitives: TypeAlias = Mapping[str, Primitive]
+    @cached_property
+    def named(self) -> Primitives:
+        """The primitives by their names, the first one of each."""
+        found: dict[str, Primitive] = {}
+        for primitive in self.primitives:
+            found.setdefault(primitive.name, primitive)
+        return Primitives(found)
 
 
 def parse(text: str) -> Node:
@@ -534,15 +557,14 @@ def text_of(node: Node) -> str:
     return ast.unparse(tree_of(node, called))
 
 
-def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict[str, Node]:
+def gradients(node: Node, wanted: Collection[str], primitives: Primitives) -> dict[str, Node]:
     """The gradients of what a formula names, of the gradient `g` of its result: by the chain rule, simplified.
 
     What the formula has more than once is differentiated once, of the sum of the gradients that it has there. Raises
     FormulaError for a primitive that has no gradient of an operand that depends on one of them.
     """
     parts, whole = shared(node)
-    asked = tuple(wanted)
-    found: dict[str, Node] = dict.fromkeys(asked, Number(0))
+    found: dict[str, Node] = dict.fromkeys(wanted, Number(0))
     for name, part in parts.items():
         if {*names(part)} & found.keys():
             found[name] = Number(0)
@@ -571,7 +593,7 @@ def gradients(node: Node, wanted: Iterable[str], primitives: Primitives) -> dict
     bodies: dict[str, Node] = {}
     for name, part in parts.items():
         bodies[name] = inlined(part, bodies)
-    return {name: inlined(found[name], bodies) for name in asked}
+    return {name: inlined(found[name], bodies) for name in wanted}
 
 
 def with_result(gradient: Node, formula: Node) -> Node:
@@ -583,7 +605,7 @@ def with_result(gradient: Node, formula: Node) -> Node:
 def _replaced(node: Node, old: Node, new: Node) -> Node:
     if node == old and not isinstance(old, Name):
         return new
-    if isinstance(node, Call):
+    if isinstance(node, Call) and node.size > size(old):
         arguments = tuple(_replaced(argument, old, new) for argument in node.arguments)
         return Call(node.primitive, arguments, node.offset)
     return node

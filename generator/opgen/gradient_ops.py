@@ -79,7 +79,7 @@ def primitives_by_ops(spec: Spec) -> Primitives:
             functor, given = op
             formula = Formula(Call(functor.name, tuple(map(Name, given))), functor.location)
             found[primitive.name] = replace(primitive, gradient={primitive.parameters[0]: formula}, let={})
-    return found
+    return Primitives(found)
 
 
 def _form(node: Node) -> Hashable:

@@ -5,6 +5,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -43,9 +44,12 @@ class Value:
         return names.get(type(self.content), "a number")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Document:
-    """One spec file: its path relative to the project, and the mapping that it holds."""
+    """One spec file: its path relative to the project, and the mapping that it holds.
+
+    A file that is read again without a change is the same document.
+    """
 
     path: Path
     root: Value
@@ -69,10 +73,19 @@ def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
         text = read_text(path, relative, problems)
         if text is None:
             continue
-        value = _parse(text, relative, problems)
-        if value is not None:
-            documents[relative] = Document(relative, value)
+        document, mistakes = _document(text, relative)
+        problems += mistakes
+        if document is not None:
+            documents[relative] = document
     return documents
+
+
+@lru_cache(maxsize=1024)
+def _document(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]]:
+    """What a file holds, and what is wrong with it."""
+    problems: list[Problem] = []
+    value = _parse(text, path, problems)
+    return (None if value is None else Document(path, value)), problems
 
 
 def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:

@@ -5,6 +5,7 @@ import re
 import traceback
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from importlib import metadata
 from pathlib import PurePosixPath
 
 import jinja2
@@ -64,9 +65,18 @@ def _environment(sources: Sources) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,  # the output is source code, not HTML
+        bytecode_cache=_bytecode_cache(),
     )
     environment.filters.update(comment=comment, docstring=docstring, quoted=quoted)
     return environment
+
+
+def _bytecode_cache() -> jinja2.BytecodeCache | None:
+    """The templates that this user's earlier runs have compiled; None where there is no safe folder for them."""
+    try:
+        return jinja2.FileSystemBytecodeCache(pattern=f"opgen-jinja-{metadata.version('jinja2')}-%s.cache")
+    except (OSError, RuntimeError):
+        return None
 
 
 def _source(sources: Sources, name: str) -> tuple[str, str, None] | None:

@@ -20,7 +20,6 @@ from opgen.formula import (
     Number,
     Primitive,
     Primitives,
-    gradients,
     inlined,
     kind_of,
     lowered,
@@ -201,7 +200,7 @@ def _with_reductions(spec: Spec, functor: Functor, *, and_itself: bool = False) 
         for other in spec.every_functor
         if isinstance(other.reduction, Monoid) and not other.parameters and (and_itself or other is not functor)
     }
-    return {**own, **spec.primitives}
+    return Primitives({**own, **spec.primitives})
 
 
 def _as_primitive(spec: Spec, functor: Functor) -> Primitive:
@@ -274,7 +273,7 @@ def derivatives(spec: Spec, functor: Functor, primitives: Primitives | None = No
         return written
     node = functor.formula.node
     wanted = [name for name in functor.operands if functor.condition is None or name != functor.operands[0]]
-    derived = {} if {*wanted} <= {*written} else gradients(node, wanted, primitives or spec.primitives)
+    derived = {} if {*wanted} <= {*written} else (primitives or spec.primitives).gradients(node, wanted)
     return {name: written.get(name) or with_result(derived[name], node) for name in wanted}
 
 
@@ -295,14 +294,14 @@ def _of_sum(spec: Spec, functor: Functor, monoid: Monoid) -> Node:
         raise FormulaError("only a sum's gradient follows from its formulas; write 'gradient'", 0)
     incoming: Node = Name(INCOMING)
     if monoid.finish is not None:
-        incoming = gradients(monoid.finish.node, ["x"], spec.primitives)["x"]
+        incoming = spec.primitives.gradients(monoid.finish.node, ["x"])["x"]
         incoming = with_result(incoming, monoid.finish.node)
         if "x" in names(incoming):
             raise FormulaError("the gradient needs what the elements come to; write 'gradient'", 0)
     if monoid.element is None:
         return incoming
     # By the mean that it may depend on it needs no gradient: the distances from that add up to 0.
-    found = gradients(monoid.element.node, ["x"], _with_reductions(spec, functor))["x"]
+    found = _with_reductions(spec, functor).gradients(monoid.element.node, ["x"])["x"]
     return simplified(inlined(found, {INCOMING: incoming}))
 
 

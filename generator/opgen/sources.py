@@ -5,6 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from opgen.cpp import defined_in
@@ -26,7 +27,6 @@ class Sources:
         self._root = root
         self._texts: dict[PurePosixPath, str | None] = {}
         self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
-        self._defined: dict[PurePosixPath, AbstractSet[str]] = {}
         self.problems: list[Problem] = []
         self.paths = dict.fromkeys(sorted((*self._walk(TEMPLATES), *self._walk(RUNTIME))))
         self._below: defaultdict[PurePosixPath, list[PurePosixPath]] = defaultdict(list)
@@ -63,9 +63,7 @@ class Sources:
 
     def defined(self, path: PurePosixPath) -> AbstractSet[str]:
         """The names that a header of the kernels defines."""
-        if path not in self._defined:
-            self._defined[path] = defined_in(self.text(path) or "")
-        return self._defined[path]
+        return defined_in(self.text(path) or "")
 
     def python(self, folder: PurePosixPath) -> dict[str, PurePosixPath]:
         """The modules in a folder by their names."""
@@ -89,12 +87,17 @@ class Sources:
         """The statements of a module of the runtime; None where it is no Python, which is a problem."""
         if path not in self._trees:
             try:
-                self._trees[path] = ast.parse(self.text(path) or "").body
+                self._trees[path] = _statements(self.text(path) or "")
             except (SyntaxError, ValueError) as error:
                 line, reason = (error.lineno or 1, error.msg) if isinstance(error, SyntaxError) else (1, str(error))
                 self.problems.append(Problem(place(path, line), f"it is no Python ({reason}); mend it"))
                 self._trees[path] = None
         return self._trees[path]
+
+
+@lru_cache(maxsize=1024)
+def _statements(text: str) -> Sequence[ast.stmt]:
+    return ast.parse(text).body
 
 
 def _methods(body: Sequence[ast.stmt]) -> frozenset[str]:
