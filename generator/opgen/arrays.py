@@ -5,9 +5,9 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 
-from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Spot
+from opgen.decoder import Entry, Form, Key, Mark, Mistakes, Name, Spot, exactly, like
 from opgen.formula import Formula
 from opgen.problem import Location
 
@@ -26,6 +26,7 @@ class Spelling:
 
     text: str
     location: Location
+    FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY]
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -66,11 +67,19 @@ def _is_call(_: Spot, text: str) -> Iterator[str]:
 class Word:
     """A function that array libraries have: the ops of a family are written in such words."""
 
-    call: Annotated[str, Entry("word '{}'"), _is_call]
-    doc: str
-    spelling: Annotated[Spelling | None, "where a library does not say otherwise"]
-    is_optional: Annotated[bool, Key("optional"), "a library may do without"]
-    combine: Annotated[Formula | None, "how two elements join in it, by which reductions name it"]
+    call: Annotated[str, Entry("word '{}'"), _is_call, exactly(_WORD.pattern)]
+    doc: Annotated[str, "What the word gives."]
+    spelling: Annotated[
+        Spelling | None,
+        "The expression, or the lines of the function, for a library that follows the array API standard. `xp` is the "
+        "library's module, and other words are at hand by their names. A backend spells anew what differs. Without "
+        "this key, each backend spells the word.",
+    ]
+    is_optional: Annotated[bool, Key("optional"), "A library may do without the word, which is then None."]
+    combine: Annotated[
+        Formula | None,
+        "Of a word that joins elements: the formula by which reductions of spec/functors join two of them.",
+    ]
     location: Location
 
     def __str__(self) -> str:
@@ -102,9 +111,9 @@ class Word:
 class Devices:
     """The devices of a library."""
 
-    count: Spelling
-    handle: Annotated[Spelling, "what words get as `device`, over `ordinal`"]
-    name: Annotated[Spelling, "what the device of a `handle` is called, for people"]
+    count: Annotated[Spelling, "The expression of how many devices there are."]
+    handle: Annotated[Spelling, "The expression of what words get as `device`, over `ordinal`."]
+    name: Annotated[Spelling, "The expression of what people call the device of a `handle`."]
 
 
 @dataclass(frozen=True)
@@ -112,7 +121,7 @@ class Lacking:
     """Why a library has no such dtype."""
 
     name: Annotated[str, Entry("dtype '{}'")]
-    unsupported: str
+    unsupported: Annotated[str, "Why the library has no such dtype: errors and the matrix quote it."]
     location: Location
 
 
@@ -134,10 +143,26 @@ def _are_modules(spot: Spot, modules: Mapping[str, str]) -> Iterator[str]:
 class ArrayLibrary:
     """The library that a backend computes with."""
 
-    modules: Annotated[Mapping[Name, str], _are_modules, "by the names that spellings call them"]
-    devices: Devices
-    listed: Annotated[str | Mapping[Name, Spelling | Lacking], Key("dtypes"), _are_dtypes, "NumPy's, or the library's"]
-    spellings: Annotated[Mapping[Name, Spelling], Mark.OPTIONAL]
+    modules: Annotated[
+        Mapping[Name, Annotated[str, like(_MODULE.pattern)]],
+        _are_modules,
+        Form(required=[LIBRARY]),
+        "The modules that spellings use, by the names that they call them. `xp` is the library itself.",
+    ]
+    devices: Annotated[Devices, "The devices of the library."]
+    listed: Annotated[
+        str | Mapping[Name, Spelling | Lacking],
+        Key("dtypes"),
+        _are_dtypes,
+        like(NUMPY),
+        "`numpy` if the dtypes are those that spec/dtypes.yaml names of NumPy. Otherwise, by dtype, the expression of "
+        "the library's, or why it has none.",
+    ]
+    spellings: Annotated[
+        Mapping[Name, Spelling],
+        Mark.OPTIONAL,
+        "By word, the expression or the lines of its function, if it is not what the family's file says.",
+    ]
     location: Location
 
     @property

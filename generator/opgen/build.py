@@ -1,9 +1,9 @@
 """Builds the model from the loaded files, noting every mistake that one file shows by itself."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from opgen.decoder import blank, decode, module_name
 from opgen.formats import Format, Formats
@@ -38,61 +38,97 @@ from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import Call, Parameter, Signature
 
 Record = TypeVar("Record")
-SINGLE_FILES = _PACKAGE, _DTYPES, _DEVICE = tuple(Path("spec", f"{s}.yaml") for s in ("package", "dtypes", "device"))
-_FORMATS, _PRIMITIVES = (Path("spec", f"{s}.yaml") for s in ("formats", "primitives"))
-_KERNEL_FILES = _WIDTHS, _CONSTANTS, _GROUPS, _TUPLES = tuple(
-    Path("spec/kernels", f"{s}.yaml") for s in ("widths", "constants", "groups", "tuples")
+
+
+@dataclass(frozen=True)
+class FileKind(Generic[Record]):
+    """Files of the spec that hold the same record."""
+
+    path: Path  # whose stem * stands for any name
+    record: type[Record]
+    variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the schema of such files is called: functors_unary, backends."""
+        return "_".join(part for part in self.path.with_suffix("").parts[1:] if part != "*")
+
+
+def _kind(path: str, record: type[Record], variant: str = "") -> FileKind[Record]:
+    return FileKind(Path("spec", f"{path}.yaml"), record, variant)
+
+
+_PACKAGE, _DTYPES, _DEVICE = _kind("package", Package), _kind("dtypes", DTypes), _kind("device", Device, DEVICE)
+_FORMATS, _PRIMITIVES = _kind("formats", Formats), _kind("primitives", PrimitiveFile)
+_WIDTHS, _CONSTANTS = _kind("kernels/widths", Widths), _kind("kernels/constants", Constants)
+_GROUPS, _TUPLES = _kind("kernels/groups", FieldGroups), _kind("kernels/tuples", TupleTypes)
+_STORAGE, _FAMILIES = _kind("storage/*", Family, STORAGE), _kind("families/*", BackendFamily)
+_BACKENDS, _LIBRARIES = _kind("backends/*", Backend), _kind("libraries/*", CLibrary)
+_KERNELS = _kind("kernels/*", KernelFamily)
+_FUNCTORS = {kind: _kind(f"functors/{kind}", FunctorKind, kind) for kind in FUNCTOR_KINDS}
+_TOP: tuple[FileKind[Any], ...] = (_PACKAGE, _DTYPES, _DEVICE, _FORMATS, _PRIMITIVES)
+_OF_KERNELS: tuple[FileKind[Any], ...] = (_WIDTHS, _CONSTANTS, _GROUPS, _TUPLES)
+FILE_KINDS: tuple[FileKind[Any], ...] = (
+    *(*_TOP, *_FUNCTORS.values(), _STORAGE, _FAMILIES, _BACKENDS),
+    *(*_OF_KERNELS, _KERNELS, _LIBRARIES),
 )
-_FOLDERS = tuple(Path("spec", name) for name in ("functors", "storage", "families", "backends", "kernels", "libraries"))
+SINGLE_FILES = tuple(kind.path for kind in (_PACKAGE, _DTYPES, _DEVICE))
+_FOLDERS = tuple(dict.fromkeys(kind.path.parent for kind in FILE_KINDS if kind not in _TOP))
+
+
+def file_kind(path: Path) -> FileKind[Any] | None:
+    """What a file of the spec holds; None of one that is no part of it."""
+    own = (kind for wanted in (path, path.with_stem("*")) for kind in FILE_KINDS if kind.path == wanted)
+    return next(own, None)
 
 
 def build(documents: Mapping[Path, Document], problems: list[Problem]) -> Spec:
     """The spec that `documents` hold; what is wrong goes to `problems`."""
 
-    def file(kind: type[Record], path: Path, variant: str = "") -> Record:
-        if path not in documents:
-            record: Record = blank(kind, Location(path))
+    def file(kind: FileKind[Record]) -> Record:
+        if kind.path not in documents:
+            record: Record = blank(kind.record, Location(kind.path))
             return record
-        return decode(kind, documents[path], problems, variant)
+        return decode(kind.record, documents[kind.path], problems, kind.variant)
 
-    def folder(kind: type[Record], name: str, variant: str = "") -> list[Record]:
-        return [decode(kind, each, problems, variant) for each in by_folder[name]]
+    def folder(kind: FileKind[Record]) -> list[Record]:
+        return [decode(kind.record, each, problems, kind.variant) for each in by_folder[kind.path.parent.name]]
 
     by_folder: dict[str, list[Document]] = {path.name: [] for path in _FOLDERS}
     for path, document in documents.items():
-        if path.parent not in _FOLDERS and path not in (*SINGLE_FILES, _FORMATS, _PRIMITIVES):
+        if path.parent not in _FOLDERS and file_kind(path) is None:
             problems.append(Problem(Location(path), "no part of a spec; move it to a folder of spec or delete it"))
-        elif path.parent in _FOLDERS and path not in _KERNEL_FILES:
+        elif path.parent in _FOLDERS and file_kind(path) not in _OF_KERNELS:
             flaws = [Problem(Location(path), flaw) for flaw in module_name(None, document.stem)]
             problems += flaws
             by_folder[path.parent.name] += [] if flaws else [document]
     for path in SINGLE_FILES:
         if path not in documents and not any(problem.location.path == path for problem in problems):
             problems.append(Problem(Location(path), "the file is missing; write it"))
-    package = file(Package, _PACKAGE)
-    device = file(Device, _DEVICE, DEVICE)
+    package = file(_PACKAGE)
+    device = file(_DEVICE)
     functors = {kind.name: kind for kind in (_functor_kind(file, problems) for file in by_folder["functors"])}
-    backends = folder(Backend, "backends")
-    primitives = file(PrimitiveFile, _PRIMITIVES)
+    backends = folder(_BACKENDS)
+    primitives = file(_PRIMITIVES)
     _check_distinct(primitives, problems)
-    groups = file(FieldGroups, _GROUPS).groups
+    groups = file(_GROUPS).groups
     spec = Spec(
         package=package,
-        dtypes=_known_dtypes(file(DTypes, _DTYPES).dtypes, problems),
+        dtypes=_known_dtypes(file(_DTYPES).dtypes, problems),
         primitives=primitives.named,
         functors=functors,
-        families=tuple(folder(Family, "storage", STORAGE)),
-        formats=_numbered(file(Formats, _FORMATS).formats, problems),
+        families=tuple(folder(_STORAGE)),
+        formats=_numbered(file(_FORMATS).formats, problems),
         device_doc=device.doc,
         device_methods=device.methods,
-        backend_families=tuple(folder(BackendFamily, "families")),
+        backend_families=tuple(folder(_FAMILIES)),
         backends=tuple(sorted(backends, key=lambda backend: -backend.preference)),
-        kernels=tuple(folder(KernelFamily, "kernels")),
-        c_libraries=tuple(folder(CLibrary, "libraries")),
+        kernels=tuple(folder(_KERNELS)),
+        c_libraries=tuple(folder(_LIBRARIES)),
         field_groups=groups,
-        tuples=file(TupleTypes, _TUPLES).tuples,
-        widths=file(Widths, _WIDTHS).widths,
-        constants=file(Constants, _CONSTANTS).constants,
+        tuples=file(_TUPLES).tuples,
+        widths=file(_WIDTHS).widths,
+        constants=file(_CONSTANTS).constants,
     )
     functors = with_gradients(spec)
     rooms = {kind.name: Room(kind.most_operands, kind.most_parameters) for kind in functors.values()}

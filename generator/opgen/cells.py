@@ -1,16 +1,15 @@
 """The cells' part of the model: for each op what the branch of a backend calls, or why the backend lacks it."""
 
-import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Mark, Name, Spot
+from opgen.decoder import Form, Mark, Mistakes, Name, Spot, exactly, members
 from opgen.names import Names
-from opgen.problem import Location, nearest
+from opgen.problem import Location, did_you_mean, nearest
 
 LOWERING_KINDS = ("call", "attribute", "forward", "unsupported")
 _CALL = re.compile(r"([a-z]\w*)\.([a-z]\w*)")
@@ -26,6 +25,7 @@ class FunctionCall:
     library: str | None  # the call is made where this library is there; its result is None for what it refuses
     any_order: bool  # the call is made where the user lets floats be added in any order
     location: Location
+    FORM: ClassVar = Annotated[str, exactly(_CALL.pattern)]
 
     def __str__(self) -> str:
         name = f"{self.module}.{self.function}"
@@ -48,19 +48,52 @@ class FunctionCall:
         return self.any_order or self.library is not None
 
 
+def _is_library(spot: Spot, key: str) -> Iterator[str]:
+    if nearest(key, CELL_KEYS) is not None:
+        yield f"unknown key '{key}' in {spot.owner}{did_you_mean(key, CELL_KEYS)}"
+
+
 @dataclass(frozen=True)
-class _Keys:
-    """The keys of a cell, or of one of several; what else is a key there is a library."""
+class _CellKeys:
+    """What the branch of a backend does for an op, if it is more than a call `module.function`.
 
-    any_order: Annotated[bool, "the call is made where the user lets floats be added in any order"]
-    call: FunctionCall | None
-    attribute: Annotated[Name | None, "of the backend's storage"]
-    forward: Annotated[Name | None, "the method of a user's op"]
-    unsupported: Annotated[str | None, "the reason"]
-    dtypes: Annotated[Names | None, "those that it is for; all that the op has where it is not written"]
+    A cell is such a call, a mapping of these keys, or a list of either in order of preference. After a call that may
+    refuse comes the next one; after the last, that of the file that this one extends. An op needs no cell if the module
+    of ops that is named as the op's file of spec/storage has a function with the op's name. A call is given the
+    library, the op if there are several, the operands, and the other arguments in the order of the signature.
+    """
+
+    any_order: Annotated[
+        bool,
+        "The call, of a library or not, is made where `deterministic(False)` lets floats be added in any order.",
+    ]
+    call: Annotated[FunctionCall | None, "A function of the package's ops, or of the backend's own: `module.function`."]
+    attribute: Annotated[Name | None, "An attribute of the backend's storage."]
+    forward: Annotated[Name | None, "The method `<backend>_<name>` of the user's op."]
+    unsupported: Annotated[str | None, "The reason why the backend lacks the op: the branch raises an error with it."]
+    dtypes: Annotated[Names | None, "The dtypes that it is for, a set or a list; without, all that the op has."]
+    libraries: Annotated[
+        Mapping[Annotated[str, _is_library], FunctionCall],
+        Mark.OTHERS,
+        "A library of the backend, and the function that is called where it is there; the function gives None for what "
+        "the library refuses.",
+    ]
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        """The calls, of which a cell has one at most."""
+        own = [] if self.call is None else [self.call]
+        return [*own, *(replace(call, library=library) for library, call in self.libraries.items())]
+
+    def mistakes(self, what: str) -> Mistakes:
+        """Note that it says nothing, or more than one thing."""
+        if len([*self.calls, *filter(None, (self.attribute, self.forward, self.unsupported))]) != 1:
+            yield (None,), f"{what} must say one thing; {_FORM}"
+        elif self.any_order and not self.calls:
+            yield (None,), f"{what} has 'any_order' without a call; remove it"
 
 
-CELL_KEYS = tuple(field.name for field in dataclasses.fields(_Keys))
+CELL_KEYS = tuple(member.key for member in members(_CellKeys, "").values())
 
 
 @dataclass(frozen=True)
@@ -77,6 +110,7 @@ class Lowering:
     unsupported: str | None
     dtypes: Names | None
     location: Location
+    FORM: ClassVar = FunctionCall | _CellKeys
 
     @classmethod
     def decode(cls, spot: Spot) -> "Lowering":
@@ -90,21 +124,8 @@ class Lowering:
         if not isinstance(content, dict):
             spot.problem(f"{spot.what} is {spot.value.type_name}; {_FORM}")
             return cls((), None, None, None, None, place)
-        before = len(spot.problems)
-        # What is no key of the language, and no misspelling of one, is a library.
-        library = next((key for key in content if key not in CELL_KEYS and nearest(key, CELL_KEYS) is None), None)
-        rest = {key: value for key, value in content.items() if key != library}
-        keys: _Keys = spot.inside(replace(spot.value, content=rest)).decode(_Keys)
-        calls = [] if keys.call is None else [keys.call]
-        if library is not None:
-            call = FunctionCall.decode(spot.inside(content[library], library, spot.what))
-            calls.append(replace(call, library=library))
-        said = [*calls, *filter(None, (keys.attribute, keys.forward, keys.unsupported))]
-        if len(spot.problems) == before and len(said) != 1:
-            spot.problem(f"{spot.what} must say one thing; {_FORM}", place)
-        elif len(spot.problems) == before and keys.any_order and not calls:
-            spot.problem(f"{spot.what} has 'any_order' without a call; remove it", place)
-        calls = [replace(call, any_order=keys.any_order) for call in calls]
+        keys: _CellKeys = spot.decode(_CellKeys)
+        calls = [replace(call, any_order=keys.any_order) for call in keys.calls]
         return cls(tuple(calls), keys.attribute, keys.forward, keys.unsupported, keys.dtypes, place)
 
     @property
@@ -131,6 +152,7 @@ class Cell:
 
     lowerings: tuple[Lowering, ...]
     location: Location
+    FORM: ClassVar = Annotated[tuple[Lowering, ...], Mark.ONE_OR_MORE, Form(minItems=1)]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Cell":
@@ -146,9 +168,13 @@ class Cell:
 class CellFile:
     """What every file with cells has."""
 
-    functors: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "by the kind or the `kind.op`"]
-    storage: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "by the method"]
-    device: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "by the method"]
+    functors: Annotated[
+        Mapping[str, Cell],
+        Mark.OPTIONAL,
+        "The cells of ops of spec/functors: by the kind of ops, or by `kind.op` for one op alone.",
+    ]
+    storage: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "The cells of storage methods, by method."]
+    device: Annotated[Mapping[str, Cell], Mark.OPTIONAL, "The cells of device methods, by method."]
     locations: Annotated[Mapping[str, Location], Mark.KEYS]
     path: Path
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 
 import click
 
@@ -12,8 +13,10 @@ from opgen.commands.generate import generate
 from opgen.commands.list_outputs import list_outputs
 from opgen.commands.matrix import matrix
 from opgen.commands.new import new
-from opgen.commands.options import ROOT, ROOT_HELP, keep_root
+from opgen.commands.options import ROOT, ROOT_HELP, ROOT_KEY, keep_root
+from opgen.commands.schema import schema
 from opgen.problem import Refusal, SpecError
+from opgen.report import with_sources
 
 
 class _Command(click.Group):
@@ -27,8 +30,13 @@ class _Command(click.Group):
         try:
             return super().invoke(context)
         except SpecError as error:
-            for problem in error.problems:
-                click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
+            root = context.meta.get(ROOT_KEY)
+            if root is not None and sys.stderr.isatty():
+                for text in with_sources(error.problems, root):
+                    click.echo(text, err=True)
+            else:
+                for problem in error.problems:
+                    click.echo(f"{click.style(str(problem.location), bold=True)}: {problem.message}", err=True)
             count = len(error.problems)
             folders = sorted({problem.location.path.parts[0] for problem in error.problems})
             places = " and ".join(f"the {folder}" for folder in folders)
@@ -54,10 +62,13 @@ def main() -> None:
     opgen compile           compile the kernels for each target
     opgen matrix            what works where
     opgen new backend       the file of a backend on an array library
+    opgen schema            JSON Schemas of the spec's files, for editors
+
+    Exit code 0 if all is well, 1 if there are mistakes or something cannot be done, 2 if the command itself is wrong.
 
     Completion: eval "$(_OPGEN_COMPLETE=bash_source opgen)" (or zsh_source, fish_source).
     """  # noqa: D301 -- \b is the character that click reads
 
 
-for command in (generate, check, list_outputs, matrix, new, compile_kernels):
+for command in (generate, check, list_outputs, matrix, new, compile_kernels, schema):
     main.add_command(command)

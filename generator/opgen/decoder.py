@@ -6,8 +6,9 @@ A field is the key of its name. It must be written unless it is a bool, may be N
 it holds: text in one line, a number, a record, `tuple[X, ...]` for a list, or for a mapping to records with an `Entry`,
 `Mapping[str, X]`, `Mapping[str, Location]` for the texts of a list with their places, `tuple[X, Location]` for a value
 with its place; of two types the last is for mappings. A class with `parse` is made of a text, one with `decode` of a
-`Spot`. A `Location` is where the key of the record stands, a `Path` its file. In `Annotated` stand the rules for the
-value, marks, and as text what it is.
+`Spot`; its `FORM` is the type that a schema takes for it. A `Location` is where the key of the record stands, a `Path`
+its file. In `Annotated` stand the rules for the value, marks, and as text what the key means: editors show this text,
+and spec/README.md is made of it. What a rule says to a schema is its `schema`, or a `Form` beside it.
 
 Every mistake is noted, and something empty stands in the place of what cannot be read. A record says in `mistakes` what
 is wrong between its keys, where each has a value.
@@ -53,7 +54,8 @@ class Mark(Enum):
     PARAGRAPHS = auto()  # its text keeps its lines
     MAY_BE_EMPTY = auto()  # its text or its mapping may be
     ONE_OR_MORE = auto()  # one value stands for a list of it
-    INLINE = auto()  # the keys of its record stand beside it; of several records, it is the one whose first key does
+    OTHERS = auto()  # no key: the keys that belong to no other field, and their values
+    INLINE = auto()  # no key: the keys of its record stand beside it; of two records, the first if its first key does
     VARIANT = auto()  # no key: the variant of the record
     KEYS = auto()  # no key: where each key of the record stands
     LATER = auto()  # no key: filled by another stage
@@ -82,9 +84,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Using:
-    """A function reads the value."""
+    """A function reads the value, which schemas take for one of another type."""
 
     read: Callable[["Spot"], Any]
+    form: Any
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,27 @@ class Example:
     """How a mapping is written, for messages."""
 
     text: str
+
+
+class Form:
+    """What a JSON Schema says of a value besides its type."""
+
+    def __init__(self, **keywords: object) -> None:
+        self._keywords = keywords
+
+    def schema(self) -> Mapping[str, object]:
+        """The keywords of the schema."""
+        return self._keywords
+
+
+def like(pattern: str) -> Form:
+    """A text that matches a pattern as a whole; around it may be space, which is not read."""
+    return Form(pattern=rf"^\s*(?:{pattern})\s*$")
+
+
+def exactly(pattern: str) -> Form:
+    """A text that matches a pattern as a whole, without space around it."""
+    return Form(pattern=rf"^(?:{pattern})(?![\s\S])")
 
 
 class Of(tuple[str, ...]):
@@ -112,6 +136,12 @@ class Choice:
         elif value not in self.values:
             yield f"{spot.what} must be {', '.join(known[:-1])} or {known[-1]}, not {value}"
 
+    def schema(self) -> Mapping[str, object]:
+        """The few values, of which a text may have space around it."""
+        texts = "|".join(re.escape(value) for value in self.values if isinstance(value, str))
+        listed: Mapping[str, object] = {"enum": list(self.values)}
+        return {"anyOf": [listed, like(texts).schema()]} if texts else listed
+
 
 @dataclass(frozen=True)
 class Range:
@@ -127,6 +157,10 @@ class Range:
             wanted = f"{self.least} or more" if self.most is None else f"from {self.least} to {self.most}"
             yield f"{spot.what} must be {wanted}{self.reason and f', {self.reason}'}, not {number}"
 
+    def schema(self) -> Mapping[str, object]:
+        """The bounds."""
+        return {"minimum": self.least} if self.most is None else {"minimum": self.least, "maximum": self.most}
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -139,6 +173,10 @@ class Pattern:
         """Note a text of another form."""
         if text and not re.fullmatch(self.pattern, text):
             yield f"'{text}' cannot be the {spot.key} of {spot.owner}; write it like '{self.example}'"
+
+    def schema(self) -> Mapping[str, object]:
+        """The form, in which any space stands for one."""
+        return {**like(self.pattern.replace(" ", r"\s+").replace(r"\s+?", r"\s*")).schema(), "examples": [self.example]}
 
 
 @dataclass(frozen=True)
@@ -160,6 +198,13 @@ class Placeholders:
             elif match[1] not in self.names:
                 yield f"{what} has an unknown placeholder '{match[1]}'{did_you_mean(match[1], self.names)}"
 
+    def schema(self) -> Mapping[str, object]:
+        """No other placeholder."""
+        names = "|".join(self.names)
+        if self.among_braces:
+            return {"pattern": rf"^(?![\s\S]*\{{(?!(?:{names})\}})\w*\}})"}
+        return {"pattern": rf"^(?:[^{{}}]|\{{(?:{names})\}})*$"}
+
 
 def module_name(_: "Spot | None", text: str) -> Iterator[str]:
     """Note what cannot be a file's and a module's name."""
@@ -169,7 +214,9 @@ def module_name(_: "Spot | None", text: str) -> Iterator[str]:
         yield f"'{text}' cannot be a name, it is a word of Python; use another one"
 
 
-Name: TypeAlias = Annotated[str, module_name]
+Name: TypeAlias = Annotated[
+    str, module_name, like(rf"(?!(?:{'|'.join(filter(_NAME.fullmatch, keyword.kwlist))})\s*$){_NAME.pattern}")
+]
 
 
 def is_name(text: str) -> bool:
@@ -235,10 +282,10 @@ class Spot:
 
     def decode(self, hint: Any, *notes: object) -> Any:
         """What the value is, as its type says."""
-        hint, notes = _split(hint, notes)
+        hint, notes = split(hint, notes)
         if self.value.content is None and Mark.NULL in notes:
             return None
-        hint, notes = _split(_options(hint)[-1 if isinstance(self.value.content, dict) else 0], notes)
+        hint, notes = split(options(hint)[-1 if isinstance(self.value.content, dict) else 0], notes)
         before = len(self.problems)
         found = _decode(self, hint, notes)
         return found if len(self.problems) > before else self.keep_rules(found, hint, notes)
@@ -266,12 +313,12 @@ class Spot:
     def entries(self, hint: Any = str, *notes: object) -> dict[str, "Spot"]:
         """The entries of a mapping, whose keys keep the rules of their type."""
         if not isinstance(self.value.content, dict):
-            mend = f"; write it like '{example.text}'" if (example := _first(notes, Example)) else ""
+            mend = f"; write it like '{example.text}'" if (example := first(notes, Example)) else ""
             self.no_value(f"{self.what} must be a mapping, not {self.value.type_name}{mend}")
             return {}
         entries = {key: self.inside(value, key) for key, value in self.value.content.items()}
         for key, entry in entries.items():
-            entry.keep_rules(key, *_split(hint), entry.value.key_location)
+            entry.keep_rules(key, *split(hint), entry.value.key_location)
         return entries
 
     def scalar(self, kind: type, *notes: object) -> Any:
@@ -295,7 +342,7 @@ class Spot:
 
 def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     """What the value is, before any rule for it."""
-    if (using := _first(notes, Using)) is not None:
+    if (using := first(notes, Using)) is not None:
         return using.read(spot)
     origin, inner = get_origin(hint), get_args(hint)
     if hasattr(hint, "decode"):
@@ -305,8 +352,8 @@ def _decode(spot: Spot, hint: Any, notes: Notes) -> Any:
     if origin is tuple and inner[1] is Location:
         return spot.decode(inner[0], *notes), spot.value.location
     if origin is tuple:
-        entry = _entry(_split(inner[0])[0])
-        elements = spot.elements(*notes) if entry is None else spot.entries(entry, *notes).values()
+        leading = entry(split(inner[0])[0])
+        elements = spot.elements(*notes) if leading is None else spot.entries(leading, *notes).values()
         return tuple(element.decode(inner[0]) for element in elements)
     if origin is Mapping and inner[1] is not Location:
         return {key: entry.decode(inner[1]) for key, entry in spot.entries(inner[0], *notes).items()}
@@ -344,9 +391,9 @@ class _Keys:
     """The keys of one mapping, and the records that are made of them: one, and perhaps others inside it."""
 
     def __init__(self, spot: Spot, what: str, kind: Any) -> None:
-        entry = _first(_split(_entry(kind))[1], Entry)
+        leading = first(split(entry(kind))[1], Entry)
         self.spot, self.kind = spot, kind
-        self.what = entry.what.format(spot.key) if entry else getattr(kind, "CALLED", what)
+        self.what = leading.what.format(spot.key) if leading else getattr(kind, "CALLED", what)
         self.written: Mapping[str, Value] = spot.value.content if isinstance(spot.value.content, dict) else {}
         self.asked: dict[str, bool] = {}  # whether a key must be written
 
@@ -370,21 +417,40 @@ class _Keys:
     def record(self, kind: Any) -> Any:
         """A record of some of them."""
         before = len(self.spot.unreadable)
-        record = kind(**{name: self.field(name, *_split(hint)) for name, hint in _hints(kind).items()})
-        is_whole = len(self.spot.unreadable) == before and not self.missing()
-        for at, message in record.mistakes(self.what) if is_whole and hasattr(kind, "mistakes") else ():
-            self.spot.problem(message, self.place(at))
+        keys = members(kind, self.spot.variant)
+        record = kind(
+            **{
+                name: self.member(keys[name]) if name in keys else self.other(hint, notes, keys.values())
+                for name, (hint, notes) in _fields(kind).items()
+            }
+        )
+        if len(self.spot.unreadable) == before and not self.missing():
+            self.note_mistakes(record)
         return record
+
+    def note_mistakes(self, record: Any) -> None:
+        """Note what is wrong between the keys of a record."""
+        for at, message in record.mistakes(self.what) if hasattr(record, "mistakes") else ():
+            self.spot.problem(message, self.place(at))
 
     def missing(self) -> list[str]:
         """Those that must be written and are not."""
         return [key for key, is_required in self.asked.items() if is_required and key not in self.written]
 
-    def field(self, name: str, hint: Any, notes: Notes) -> Any:
-        """What a field of a record holds."""
-        if Mark.LATER in notes or self.spot.variant not in (_first(notes, Of) or [self.spot.variant]):
+    def member(self, member: "Member") -> Any:
+        """What the key of a field holds."""
+        key, hint, notes = member.key, member.hint, member.notes
+        self.asked[key] = member.is_required
+        if key not in self.written:
             return blank(hint, self.spot.value.location)
-        for note in notes:
+        spot = self.at(key)
+        if spot.value.content in ([], {}) and not member.may_be_empty:
+            spot.problem(f"{spot.what} is empty; write what it holds")
+        return spot.decode(hint, *notes)
+
+    def other(self, hint: Any, notes: Notes, members: Iterable["Member"]) -> Any:
+        """What a field holds that is no key."""
+        for note in () if Mark.LATER in notes or not _is_of(self.spot.variant, notes) else notes:
             match note:
                 case Entry():
                     return self.spot.key
@@ -392,6 +458,12 @@ class _Keys:
                     return self.spot.variant
                 case Mark.KEYS:
                     return {key: value.key_location for key, value in self.written.items()}
+                case Mark.OTHERS:
+                    known = {member.key for member in members}
+                    rest = {key: value for key, value in self.written.items() if key not in known}
+                    self.asked.update(dict.fromkeys(rest, False))
+                    entries = self.spot.inside(dataclasses.replace(self.spot.value, content=rest), owner=self.what)
+                    return entries.decode(hint)
                 case Place(key) if hint is Location:
                     return self.place(key)
                 case Place(key) if hint is bool:
@@ -400,33 +472,20 @@ class _Keys:
                     content = self.written[key].content if key in self.written else None
                     return {name: each.location for name, each in content.items()} if isinstance(content, dict) else {}
                 case Mark.INLINE:
-                    return self.inline(_options(hint))
-        if hint in (Location, Path):
-            return self.spot.value.key_location if hint is Location else self.spot.value.location.path
-        key = renamed.name if (renamed := _first(notes, Key)) else name
-        may_be_none = NoneType in get_args(hint) and Mark.NULL not in notes
-        self.asked[key] = not (may_be_none or hint is bool or Mark.OPTIONAL in notes)
-        if key not in self.written:
-            return blank(hint, self.spot.value.location)
-        spot = self.at(key)
-        is_empty = get_origin(hint) in (tuple, Mapping) and spot.value.content in ([], {})
-        if is_empty and (self.asked[key] or _first(notes, Example) is not None) and Mark.MAY_BE_EMPTY not in notes:
-            spot.problem(f"{spot.what} is empty; write what it holds")
-        return spot.decode(hint, *notes)
+                    return self.inline(*options(hint))
+        return self.spot.value.key_location if hint is Location else blank(hint, self.spot.value.location)
 
     def at(self, key: str) -> Spot:
         """The value of one."""
         return self.spot.inside(self.written[key], key, self.what)
 
-    def inline(self, kinds: tuple[Any, ...]) -> Any:
-        """The record of some of them that its first key tells."""
-        for kind in kinds[:-1]:
-            name, hint = next(iter(_hints(kind).items()))
-            key = (_first(_split(hint)[1], Key) or Key(name)).name
-            if key in self.written:
-                return self.record(kind)
-            self.asked[key] = False
-        return self.record(kinds[-1])
+    def inline(self, told: Any, other: Any) -> Any:
+        """The one of two records whose first key is there, or else the other one."""
+        key = next(iter(members(told, self.spot.variant).values())).key
+        if key in self.written:
+            return self.record(told)
+        self.asked[key] = False
+        return self.record(other)
 
     def place(self, at: str | tuple[str | int | None, ...] | Location) -> Location:
         """Where a mistake is."""
@@ -451,12 +510,68 @@ def _hints(kind: Hashable) -> Mapping[str, Any]:
 
 
 @cache
-def _entry(kind: Any) -> Any:
-    """The field that is the key which leads to a record; None where there is none."""
-    return next((hint for hint in _hints(kind).values() if _first(_split(hint)[1], Entry)), None)
+def _fields(kind: Hashable) -> Mapping[str, tuple[Any, Notes]]:
+    """The fields of a record, their types, and what is said of them."""
+    return {name: split(hint) for name, hint in _hints(kind).items()}
 
 
-def _split(hint: Any, notes: Notes = ()) -> tuple[Any, Notes]:
+@dataclass(frozen=True)
+class Member:
+    """A key of a record, and what is said of it."""
+
+    key: str
+    hint: Any
+    notes: Notes
+
+    @property
+    def doc(self) -> str:
+        """What it means."""
+        return first(reversed(self.notes), str) or ""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it must be written."""
+        may_be_none = NoneType in get_args(self.hint) and Mark.NULL not in self.notes
+        return not (may_be_none or self.hint is bool or Mark.OPTIONAL in self.notes)
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether a list or a mapping in it may be."""
+        is_open = get_origin(self.hint) not in (tuple, Mapping) or Mark.MAY_BE_EMPTY in self.notes
+        return is_open or not (self.is_required or first(self.notes, Example) is not None)
+
+
+@cache
+def members(kind: Hashable, variant: str) -> Mapping[str, Member]:
+    """The keys of a record of a variant, by their fields; the other fields are none."""
+    no_keys = {Mark.LATER, Mark.VARIANT, Mark.KEYS, Mark.OTHERS, Mark.INLINE}
+    found = {}
+    for name, (hint, notes) in _fields(kind).items():
+        is_key = hint not in (Location, Path) and not any(isinstance(note, Entry | Place) for note in notes)
+        if is_key and no_keys.isdisjoint(note for note in notes if isinstance(note, Mark)) and _is_of(variant, notes):
+            found[name] = Member((first(notes, Key) or Key(name)).name, hint, notes)
+    return found
+
+
+def others(kind: Any, variant: str, mark: Mark) -> Iterator[tuple[Any, Notes]]:
+    """The fields of a record that are no keys for the reason `mark`, and what is said of them."""
+    for hint, notes in _fields(kind).values():
+        if mark in notes and _is_of(variant, notes):
+            yield hint, notes
+
+
+def _is_of(variant: str, notes: Notes) -> bool:
+    """Whether records of a variant have a field."""
+    return variant in (first(notes, Of) or [variant])
+
+
+@cache
+def entry(kind: Any) -> Any:
+    """The type of the field that is the key which leads to a record; None where there is none."""
+    return next((hint for hint in _hints(kind).values() if first(split(hint)[1], Entry)), None)
+
+
+def split(hint: Any, notes: Notes = ()) -> tuple[Any, Notes]:
     """A type without what is said of it, and that with `notes`."""
     if get_origin(hint) is not Annotated:
         return hint, notes
@@ -465,22 +580,23 @@ def _split(hint: Any, notes: Notes = ()) -> tuple[Any, Notes]:
 
 
 @cache
-def _options(hint: Any) -> tuple[Any, ...]:
+def options(hint: Any) -> tuple[Any, ...]:
     """The types of a value that is not None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return tuple(option for option in options if option is not NoneType)
 
 
-def _first(notes: Iterable[object], kind: type[Found]) -> Found | None:
+def first(notes: Iterable[object], kind: type[Found]) -> Found | None:
+    """The first note of a kind."""
     return next((note for note in notes if isinstance(note, kind)), None)
 
 
 def blank(hint: Any, location: Location) -> Any:
     """Something empty of a type."""
-    hint, _ = _split(hint)
+    hint, _ = split(hint)
     if NoneType in get_args(hint):
         return None
-    hint = _options(hint)[0]
+    hint = options(hint)[0]
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Location, Path):
         return location if hint is Location else location.path

@@ -4,9 +4,9 @@ import ast
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Spot
+from opgen.decoder import Entry, Form, Mark, Spot
 from opgen.problem import Location
 
 _FORM = "write it like 'silu(-inf): -0.0'"
@@ -23,6 +23,7 @@ class Edge:
     arguments: tuple[str, ...]  # of a reduction its elements, of others the operands and then the parameters
     value: str
     location: Location
+    FORM: ClassVar = Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["number", "string"])]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Edge":

@@ -22,9 +22,9 @@ class BlockField:
     """A field of a block."""
 
     name: Annotated[Name, Entry("field '{}'")]
-    type: Annotated[str, Choice((*FIELD_TYPES,))]
-    count: Annotated[int | None, Range(1), "of an array"]
-    offset: Annotated[int, "in bytes"]
+    type: Annotated[str, Choice((*FIELD_TYPES,)), "The type of the field, or of an element of an array."]
+    count: Annotated[int | None, Range(1), "How many there are, if the field is an array."]
+    offset: Annotated[int, "Where the field begins in the block, in bytes."]
     location: Location
 
     @property
@@ -48,15 +48,21 @@ class Format:
     """A block format: its weights are quant * scale + offset."""
 
     name: Annotated[Name, Entry("format '{}'")]
-    doc: str
-    number: Annotated[int, Range(0), "what a file calls the format"]
-    elements: Annotated[int, Range(1), "the weights of a block"]
-    bytes: Annotated[int, "its size: that of its fields, which follow each other"]
-    fields: tuple[BlockField, ...]
-    shared: Annotated[int | None, Key("group"), "how many weights share a scale and an offset; all where not written"]
-    quant: Annotated[str, "weight i before it is scaled"]
-    scale: Annotated[str | None, "what the quants of group g are multiplied with"]
-    offset: Annotated[str | None, "what is added to them then"]
+    doc: Annotated[str, "What the format is, for the docs."]
+    number: Annotated[int, Range(0), "What a file calls the format."]
+    elements: Annotated[int, Range(1), "How many weights a block holds."]
+    bytes: Annotated[int, "The size of a block: that of its fields, which follow each other."]
+    fields: Annotated[tuple[BlockField, ...], "What a block holds, by name."]
+    shared: Annotated[
+        int | None, Key("group"), "How many weights share a scale and an offset; without this key, all of a block."
+    ]
+    quant: Annotated[
+        str,
+        "The expression of weight `i` before it is scaled, over the fields: an integer or, if the format has no "
+        "scale, a float.",
+    ]
+    scale: Annotated[str | None, "The expression of what the quants of group `g` are multiplied with, over the fields."]
+    offset: Annotated[str | None, "The expression of what is added to the product, over the fields and `g`."]
     location: Location
 
     @property
@@ -133,6 +139,11 @@ class Format:
 
 @dataclass(frozen=True)
 class Formats:
-    """The file spec/formats.yaml."""
+    """The block formats of GGML, in which GGUF files keep tensors.
 
-    formats: tuple[Format, ...]
+    `quant`, `scale` and `offset` are expressions in Python's notation. From each come one for NumPy and one for C++.
+    Products are exact in f32, so a weight is rounded once, at its last step, and has the same bits everywhere. opgen
+    refuses an expression of which it cannot tell that.
+    """
+
+    formats: Annotated[tuple[Format, ...], "The formats by name."]

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
-from opgen.decoder import Choice, Entry, Mark, Mistakes, Spot
+from opgen.decoder import Choice, Entry, Form, Mark, Mistakes, Spot, like
 from opgen.decoder import Name as Name_
 from opgen.problem import Location, Problem, did_you_mean
 
@@ -124,6 +124,7 @@ class Formula:
     node: Node
     location: Location = field(compare=False)
     """Of its first character."""
+    FORM: ClassVar = Annotated[str, Form(type=["number", "string"])]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Formula":
@@ -155,12 +156,21 @@ class Formula:
 
 
 @dataclass(frozen=True)
+class _SplitImplementation:
+    """An implementation in two parts."""
+
+    integer: Annotated[str, "The expression for integers."]
+    float: Annotated[str, "The expression for floats."]
+
+
+@dataclass(frozen=True)
 class Implementation:
     """What computes a primitive in one language, of integers and of floats: expressions over its parameters."""
 
     integer: str
     float: str
     location: Location = field(compare=False)
+    FORM: ClassVar = str | _SplitImplementation
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -171,7 +181,7 @@ class Implementation:
     def decode(cls, spot: Spot) -> "Implementation":
         """An expression, or one of integers and one of floats."""
         if isinstance(spot.value.content, dict):
-            split: _Split = spot.decode(_Split)
+            split: _SplitImplementation = spot.decode(_SplitImplementation)
             found = cls(split.integer, split.float, spot.value.location)
         else:
             text = spot.decode(str)
@@ -183,12 +193,6 @@ class Implementation:
                 spot.problem(f"'{text}' is no expression ({error.msg}); write one over the primitive's parameters")
                 return replace(found, integer="0", float="0")
         return found
-
-
-@dataclass(frozen=True)
-class _Split:
-    integer: str
-    float: str
 
 
 def _is_pattern(_: Spot, text: str) -> Iterator[str]:
@@ -205,17 +209,37 @@ def _is_bool(spot: Spot, text: str) -> Iterator[str]:
 class Primitive:
     """A function that formulas are made of."""
 
-    call: Annotated[str, Entry("primitive '{}'"), _is_pattern, "as formulas write it of its parameters"]
-    doc: str
-    kind: Annotated[str | None, Choice(("integer", "float")), "of its operands; None for both"]
-    condition: Annotated[str | None, "the operand that is a truth value"]
-    result: Annotated[str | None, _is_bool, "the kind of its result, where it is not that of the operands"]
-    array: Annotated[Implementation | None, "over arrays"]
-    kernel: Annotated[Implementation | None, "over elements"]
-    brief: Annotated[bool, "whether kernels have a quick implementation for floats of at most 11 bits"]
-    bounded: Annotated[bool, "whether the host's kernels have a quick implementation for floats of up to 1e5"]
-    let: Annotated[Mapping[Name_, Formula], Mark.OPTIONAL, "named parts of its gradients"]
-    gradient: Annotated[Mapping[str, Formula], Mark.OPTIONAL, "of its operands, over them and the incoming gradient"]
+    call: Annotated[str, Entry("primitive '{}'"), _is_pattern]
+    doc: Annotated[str, "What the primitive gives."]
+    kind: Annotated[
+        str | None, Choice(("integer", "float")), "The kind of its operands; without this key it has both kinds."
+    ]
+    condition: Annotated[str | None, "The parameter that is a truth value."]
+    result: Annotated[str | None, _is_bool, like("bool"), "`bool` if it gives truth values."]
+    array: Annotated[
+        Implementation | None,
+        "The expression over arrays, in words of spec/families/array.yaml: `np` is the library, `numerics` the "
+        "functions of runtime/numerics/numerics.py. Without it, an operator is itself, another primitive np's "
+        "function of its name.",
+    ]
+    kernel: Annotated[
+        Implementation | None,
+        "The expression over elements, of functions of the kernels' headers, overloaded for float and double. Without "
+        "it, the primitive itself.",
+    ]
+    brief: Annotated[
+        bool,
+        "Whether the kernel's function has an overload in brief.hpp, quick and exact enough for floats of at most 11 "
+        "bits.",
+    ]
+    bounded: Annotated[bool, "Whether the function has an overload in vector_math.hpp, quick for floats of up to 1e5."]
+    let: Annotated[Mapping[Name_, Formula], Mark.OPTIONAL, "Named parts of the gradients."]
+    gradient: Annotated[
+        Mapping[str, Formula],
+        Mark.OPTIONAL,
+        "By operand, the formula of its gradient, over the operands and `g`, the gradient of the result. An operand "
+        "whose gradient is 0 nearly everywhere has 0.",
+    ]
     location: Location = field(compare=False)
 
     @property
@@ -277,9 +301,11 @@ class Primitives(dict[str, Primitive]):
 
 @dataclass(frozen=True, eq=False)
 class PrimitiveFile:
-    """spec/primitives.yaml."""
+    """What the formulas of spec/functors are made of."""
 
-    primitives: tuple[Primitive, ...]
+    primitives: Annotated[
+        tuple[Primitive, ...], "The primitives, each as formulas write it of its parameters: `exp(x)` or `x + y`."
+    ]
 
     @cached_property
     def named(self) -> Primitives:

@@ -4,9 +4,9 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from opgen.decoder import Name, Spot
+from opgen.decoder import Mark, Mistakes, Name, Spot, members
 from opgen.formula import INCOMING, RESULT
 from opgen.problem import Location, Problem, did_you_mean
 from opgen.signature import is_optional
@@ -23,8 +23,6 @@ OTHERS = "others"
 # What expressions may name besides these, operands and other arguments: how gradients and layouts are made, and the
 # node that knows which are asked for.
 _KNOWN = (_RULES, "node", "BinaryOp", "Layout", "list", "len", "range")
-# The keys of `gradient` that are no operand.
-_KEYS = ("all", "instead", "missing", "none", "shape")
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,7 @@ class Expression:
 
     text: str
     location: Location
+    FORM: ClassVar = str
 
     @classmethod
     def decode(cls, spot: Spot) -> "Expression":
@@ -57,28 +56,31 @@ class Expression:
 class Gradient:
     """The gradients of a storage method."""
 
-    functions: Mapping[str, Expression]  # by operand
-    all: Expression | None  # those of all operands together, in their order
-    shape: Expression | None  # that of the result, if it is not that of the first operand
-    instead: Mapping[str, Expression]  # calls that are recorded in the place of this one where an operand is given
-    none: str | None  # why it has none
-    missing: str | None  # why it cannot be recorded
+    all: Annotated[Expression | None, "The expression of the gradients of all operands together, in their order."]
+    shape: Annotated[
+        Expression | None, "The expression of the shape of the result, if it is not that of the first operand."
+    ]
+    instead: Annotated[
+        Mapping[Name, Expression],
+        Mark.OPTIONAL,
+        "By operand, the call that is recorded in place of this one if the operand is given.",
+    ]
+    none: Annotated[str | None, "Why the method has no gradients."]
+    missing: Annotated[str | None, "Why the method cannot be recorded."]
+    functions: Annotated[
+        Mapping[Name, Expression],
+        Mark.OTHERS,
+        "An operand, and the expression of its gradient over `g`, which is the gradient of the result, `result`, the "
+        "arguments, and the functions of runtime/gradient/rules.py as `rules`.",
+    ]
     location: Location
 
-    @classmethod
-    def decode(cls, spot: Spot) -> "Gradient":
-        """An expression for each operand, beside the keys that are no operand."""
-        entries = spot.entries(Name)
-        instead = entries["instead"].entries(Name) if "instead" in entries else {}
-        every, shape = (entries[key].decode(Expression) if key in entries else None for key in ("all", "shape"))
-        none, missing = (entries[key].decode(str) if key in entries else None for key in ("none", "missing"))
-        functions = {name: entry.decode(Expression) for name, entry in entries.items() if name not in _KEYS}
-        said = (none, missing, every or functions or instead or None)
-        if sum(item is not None for item in said) != 1 or (every and functions):
+    def mistakes(self, what: str) -> Mistakes:
+        """Note that nothing is said, or more than one thing."""
+        said = (self.none, self.missing, self.all or self.functions or self.instead or None)
+        if sum(item is not None for item in said) != 1 or (self.all and self.functions):
             forms = "an expression for each operand, one for 'all', or why there are 'none' or they are 'missing'"
-            spot.problem(f"{spot.what} must have one of these: {forms}")
-        calls = {name: entry.decode(Expression) for name, entry in instead.items()}
-        return cls(functions, every, shape, calls, none, missing, spot.value.key_location)
+            yield "", f"{what} must have one of these: {forms}"
 
     def expressions(self) -> Iterator[tuple[str, Expression]]:
         """All expressions, each with its key."""
@@ -138,10 +140,11 @@ def _mistakes(
     method: "Method", gradient: Gradient, operands: list[str], functions: Mapping[str, object] | None
 ) -> Iterator[Problem]:
     what = f"'gradient' of method '{method.name}'"
+    keys = sorted(member.key for member in members(Gradient, "").values())
     for name, expression in gradient.functions.items():
         if name not in operands:
             message = f"{what} has '{name}', which is no operand of floats"
-            yield Problem(expression.location, message + did_you_mean(name, [*operands, *_KEYS]))
+            yield Problem(expression.location, message + did_you_mean(name, [*operands, *keys]))
     for name, expression in gradient.instead.items():
         if name not in operands:
             message = f"'instead' of {what} has '{name}', which is no operand of floats"

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, ClassVar, TypeAlias
 
-from opgen.decoder import Entry, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using
+from opgen.decoder import Entry, Form, Mark, Mistakes, Name, Pattern, Place, Placeholders, Range, Spot, Using, exactly
 from opgen.problem import Location, Problem, did_you_mean
 
 # The types of an argument's fields: the C++ type, the letter of Python's struct module, the bytes of one, and what
@@ -37,8 +37,18 @@ _OPERANDS = "operands"
 # A length is a product of numbers and of lengths that have a name; that of a group is how many operands it has.
 _FIELD_TYPE = re.compile(r"(\w+)(?:\[(\w+(?: \w+)*)\])?")
 _Fields: TypeAlias = Mapping[str, tuple[str, Location]]
+
+
+def _element(spot: Spot) -> str:
+    if isinstance(spot.value.content, list | dict | bool | float | None):
+        spot.no_value(f"{spot.what} must be a name or an integer, not {spot.value.type_name}")
+    return str(spot.value.content)
+
+
 # Of an axis: a word or a number.
-_Element: TypeAlias = Annotated[str, Using(lambda spot: str(spot.value.content))]
+_Element: TypeAlias = Annotated[
+    str, Using(_element, Annotated[str, Mark.MAY_BE_EMPTY, Form(type=["integer", "string"])])
+]
 _KERNEL_NAME = r"([A-Za-z0-9_]|{[^{}]*}|[{}])+"
 
 
@@ -69,15 +79,15 @@ class FieldGroup:
     """Fields that several structs have side by side."""
 
     name: Annotated[Name, Entry("group '{}'")]
-    doc: str
-    fields: _Fields
+    doc: Annotated[str, "What the fields are, for the docstring of what packs them."]
+    fields: Annotated[_Fields, "The fields by name, in order, with their types as in `arguments` of a family."]
 
 
 @dataclass(frozen=True)
 class FieldGroups:
-    """The file spec/kernels/groups.yaml."""
+    """Fields that the structs of several families of kernels have side by side."""
 
-    groups: tuple[FieldGroup, ...]
+    groups: Annotated[tuple[FieldGroup, ...], "The groups by name, which is a type of fields."]
 
 
 @dataclass(frozen=True)
@@ -131,11 +141,21 @@ class Kernel:
     """Kernels of one pattern: their names range over ops, dtypes or widths."""
 
     CALLED: ClassVar = "a kernel"
-    name: Annotated[str, Pattern(_KERNEL_NAME, "exp_{dtype}"), "with a placeholder for each axis"]
-    over: Annotated[Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]], Mark.MAY_BE_EMPTY,
-                    "axis: a group, a functor kind, `op`, or a list"]  # fmt: skip
-    arguments: Annotated[str, "the struct that it takes"]
-    call: Annotated[str, "the C++ that it calls, with placeholders"]
+    name: Annotated[str, Pattern(_KERNEL_NAME, "exp_{dtype}"), "The name, with a placeholder for each axis."]
+    over: Annotated[
+        Mapping[str, Annotated[tuple[_Element, ...], Mark.ONE_OR_MORE]],
+        Mark.MAY_BE_EMPTY,
+        "What each placeholder of the name ranges over: a set of dtypes, a kind of ops (for `op`), `op` (the dtypes "
+        "of the op), or a list of dtypes, of widths of spec/kernels/widths.yaml, of formats or of numbers. An op with "
+        "a result of any dtype, or with a condition, is one for each of these: `to_dtype_f16`, `where_cond_b8`.",
+    ]
+    arguments: Annotated[str, "The struct of `arguments` that the kernel takes."]
+    call: Annotated[
+        str,
+        "The function template that is the body of the kernel, with placeholders. With an op and a dtype, {result} is "
+        "the type of what the op gives, {sources} are those of its operands, {sources_but_last} all but the last of "
+        "these.",
+    ]
     location: Location
     call_location: Annotated[Location, Place("call")]
     over_locations: Annotated[Mapping[str, Location], Place("over")]
@@ -150,18 +170,48 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelFamily:
-    """A file of spec/kernels: kernels that are compiled together."""
+    """A file of spec/kernels: kernels that are compiled together.
+
+    In structs, dims go innermost first and strides count elements, operand after operand, `rank` for each. A divisor
+    d > 0 for an index below 2**31 travels as shift = ceil(log2 d) and multiplier = 2**32 * (2**shift - d) // d + 1.
+    """
 
     name: Annotated[str, Entry("{}.yaml")]
-    doc: str
-    host: Annotated[bool, "they work on spans of elements on the host, others on GPUs"]
-    early: Annotated[bool, "they wait themselves for the kernel in front of them"]
-    resident: Annotated[int, Range(1), Mark.OPTIONAL, "a multiprocessor of NVIDIA holds so many blocks at least"]
-    headers: Annotated[Mapping[str, Location], Mark.OPTIONAL]
-    functors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "the kinds of functors that they are given besides"]
-    arguments: Annotated[Mapping[str, _Fields], Mark.MAY_BE_EMPTY,
-                         "the types of the fields of each struct"]  # fmt: skip
-    kernels: Annotated[tuple[Kernel, ...], Mark.OPTIONAL]
+    doc: Annotated[str, "What the kernels do: the comment at the top of their source."]
+    host: Annotated[bool, "True if the kernels are C++ for the host; otherwise they are HIP for GPUs."]
+    early: Annotated[
+        bool,
+        "True if the kernels read what no kernel writes before they wait for the one in front of them, by "
+        "await_previous_kernel(); others wait before they begin.",
+    ]
+    resident: Annotated[
+        int,
+        Range(1),
+        Mark.OPTIONAL,
+        "How many blocks a multiprocessor of NVIDIA holds at least: the compiler uses no more registers than that "
+        "lets it. Without this key the compiler is free.",
+    ]
+    headers: Annotated[
+        Mapping[str, Location], Mark.OPTIONAL, "The headers of runtime/kernels that the source includes."
+    ]
+    functors: Annotated[
+        Mapping[str, Location],
+        Mark.OPTIONAL,
+        "The files of spec/functors whose expressions the source needs besides those that the kernels range over.",
+    ]
+    arguments: Annotated[
+        Mapping[str, _Fields],
+        Mark.MAY_BE_EMPTY,
+        "The structs that kernels take by value, one each: the names and the types of the fields, in order. An "
+        "`address` is a pointer as u64; type[2] is an array of two, type[2 rank] one of twice the most dims of a "
+        "tensor. Other lengths are what the family's functors need at most: `sources`, `operands` (sources and the "
+        "result) and `parameters`. A type of spec/kernels/groups.yaml stands for the fields of the group. A struct of "
+        "kernels that range over functors with parameters ends in an array `parameters`: the bits of each in the "
+        "compute dtype. Fields lie as C++ lays them out.",
+    ]
+    kernels: Annotated[
+        tuple[Kernel, ...], Mark.OPTIONAL, "The kernels: patterns that range over ops, dtypes or widths."
+    ]
     structs: Annotated[tuple[Struct, ...], Mark.LATER]
     path: Path
 
@@ -235,6 +285,9 @@ def _members(
         yield Member(name, (Field(name, kind, length if match and match[2] else None),))
 
 
+_Bracketed: TypeAlias = Annotated[tuple[str, ...], Form(minItems=1, maxItems=1)]
+
+
 def _item(spot: Spot) -> tuple[str, Location]:
     content = spot.value.content
     names = [str(element.content) for element in content] if isinstance(content, list) else []
@@ -246,16 +299,23 @@ class TupleType:
     """A tuple that Python gives C++."""
 
     name: Annotated[Name, Entry("tuple '{}'")]
-    doc: str
-    items: Annotated[Mapping[Name, Annotated[tuple[str, Location], Using(_item)]],
-                     "a type, or in brackets the name of the tuples in a tuple"]  # fmt: skip
+    doc: Annotated[str, "What the tuple is, for its docstring."]
+    items: Annotated[
+        Mapping[Name, Annotated[tuple[str, Location], Using(_item, str | _Bracketed)]],
+        "By name, a `number`, which is 0 or more, a `flag`, an `object`, a `slot`, which is the descriptor of an "
+        "attribute, or [name], a tuple of the tuples of this name, which is described above it.",
+    ]
 
 
 @dataclass(frozen=True)
 class TupleTypes:
-    """The file spec/kernels/tuples.yaml."""
+    """What Python gives call.hpp to make the plans of the host's kernels.
 
-    tuples: tuple[TupleType, ...]
+    The tuples are emitted as NamedTuples to kernels/host_arguments.py, and as structs that read them to
+    kernels/tuples.hpp. A `place` is where something is among the bytes of a kernel's arguments.
+    """
+
+    tuples: Annotated[tuple[TupleType, ...], "The tuples by name."]
 
     def mistakes(self, _what: str) -> Mistakes:
         """Note items of unknown types: tuples hold those that are described above them."""
@@ -280,19 +340,22 @@ class Constant:
     """A number that kernels and their launchers share, or one for each size of an element in bytes."""
 
     name: Annotated[Name, Entry("constant '{}'")]
-    doc: str
-    value: int | Annotated[Mapping[int, int], Using(_bytes)]
+    doc: Annotated[str, "What the number is, for a comment."]
+    value: Annotated[
+        int | Annotated[Mapping[int, int], Using(_bytes, Mapping[Annotated[str, exactly("|".join(SIZES))], int])],
+        "The number, or one for each size of an element in bytes.",
+    ]
 
 
 @dataclass(frozen=True)
 class Constants:
-    """The file spec/kernels/constants.yaml."""
+    """The numbers that kernels and their launchers share."""
 
-    constants: tuple[Constant, ...]
+    constants: Annotated[tuple[Constant, ...], "The numbers by name."]
 
 
 @dataclass(frozen=True)
 class Widths:
-    """The file spec/kernels/widths.yaml: the C++ types of elements that are only moved, by width."""
+    """The widths of elements that kernels only move."""
 
-    widths: Mapping[Name, tuple[str, Location]]
+    widths: Annotated[Mapping[Name, tuple[str, Location]], "By the name of a width, the C++ type of such an element."]

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from opgen.decoder import Entry, Spot
+from opgen.decoder import Entry, Spot, exactly
 from opgen.problem import did_you_mean
 
 # The types of arguments and results, as ctypes calls them.
@@ -21,6 +21,12 @@ class Function:
 
     arguments: tuple[str, ...]
     result: str
+    FORM: ClassVar = Annotated[
+        str,
+        exactly(
+            rf"\[(?:(?:{'|'.join(C_TYPES)})(?:, (?:{'|'.join(C_TYPES)}))*)?\] -> (?:{'|'.join(RESULT_TYPES)})",
+        ),
+    ]
 
     @classmethod
     def decode(cls, spot: Spot) -> "Function":
@@ -38,8 +44,14 @@ class Function:
 
 @dataclass(frozen=True)
 class CLibrary:
-    """A file of spec/libraries."""
+    """A C library that is called through ctypes: the functions that opgen binds, which have no Python binding."""
 
     name: Annotated[str, Entry("{}.yaml")]
-    doc: str
-    functions: Annotated[Mapping[str, Function], "by the library's own names, which need not be names of the spec"]
+    doc: Annotated[str, "The docstring of the module."]
+    functions: Annotated[
+        Mapping[str, Function],
+        "By the library's own name of a function, `[types of the arguments] -> type of the result`. A `pointer` is a "
+        "handle, a descriptor, an address on the device, or the place of a result on the host; `int` is every "
+        "enumeration too, also of errors; `size` is size_t; `text` is a string that is not to be freed; `nothing` is "
+        "no result.",
+    ]

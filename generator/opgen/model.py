@@ -14,6 +14,7 @@ from opgen.decoder import (
     Choice,
     Entry,
     Example,
+    Form,
     Key,
     Mark,
     Mistakes,
@@ -23,10 +24,11 @@ from opgen.decoder import (
     Place,
     Placeholders,
     Range,
-    Rule,
     Spot,
     Using,
+    exactly,
     is_name,
+    like,
     number_mend,
 )
 from opgen.edges import Edge
@@ -90,18 +92,29 @@ def sentence(text: str) -> str:
 
 @dataclass(frozen=True)
 class Package:
-    """What spec/package.yaml says of the emitted package."""
+    """The package that opgen emits."""
 
     CALLED: ClassVar = "the package"
-    name: Name
-    version: Annotated[str, Pattern(_VERSION, "1.0.2")]
-    summary: str
-    python: Annotated[str, Pattern(_PYTHON, ">=3.11")]
-    requires: Annotated[tuple[str, ...], Mark.OPTIONAL]
-    extras: Annotated[Mapping[Name, tuple[str, ...]], Mark.OPTIONAL, "what parts need that not everybody uses"]
-    max_rank: Annotated[int, Range(1, 64, "the most dims of a NumPy array")]
-    public: Annotated[Mapping[str, tuple[str, Location]], Mark.OPTIONAL,
-                      "modules that users import, and those of the runtime behind them"]  # fmt: skip
+    name: Annotated[Name, "The name that users import."]
+    version: Annotated[str, Pattern(_VERSION, "1.0.2"), "The version of the package, as pip has it."]
+    summary: Annotated[str, "One line on the package, for indexes of packages."]
+    python: Annotated[str, Pattern(_PYTHON, ">=3.11"), "The versions of Python that the package runs on."]
+    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "What pip always installs beside the package."]
+    extras: Annotated[
+        Mapping[Name, tuple[str, ...]],
+        Mark.OPTIONAL,
+        "By the name of an extra, what pip installs for a part that not everybody uses.",
+    ]
+    max_rank: Annotated[
+        int,
+        Range(1, 64, "the most dims of a NumPy array"),
+        "The most dims that a layout may have. Kernels carry dims and strides in arrays of this length.",
+    ]
+    public: Annotated[
+        Mapping[Annotated[str, like(_MODULE.pattern)], tuple[Annotated[str, like(_MODULE.pattern)], Location]],
+        Mark.OPTIONAL,
+        "Modules that users import by these names, and the module of runtime/ that holds the names of each.",
+    ]
     location: Annotated[Location, Place("name")]
 
     def mistakes(self, _: str) -> Mistakes:
@@ -127,16 +140,27 @@ class DType:
     """An element type."""
 
     name: Annotated[Name, Entry("dtype '{}'")]
-    doc: str
-    kind: Annotated[str, Choice(("unsigned", "signed", "float"))]
-    bytes: Annotated[int, Choice((1, 2, 4, 8)), "of one element"]
-    numpy: Annotated[str, "module.name of its NumPy type"]
-    cpp: Annotated[str, "its C++ type in kernels"]
-    compute: Annotated[str, "the dtype in which arithmetic on it is done, before one rounding back"]
-    safetensors: Annotated[str, "its name in that format"]
-    dlpack: Annotated[tuple[int, ...] | None, Mark.NULL, "type code and bits; null where consumers have no such type"]
+    doc: Annotated[str, "What the dtype is, for the docs."]
+    kind: Annotated[str, Choice(("unsigned", "signed", "float")), "Whether it holds integers, and signed ones."]
+    bytes: Annotated[int, Choice((1, 2, 4, 8)), "The size of one element."]
+    numpy: Annotated[str, "The NumPy type of an element, as `module.name`."]
+    cpp: Annotated[str, "The C++ type of an element in kernels."]
+    compute: Annotated[str, "The dtype in which arithmetic on it is done, before one rounding back."]
+    safetensors: Annotated[str, "The name of the dtype in the safetensors format."]
+    dlpack: Annotated[
+        tuple[int, ...] | None,
+        Mark.NULL,
+        Form(minItems=2, maxItems=2),
+        "The type code and the bits of DLPack's `DLDataType`; null if consumers of DLPack have no such type.",
+    ]
     may_index: Annotated[bool, Place("index_mark")]
-    index_mark: Annotated[int | None, Mark.NULL, Mark.OPTIONAL, "of a dtype that may index: what names no row"]
+    index_mark: Annotated[
+        int | None,
+        Mark.NULL,
+        Mark.OPTIONAL,
+        'The key makes the dtype one that may index. The value is the index that means "no row"; null if there is '
+        "none.",
+    ]
     location: Location
 
     @property
@@ -166,9 +190,13 @@ class DType:
 
 @dataclass(frozen=True)
 class DTypes:
-    """The file spec/dtypes.yaml."""
+    """The element types.
 
-    dtypes: tuple[DType, ...]
+    Ops, kernels and backends name sets of them: `all`, `integer`, `float`, `wide` (those of 8 bytes) and `index` (those
+    with an `index_mark`).
+    """
+
+    dtypes: Annotated[tuple[DType, ...], "The dtypes by name, in the order in which they are listed everywhere."]
 
 
 @dataclass(frozen=True)
@@ -176,8 +204,12 @@ class StatePart:
     """One number of a state."""
 
     name: Annotated[Name, Entry("part '{}'")]
-    element: Annotated[Formula, "what an element x begins"]
-    combine: Annotated[Formula, "what two states x and y join to, over their parts and the state's named parts"]
+    element: Annotated[Formula, "The formula of what an element `x` begins it with."]
+    combine: Annotated[
+        Formula,
+        "The formula of what it is of two states `x` and `y` together, over their parts (`x.name`) and the parts of "
+        "`let`.",
+    ]
 
 
 @dataclass(frozen=True)
@@ -185,11 +217,18 @@ class State:
     """What kernels know of some elements of a reduction, where that is several numbers."""
 
     name: Annotated[Name, Entry("state '{}'")]
-    doc: str
-    let: Annotated[Mapping[Name, Formula], Mark.OPTIONAL, "of what two join to, each over those before it"]
-    parts: tuple[StatePart, ...]
-    result: Annotated[Formula, "what the contributions come to, over the parts"]
+    doc: Annotated[str, "What the state is."]
+    let: Annotated[
+        Mapping[Name, Formula], Mark.OPTIONAL, "Named parts of `combine`, each a formula over those before it."
+    ]
+    parts: Annotated[
+        tuple[StatePart, ...], "Numbers of the compute dtype by name, all 0 where nothing has joined the state."
+    ]
+    result: Annotated[Formula, "The formula of what the contributions come to, over the parts."]
     location: Location = field(compare=False)
+
+
+_IDENTITY = Annotated[int | float | str, exactly("|".join((*BOUNDS, *_INFINITIES)))]
 
 
 def _identity(spot: Spot) -> str:
@@ -206,12 +245,32 @@ def _identity(spot: Spot) -> str:
 class Monoid:
     """How a reduction joins what its elements contribute."""
 
-    identity: Annotated[str, Using(_identity), "a number or `inf` or `-inf`, or `highest` or `lowest` of the dtype"]
-    element: Annotated[Formula | None, "what an element contributes; itself where it is not written"]
-    combine: Formula
-    accumulate: Annotated[str | None, "the dtype in which NumPy joins floats, for the compute dtype"]
-    finish: Annotated[Formula | None, "what is made of all contributions; themselves where it is not written"]
-    state: Annotated[str | None, "what a contribution is in kernels where it is more than a number"]
+    identity: Annotated[
+        str,
+        Using(_identity, _IDENTITY),
+        "What changes no result when it joins in. A number, which may be `inf` or `-inf` if the op has only floats, is "
+        "the result of no elements. With the `highest` or the `lowest` of the dtype, no elements have no result "
+        "(EmptyTensor).",
+    ]
+    element: Annotated[
+        Formula | None,
+        "The formula of what an element `x` contributes, if that is not `x` itself. It may contain the result of "
+        "another reduction of all elements, such as `mean(x)`, which array libraries find first.",
+    ]
+    combine: Annotated[Formula, "The formula of what two contributions `x` and `y` join to."]
+    accumulate: Annotated[
+        str | None, "The dtype in which array libraries join floats; kernels always join them in the compute dtype."
+    ]
+    finish: Annotated[
+        Formula | None,
+        "The formula of the result, over the parameters and `x`, which is what `count` elements contribute together. "
+        "Without it, `x` is the result.",
+    ]
+    state: Annotated[
+        str | None,
+        "What kernels know of some elements, if that is more than a number: one of `states`. With it kernels read each "
+        "element once, where array libraries read them again.",
+    ]
     identity_location: Annotated[Location, Place("identity")] = field(compare=False)
 
     def mistakes(self, what: str) -> Mistakes:
@@ -230,21 +289,31 @@ class Monoid:
 class Position:
     """A reduction whose result is where another one finds its element."""
 
-    of: Annotated[str, Key("position"), "the other reduction"]
+    of: Annotated[
+        str,
+        Key("position"),
+        "In place of `identity`, `element` and `combine`: the result is the position at which the reduction of this "
+        "name finds its element, by the word of the op's own name.",
+    ]
 
 
-def _free(noun: str) -> Rule:
+@dataclass(frozen=True)
+class _Free:
     """A rule for the name of an operand or a parameter."""
 
-    def flaws(spot: Spot, text: str) -> Iterator[str]:
-        if text in _TAKEN_NAMES:
-            yield f"'{text}' cannot be {noun} of {spot.owner}, the name is taken; choose another one"
+    noun: str
 
-    return flaws
+    def __call__(self, spot: Spot, text: str) -> Iterator[str]:
+        if text in _TAKEN_NAMES:
+            yield f"'{text}' cannot be {self.noun} of {spot.owner}, the name is taken; choose another one"
+
+    def schema(self) -> Mapping[str, object]:
+        """No name that is taken."""
+        return {"not": like("|".join(_TAKEN_NAMES)).schema()}
 
 
 def _are_as_many(spot: Spot, names: tuple[str, ...]) -> Iterator[str]:
-    count = len({*names})
+    count = len(names) if len(names) > _NAMED_OPERANDS else len({*names})
     mend = "; compute it in two ops, or write a storage method with kernels of its own"
     if count != _NAMED_OPERANDS:
         yield f"{spot.what} must be {_NAMED_OPERANDS} names, not {count}{mend if count > _NAMED_OPERANDS else ''}"
@@ -256,25 +325,72 @@ class Functor:
 
     name: Annotated[Name, Entry("op '{}'")]
     kind: Annotated[str, Mark.VARIANT]
-    named: Annotated[tuple[Annotated[Name, _free("an operand")], ...], Key("operands"), _NAMED, _are_as_many,
-                     "as the expressions call them"]  # fmt: skip
-    condition: Annotated[Names | None, _NAMED,
-                         "the dtypes of the first operand, where it only chooses between the others"]  # fmt: skip
-    result: Annotated[str | None, "the dtype of the result, for that of the operands; `any` for that of an argument"]
-    parameters: Annotated[Mapping[Annotated[Name, _free("a parameter")], Annotated[float | None, Mark.NULL]],
-                          Mark.OPTIONAL, Example("slope: 0.01"), Of(("unary", "binary", "reduce", NAMED)),
-                          "numbers besides the operands, and their defaults, or null"]  # fmt: skip
-    let: Annotated[Mapping[Name, Formula], Mark.OPTIONAL, "named parts of the formula and of the gradients"]
-    written: Annotated[Formula, Key("formula"), Of(("unary", "binary", "cmp", NAMED))]
-    gradients: Annotated[Mapping[Name, Formula], Key("gradient"), Mark.OPTIONAL,
-                         "of operands, where it is not what follows from the formula"]  # fmt: skip
-    doc: str
-    dtypes: Names
-    note: Annotated[str | None, "what else callers should know"]
-    edges: Annotated[tuple[Edge, ...], Mark.OPTIONAL, Example("silu(-inf): -0.0"), "where it is easily wrong"]
+    named: Annotated[
+        tuple[Annotated[Name, _Free("an operand")], ...],
+        Key("operands"),
+        _NAMED,
+        _are_as_many,
+        Form(minItems=_NAMED_OPERANDS, maxItems=_NAMED_OPERANDS, uniqueItems=True),
+        "The names of the operands in the formula. All but the first are parameters of the methods too.",
+    ]
+    condition: Annotated[
+        Names | None,
+        _NAMED,
+        "The dtypes of the first operand, if it only chooses between the others. Then elements are only moved, and "
+        "kernels know no more of them than their widths.",
+    ]
+    result: Annotated[
+        str | None,
+        "The dtype of the result, if it is not that of the operands; truth values are 1 and 0, and a reduction joins "
+        "contributions in it. `any` is the dtype that the argument `dtype` names, to which the result is converted as "
+        "`to_dtype` does.",
+    ]
+    parameters: Annotated[
+        Mapping[Annotated[Name, _Free("a parameter")], Annotated[float | None, Mark.NULL]],
+        Mark.OPTIONAL,
+        Example("slope: 0.01"),
+        Of(("unary", "binary", "reduce", NAMED)),
+        "Numbers besides the operands, each with its default or null. A parameter is converted to the compute dtype as "
+        "`to_dtype` does. An op with parameters is a storage method and a tensor method of its own.",
+    ]
+    let: Annotated[
+        Mapping[Name, Formula],
+        Mark.OPTIONAL,
+        "Named parts of the formula and of the gradients, each over those before it.",
+    ]
+    written: Annotated[
+        Formula,
+        Key("formula"),
+        Of(("unary", "binary", "cmp", NAMED)),
+        "What the op computes of each element: an expression over the operands, the parameters and the primitives of "
+        "spec/primitives.yaml. Floats are in the compute dtype of their dtype, and the result is rounded once. An op "
+        "that has only floats may use the literals `inf` and `nan`.",
+    ]
+    gradients: Annotated[
+        Mapping[Name, Formula],
+        Key("gradient"),
+        Mark.OPTIONAL,
+        "By operand, the formula of its gradient, if it is not what follows from the formula. It is over the "
+        "operands, the parameters, `result`, and `g`, the gradient of the result; in a reduction over an element `x`, "
+        "`count` and other reductions as well.",
+    ]
+    doc: Annotated[str, "What the op computes, for the docs."]
+    dtypes: Annotated[Names, "The dtypes that the op has: a set such as `float`, or a list."]
+    note: Annotated[str | None, "What else callers should know; the docs add it to `doc`."]
+    edges: Annotated[
+        tuple[Edge, ...],
+        Mark.OPTIONAL,
+        Example("silu(-inf): -0.0"),
+        "Calls with numbers at which the op is easily wrong, and their results, to the sign of zero. Tests make them "
+        "on every backend and dtype that has the numbers. A name in place of its number stands for every finite one; "
+        "the arguments of a reduction are its elements.",
+    ]
     reduction: Annotated[Position | Monoid | None, Of(("reduce",)), Mark.INLINE]  # in place of the formula
-    unsupported: Annotated[str, _NAMED, Mark.OPTIONAL, "why it has not the dtypes that it lacks"]
-    tensor: Annotated[bool | None, "false where no tensor method is this op alone"]
+    unsupported: Annotated[str, _NAMED, Mark.OPTIONAL, "Why the op lacks the dtypes that it does not have."]
+    tensor: Annotated[
+        bool | None,
+        "False if no tensor method is this op alone; a tensor method of the same name is then in the runtime.",
+    ]
     location: Location
 
     @property
@@ -337,15 +453,21 @@ class Functor:
 class FunctorKind:
     """A file of spec/functors: ops with the same operands.
 
-    Those that are no storage methods of their own are chosen by the argument `op` of the storage method that names the
-    kind in its `ops`.
+    An op with parameters, with operands that it names, or with a result of any dtype is a storage method and a tensor
+    method of its own. The argument `op` of the storage method that names the kind in its `ops` chooses the others.
     """
 
     name: Annotated[str, Entry("{}.yaml")]
-    unsupported: Annotated[str, Of(_CHOSEN_AND_GRADIENTS), "why an op has not the dtypes that it lacks"]
-    functors: Annotated[tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED))]  # the others are found
-    joined: Annotated[Name, Key("family"), _NAMED, "the file of spec/storage that its methods join"]
-    listed: Annotated[tuple[State, ...], Key("states"), Mark.OPTIONAL, Of(("reduce",))]
+    unsupported: Annotated[
+        str, Of(_CHOSEN_AND_GRADIENTS), "Why an op lacks the dtypes that it does not have; errors quote it."
+    ]
+    functors: Annotated[  # the others are found
+        tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED)), "The ops by name."
+    ]
+    joined: Annotated[Name, Key("family"), _NAMED, "The file of spec/storage that the methods of the ops join."]
+    listed: Annotated[
+        tuple[State, ...], Key("states"), Mark.OPTIONAL, Of(("reduce",)), "The states of reductions, by name."
+    ]
     path: Path
 
     @property
@@ -392,9 +514,13 @@ class FunctorKind:
 class Operand:
     """A storage that a method works on."""
 
-    name: Annotated[Name, Entry("operand '{}'"), "`self` or a parameter"]
-    layout: Annotated[str | None, "the parameter that is its layout"]
-    dtypes: Annotated[Names, "or `same` (as the first operand's), or `op` (the functor's)"]
+    name: Annotated[Name, Entry("operand '{}'")]
+    layout: Annotated[str | None, "The parameter that is its layout; without it, all elements side by side."]
+    dtypes: Annotated[
+        Names,
+        "A set of dtypes such as `float`, a list, `same` (as the first operand), `op` (as the functor that `op` "
+        "chooses) or `blocks` (weights in the formats of spec/formats.yaml).",
+    ]
     location: Location
 
     @property
@@ -407,6 +533,7 @@ class Operand:
 class Check:
     """A check that the dispatch makes before the branch: a function of the emitted package's check module."""
 
+    FORM: ClassVar = Call
     call: Call
     location: Location
 
@@ -421,17 +548,35 @@ class Method:
     """A storage method or a device method. The first operand is the one whose dtype the matrix lists."""
 
     name: Annotated[Name, Entry("method '{}'")]
-    signature: Signature
-    doc: Annotated[str, Mark.PARAGRAPHS]
-    kind: Annotated[str | None, Key("ops"), Of((STORAGE,)), "the functor kind that its op is of"]
+    signature: Annotated[Signature, "The name, the parameters and the result: `name(parameter: type, ...) -> type`."]
+    doc: Annotated[str, Mark.PARAGRAPHS, "The docstring of the method."]
+    kind: Annotated[
+        str | None, Key("ops"), Of((STORAGE,)), "The file of spec/functors whose ops the argument `op` chooses from."
+    ]
     functor: Annotated[str | None, Mark.LATER]  # of that kind that it is; None where its argument `op` chooses one
-    operands: Annotated[tuple[Operand, ...], Of((STORAGE,))]
-    dtypes: Annotated[Names | None, Of((DEVICE,)), "of the storage that it makes"]
-    unsupported: Annotated[str | None, "why it has not the dtypes that it lacks"]
-    checks: Annotated[tuple[Check, ...], Mark.OPTIONAL]
-    errors: Annotated[Mapping[str, Location], Mark.OPTIONAL, "what backends raise besides what follows from all else"]
-    tensor: Annotated[Signature | None, Of((STORAGE,)), "the tensor method that is this method alone"]
-    gradient: Annotated[Gradient | None, Of((STORAGE,)), "of all that makes something of floats; ops say their own"]
+    operands: Annotated[
+        tuple[Operand, ...],
+        Of((STORAGE,)),
+        "The storages that the method works on: `self`, and parameters. The matrix lists the dtypes of the first.",
+    ]
+    dtypes: Annotated[Names | None, Of((DEVICE,)), "The dtypes of the storage that the method makes."]
+    unsupported: Annotated[str | None, "Why the method lacks the dtypes that it does not have; errors quote it."]
+    checks: Annotated[
+        tuple[Check, ...],
+        Mark.OPTIONAL,
+        "Calls of functions of runtime/core/check.py that the dispatch makes before the branch of a backend.",
+    ]
+    errors: Annotated[
+        Mapping[str, Location],
+        Mark.OPTIONAL,
+        "The errors that backends raise besides those that follow from the checks and the dtypes.",
+    ]
+    tensor: Annotated[Signature | None, Of((STORAGE,)), "The signature of the tensor method that is this method alone."]
+    gradient: Annotated[
+        Gradient | None,
+        Of((STORAGE,)),
+        "How gradients of a method follow that makes something of floats. Ops of spec/functors say their own.",
+    ]
     owner: Annotated[str, Mark.VARIANT]  # STORAGE or DEVICE
     location: Location
 
@@ -519,8 +664,8 @@ class Family:
     """A file of spec/storage: methods that belong together, and become one module."""
 
     name: Annotated[str, Entry("{}.yaml")]
-    doc: str
-    methods: tuple[Method, ...]
+    doc: Annotated[str, "The docstring of the module that the methods become."]
+    methods: Annotated[tuple[Method, ...], "The storage methods by name."]
     path: Path
 
     @property
@@ -531,10 +676,10 @@ class Family:
 
 @dataclass(frozen=True)
 class Device:
-    """The file spec/device.yaml."""
+    """The methods of a device."""
 
-    doc: str
-    methods: tuple[Method, ...]
+    doc: Annotated[str, "The docstring of the module."]
+    methods: Annotated[tuple[Method, ...], "The device methods by name."]
 
 
 @dataclass(frozen=True)
@@ -542,9 +687,15 @@ class BackendFamily(CellFile):
     """A file of spec/families: how the backends that extend it lower every op, where they do not say otherwise."""
 
     name: Annotated[str, Entry("family '{}'")]
-    package: Annotated[Name, "the subpackage whose ops it calls"]
-    words: Annotated[tuple[Word, ...], Key("vocabulary"), Mark.OPTIONAL,
-                     "what its ops are written in, where each of its backends is an array library"]  # fmt: skip
+    package: Annotated[Name, "The package of runtime/backends whose ops the cells call."]
+    words: Annotated[
+        tuple[Word, ...],
+        Key("vocabulary"),
+        Mark.OPTIONAL,
+        "The words in which the ops of a family of array libraries are written, by `name(parameters)`. A word is a "
+        "function of a backend's emitted library.py. Arrays may be immutable: no word changes what it is given. A "
+        "word that joins elements keeps the dim, of size 1.",
+    ]
 
     @cached_property
     def vocabulary(self) -> Mapping[str, Word]:
@@ -577,11 +728,18 @@ def _is_free(_: Spot, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Library:
-    """A vendor's library: the class of the backend's package that opens it, and the dtypes that it has."""
+    """A vendor's library."""
 
     name: Annotated[Name, Entry("library '{}'"), _is_free]
-    opener: Annotated[str, Key("class"), Pattern(r"[a-z]\w*\.[A-Z]\w*", "module.Class")]
-    dtypes: Annotated[Names | None, "all where it is not written"]
+    opener: Annotated[
+        str,
+        Key("class"),
+        Pattern(r"[a-z]\w*\.[A-Z]\w*", "module.Class"),
+        "The class of the backend's package that opens the library where it is there, as `module.Class`.",
+    ]
+    dtypes: Annotated[
+        Names | None, "The dtypes that the library has; all without this key. For other dtypes its calls are left out."
+    ]
     location: Annotated[Location, Place("class")]
 
     @property
@@ -599,8 +757,8 @@ class Library:
 class Runtime:
     """What runs a backend."""
 
-    package: Annotated[Name | None, "the subpackage"]
-    missing: Annotated[str | None, "why there is none"]
+    package: Annotated[Name | None, "The package of runtime/backends that runs the backend."]
+    missing: Annotated[str | None, "Why there is no such package: every branch says so."]
 
     def mistakes(self, what: str) -> Mistakes:
         """Note that it is there and missing, or neither."""
@@ -613,20 +771,35 @@ class Backend(CellFile):
     """Everything about one backend."""
 
     name: Annotated[str, Entry("backend '{}'")]
-    doc: str
-    class_prefix: Annotated[str, Pattern("[A-Z][A-Za-z0-9]*", "Name")]
-    extends: Annotated[str | None, "a family or another backend"]
-    runtime: Runtime
-    extra: Annotated[Name | None, "the optional dependencies that it needs"]
-    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "what pip installs for this extra"]
-    listed: Annotated[tuple[str, ...], Key("modules"), Mark.OPTIONAL, "importable when these are installed"]
-    libraries: Annotated[tuple[Library, ...], Mark.OPTIONAL, Example("blas: {class: module.Class}")]
-    array: Annotated[ArrayLibrary | None, "what it computes with, where its family has a vocabulary"]
-    code_objects: Annotated[CodeObjects | None, "what its kernels are compiled for ahead of time"]
-    label: Annotated[str, _ORDINAL]
-    display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY]
-    preference: Annotated[int, "the highest available is Device.default()"]
-    dlpack: Annotated[int, "the DLDeviceType of its devices"]
+    doc: Annotated[str, "What the backend is, for the docs."]
+    class_prefix: Annotated[
+        str, Pattern("[A-Z][A-Za-z0-9]*", "Name"), "What the names of its classes begin with, as `Cuda` in CudaStorage."
+    ]
+    extends: Annotated[
+        str | None, "The family, or the other backend, whose cells it has wherever it does not say otherwise."
+    ]
+    runtime: Annotated[Runtime, "What runs the backend: a package, or why there is none."]
+    extra: Annotated[Name | None, "The name of the extra that installs what the backend needs."]
+    requires: Annotated[tuple[str, ...], Mark.OPTIONAL, "What pip installs for this extra."]
+    listed: Annotated[
+        tuple[str, ...], Key("modules"), Mark.OPTIONAL, "Modules that Python can import where these are installed."
+    ]
+    libraries: Annotated[
+        tuple[Library, ...],
+        Mark.OPTIONAL,
+        Example("blas: {class: module.Class}"),
+        "The vendor's libraries, by the names that cells call them.",
+    ]
+    array: Annotated[ArrayLibrary | None, "The library that the backend computes with, if its family has a vocabulary."]
+    code_objects: Annotated[CodeObjects | None, "What `opgen compile` builds the kernels for, and with what."]
+    label: Annotated[
+        str,
+        _ORDINAL,
+        "The name of a device for users, such as `cuda:{ordinal}`; without {ordinal} there is one device.",
+    ]
+    display: Annotated[str, _ORDINAL, Mark.MAY_BE_EMPTY, "What the display of a tensor ends with, to tell its device."]
+    preference: Annotated[int, "Of the backends that are available, Device.default() is of the one with the highest."]
+    dlpack: Annotated[int, "The `DLDeviceType` that DLPack gives its devices."]
 
     @property
     def package(self) -> str | None:

@@ -1,8 +1,9 @@
 """Dtypes as the spec names them."""
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from opgen.decoder import Mark, Spot
+from opgen.decoder import Form, Mark, Spot
 from opgen.problem import Location
 
 
@@ -13,6 +14,10 @@ class Names:
     texts: tuple[str, ...]
     locations: tuple[Location, ...]
     listed: bool  # written as a list
+    FORM: ClassVar = (
+        Annotated[str, Mark.MAY_BE_EMPTY, Form(minLength=1)]
+        | Annotated[tuple[Annotated[str, Mark.MAY_BE_EMPTY], ...], Form(minItems=1)]
+    )
 
     @classmethod
     def decode(cls, spot: Spot) -> "Names":

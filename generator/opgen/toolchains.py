@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated
 
-from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot
+from opgen.decoder import Entry, Key, Mark, Mistakes, Name, Placeholders, Spot, like
 from opgen.problem import Location, did_you_mean
 
 # The name of a folder too.
@@ -24,11 +24,18 @@ def _target(_: Spot, text: str) -> Iterator[str]:
 class DeviceLibraries:
     """A folder of libraries that a compiler wants, and how the constants that an old one lacks are made."""
 
-    folders: Annotated[tuple[str, ...], "looked for in this order"]
-    constants: Annotated[Mapping[str, int], "by the name of the file that holds nothing but it"]
-    text: Annotated[str, Mark.PARAGRAPHS, Placeholders(("constant",), among_braces=True),
-                    "such a file as the compiler's intermediate text, with its {constant}"]  # fmt: skip
-    flags: Annotated[tuple[str, ...], "turn that text into the file"]
+    folders: Annotated[tuple[str, ...], "Folders that may hold the libraries; the first that is there is taken."]
+    constants: Annotated[
+        Mapping[str, int],
+        "By the name of a file that holds nothing but a constant, the constant; a missing one is made.",
+    ]
+    text: Annotated[
+        str,
+        Mark.PARAGRAPHS,
+        Placeholders(("constant",), among_braces=True),
+        "Such a file as the compiler's intermediate text, with its {constant}.",
+    ]
+    flags: Annotated[tuple[str, ...], "The compiler's flags that turn that text into the file."]
 
 
 @dataclass(frozen=True)
@@ -36,16 +43,26 @@ class Toolchain:
     """A kind of compiler that builds code objects."""
 
     name: Annotated[Name, Entry("toolchain '{}'")]
-    install: Annotated[str, "what to install for it"]
+    install: Annotated[str, "What to install for it: opgen says so where it is missing."]
     compilers: Annotated[
-        tuple[str, ...], "names or paths, looked for in this order; $NAME/ is a folder of the environment"
+        tuple[str, ...],
+        "Names or paths of the compiler, tried in this order; $NAME/ is a folder that the environment names.",
     ]
-    subcommand: Annotated[str | None, "of the compiler, before all flags"]
-    environment: Annotated[Mapping[str, str], Mark.OPTIONAL]
-    flags: Annotated[tuple[Annotated[str, _FLAG], ...], "with {target} and {device_libraries}"]
-    targets: Annotated[Mapping[str, tuple[Annotated[str, _FLAG], ...]], Mark.OPTIONAL,
-                       "the only ones that it builds, with the flags of each; all where it is not written"]  # fmt: skip
-    device_libraries: DeviceLibraries | None
+    subcommand: Annotated[str | None, "A subcommand of the compiler, before all flags."]
+    environment: Annotated[
+        Mapping[str, str], Mark.OPTIONAL, "Variables of the environment that the compiler runs with."
+    ]
+    flags: Annotated[
+        tuple[Annotated[str, _FLAG], ...], "The flags of this toolchain, with {target} and {device_libraries}."
+    ]
+    targets: Annotated[
+        Mapping[str, tuple[Annotated[str, _FLAG], ...]],
+        Mark.OPTIONAL,
+        "The only targets that it builds, with further flags for each; without this key it builds all.",
+    ]
+    device_libraries: Annotated[
+        DeviceLibraries | None, "The folder of libraries that the compiler wants, for {device_libraries}."
+    ]
 
     def may_build(self, target: str) -> bool:
         """Whether it is meant for a target."""
@@ -67,11 +84,21 @@ class Toolchain:
 class CodeObjects:
     """The targets that a backend's kernels are compiled for. The first toolchain that can build one of them does."""
 
-    host: Annotated[bool, "the kernels are those for the host"]
-    targets: Mapping[Annotated[str, _target], Location]
-    flags: Annotated[tuple[Annotated[str, Placeholders(("target",), among_braces=True)], ...], Mark.OPTIONAL,
-                     "of all toolchains"]  # fmt: skip
-    listed: Annotated[tuple[Toolchain, ...], Key("toolchains")]
+    host: Annotated[bool, "True if the kernels are those for the host: the files of spec/kernels with `host: true`."]
+    targets: Annotated[
+        Mapping[Annotated[str, _target, like(_TARGET.pattern)], Location],
+        "The targets, each the name of a folder of code objects.",
+    ]
+    flags: Annotated[
+        tuple[Annotated[str, Placeholders(("target",), among_braces=True)], ...],
+        Mark.OPTIONAL,
+        "The flags of all toolchains, with {target}.",
+    ]
+    listed: Annotated[
+        tuple[Toolchain, ...],
+        Key("toolchains"),
+        "The toolchains by name. The first that is installed and can build a target builds it.",
+    ]
 
     @cached_property
     def toolchains(self) -> tuple[Toolchain, ...]:

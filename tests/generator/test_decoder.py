@@ -78,7 +78,7 @@ class Whole:
     either: Annotated[int | Mapping[str, int], Mark.OPTIONAL]
     elements: Annotated[tuple[Element, ...], Mark.OPTIONAL]
     shape: Annotated[Circle | Square, Mark.INLINE]
-    double: Annotated[int | None, Using(lambda spot: 2 * spot.decode(int))]
+    double: Annotated[int | None, Using(lambda spot: 2 * spot.decode(int), int)]
     of_long: Annotated[str | None, Of(("long",))]
     of_short: Annotated[str | None, Of(("short",))]
     has_note: Annotated[bool, Place("note")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from opgen.commands.code_objects import tell_out_of_date
-from opgen.commands.options import OUTPUT, lock, root_option
+from opgen.commands.options import OUTPUT, lock, patience, root_option
 from opgen.project import read_project
 from opgen.write import write
 
@@ -25,8 +25,9 @@ def generate(root: Path, force: bool) -> None:
     output = root / OUTPUT
     # Held from before the spec is read, so that what is written last is what was read last.
     with lock(output):
-        project = read_project(root)
-        found = project.changes(output)
+        with patience("generating"):
+            project = read_project(root)
+            found = project.changes(output)
         write(found, output, force=force)
     copies = [change for change in found if change.mount is not None and not (output / change.path).is_symlink()]
     for change in copies:

@@ -1,6 +1,9 @@
 """What commands share: the project's folder, its lock, and names that options give."""
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -11,6 +14,9 @@ from opgen.write import locked
 
 MARKER = Path("spec/package.yaml")
 OUTPUT = "generated"
+ROOT_KEY = "opgen.root"
+"""By which the context of a command knows the project's folder."""
+_PATIENCE = 1.0  # seconds
 
 
 def keep_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> None:
@@ -19,7 +25,11 @@ def keep_root(context: click.Context, _parameter: click.Parameter, value: Path |
 
 
 def _find_root(context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    root: Path | None = value or context.obj
+    root = context.meta[ROOT_KEY] = _found(value or context.obj)
+    return root
+
+
+def _found(root: Path | None) -> Path:
     if root is not None:
         # A project may lack a file of its spec, which is a mistake like any other.
         if not (root / MARKER.parent).is_dir():
@@ -39,6 +49,29 @@ root_option = click.option("--root", type=ROOT, callback=_find_root, help=ROOT_H
 def lock(output: Path) -> AbstractContextManager[None]:
     """A lock of `output`; says so where another run holds it."""
     return locked(output, lambda: click.echo(f"another opgen writes to {output}; waiting for its end", err=True))
+
+
+@contextlib.contextmanager
+def patience(doing: str) -> Iterator[None]:
+    """Say on a terminal that something goes on, if it does for more than a second."""
+    begun = contextlib.ExitStack()
+
+    def begin() -> None:
+        # It takes long to import, and most commands end before.
+        from rich.console import Console
+
+        begun.enter_context(Console(stderr=True).status(f"{doing} ..."))
+
+    timer = threading.Timer(_PATIENCE, begin)
+    if sys.stderr.isatty():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.is_alive():
+            timer.join()
+        begun.close()
 
 
 def check_names(what: str, names: Sequence[str], known: Iterable[str]) -> None:
