@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from opgen.arguments import KNOWN_TYPES, coercion
+from opgen.comparison.rules import RULES
 from opgen.kernels import KernelFamily
 from opgen.model import (
     ANY_RESULT,
@@ -31,6 +32,9 @@ def check(spec: Spec, problems: Problems) -> None:
     """Note every mistake; those of cells are noted by `lower`."""
     _check_backends(spec, problems)
     _check_names(spec, problems)
+    for rule, exceptions in spec.package.breaking.items():
+        for _, place in exceptions.values() if rule not in RULES else ():
+            problems.unknown(place, f"unknown rule '{rule}' in 'breaking' of the package", rule, RULES)
     for method in spec.methods:
         _check_method(spec, method, problems)
     for dtype in spec.dtypes:

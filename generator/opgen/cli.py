@@ -9,6 +9,7 @@ import click
 from opgen import __version__
 from opgen.commands.check import check
 from opgen.commands.compile_kernels import compile_kernels
+from opgen.commands.diff import diff
 from opgen.commands.generate import generate
 from opgen.commands.list_outputs import list_outputs
 from opgen.commands.matrix import matrix
@@ -61,6 +62,7 @@ def main() -> None:
     opgen generate          write generated/
     opgen compile           compile the kernels for each target
     opgen matrix            what works where
+    opgen diff              what the change of the spec means
     opgen new backend       the file of a backend on an array library
     opgen schema            JSON Schemas of the spec's files, for editors
 
@@ -70,5 +72,5 @@ def main() -> None:
     """  # noqa: D301 -- \b is the character that click reads
 
 
-for command in (generate, check, list_outputs, matrix, new, compile_kernels, schema):
+for command in (generate, check, diff, list_outputs, matrix, new, compile_kernels, schema):
     main.add_command(command)

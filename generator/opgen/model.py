@@ -115,6 +115,12 @@ class Package:
         Mark.OPTIONAL,
         "Modules that users import by these names, and the module of runtime/ that holds the names of each.",
     ]
+    breaking: Annotated[
+        Mapping[str, Mapping[str, tuple[str, Location]]],
+        Mark.OPTIONAL,
+        Example("OP_REMOVED: {unary.gelu: reason}"),
+        "Why the package breaks its callers, by the rule of docs/rules.md and by what `opgen diff` says breaks.",
+    ]
     location: Annotated[Location, Place("name")]
 
     def mistakes(self, _: str) -> Mistakes:

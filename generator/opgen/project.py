@@ -53,21 +53,41 @@ def read_project(root: Path) -> Project:
 def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:
     """The project of files that are loaded; SpecError lists `problems`, and every mistake in the files."""
     problems = Problems(problems)
-    # Mistakes between files are looked for only where each file could be read: a missing one would cause many.
-    is_whole = not problems and all(path in documents for path in SINGLE_FILES)
+    is_whole = _is_whole(documents, problems)
+    spec = _checked(documents, sources, problems)
+    outputs = plan(spec, sources, problems) if is_whole else ()
+    problems += sources.problems
+    if problems:
+        raise SpecError(problems)
+    return Project(root, spec, sources, outputs)
+
+
+def _is_whole(documents: Mapping[Path, Document], problems: Problems) -> bool:
+    """Whether each file could be read: a missing one would cause many mistakes between files."""
+    return not problems and all(path in documents for path in SINGLE_FILES)
+
+
+def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Problems) -> Spec:
+    """The spec of files that are loaded; every mistake in it goes to `problems`."""
+    is_whole = _is_whole(documents, problems)
     spec = build(documents, problems)
-    outputs: Sequence[Output] = ()
     if is_whole:
         check(spec, problems)
         spec = lower(read_symbols(spec, sources, problems), problems)
         check_symbols(spec, sources, problems)
         check_gradients(spec, sources, problems)
         check_errors(spec, problems)
-        outputs = plan(spec, sources, problems)
+    return spec
+
+
+def read_spec_alone(root: Path) -> Spec:
+    """The checked spec of the project below `root`, whatever its templates are; SpecError lists every mistake in it."""
+    problems, sources = Problems(), Sources(root)
+    spec = _checked(load(root, problems), sources, problems)
     problems += sources.problems
     if problems:
         raise SpecError(problems)
-    return Project(root, spec, sources, outputs)
+    return spec
 
 
 def read_spec(root: Path) -> Spec:

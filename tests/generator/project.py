@@ -68,17 +68,21 @@ class Project:
         if (case / "edit.yaml").is_file():
             edits = yaml.safe_load((case / "edit.yaml").read_text(encoding="utf-8"))
         for edit in edits:
-            if "overlay" in edit:
-                shutil.copytree(HERE / "golden" / "overlays" / edit["overlay"], self.root, dirs_exist_ok=True)
-                continue
-            path = self.root / edit["file"]
-            if "find" in edit:
-                self.edit(edit["file"], edit["find"], edit["replace"])
-            elif "write" in edit:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(edit["write"], encoding="utf-8")
-            elif edit["delete"]:
-                path.unlink()
+            self.apply(edit)
+
+    def apply(self, edit: dict[str, Any]) -> None:
+        """Make one edit of a golden case."""
+        if "overlay" in edit:
+            shutil.copytree(HERE / "golden" / "overlays" / edit["overlay"], self.root, dirs_exist_ok=True)
+            return
+        path = self.root / edit["file"]
+        if "find" in edit:
+            self.edit(edit["file"], edit["find"], edit["replace"])
+        elif "write" in edit:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(edit["write"], encoding="utf-8")
+        elif edit["delete"]:
+            path.unlink()
 
 
 def copy_project(

@@ -123,7 +123,7 @@ def contents(path: Path_, value: Value) -> Iterator[tuple[str, list[object]]]:
         case None:
             yield "null is 1", [1]
         case str(text):
-            others = [other for other in texts_by_key()[key_of(path)] if other != text]
+            others = [other for other in texts_by_key().get(key_of(path), ()) if other != text]
             start = random.Random(text).randrange(len(others) or 1)
             plausible = (others[start:] + others[:start])[:4] or [f"{text}2"]
             yield f"'{text}' is another text", list(plausible)
@@ -141,8 +141,9 @@ def contents(path: Path_, value: Value) -> Iterator[tuple[str, list[object]]]:
                 )
 
 
-def mutations() -> Iterator[Mutation]:
-    for file, document in documents().items():
+def mutations(of: Mapping[Path, Document] | None = None) -> Iterator[Mutation]:
+    """The changes of some files, or of the repository's spec."""
+    for file, document in (of or documents()).items():
         for path, value in walk(document.root):
             for what, others in contents(path, value):
                 roots = tuple(changed(document.root, path, content) for content in others)
@@ -269,10 +270,10 @@ def survivors(tried: Iterable[Mutation]) -> list[str]:
     return [text for mutation in tried if (text := verdict(mutation)) is not None]
 
 
-def sample(count: int) -> list[Mutation]:
+def sample(count: int, of: Mapping[Path, Document] | None = None) -> list[Mutation]:
     """Changes of different kinds: no two are the same change below the same keys."""
     kinds: dict[object, list[Mutation]] = defaultdict(list)
-    for mutation in mutations():
+    for mutation in mutations(of):
         kinds[mutation.kind].append(mutation)
     generator = random.Random(count)
     return [generator.choice(alike) for alike in generator.sample(list(kinds.values()), min(count, len(kinds)))]

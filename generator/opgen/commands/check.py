@@ -8,6 +8,9 @@ import click
 from opgen.build import FILE_KINDS
 from opgen.commands.code_objects import tell_out_of_date
 from opgen.commands.options import OUTPUT, patience, root_option
+from opgen.comparison.changes import compare
+from opgen.comparison.revision import spec_at
+from opgen.comparison.rules import breaks, mistakes
 from opgen.problem import Location, Problem, SpecError
 from opgen.project import Project, read_project
 from opgen.report import DIFFERENCE, FORMATS, MISTAKE, Findings
@@ -26,7 +29,10 @@ from opgen.write import Change
     show_default=True,
     help="How to print what is wrong: for people, or for a machine.",
 )
-def check(root: Path, diff: bool, style: str) -> None:
+@click.option(
+    "--against", metavar="REF", help="Check that nothing breaks callers of the commit REF too; see docs/rules.md."
+)
+def check(root: Path, diff: bool, style: str, against: str | None) -> None:
     """Check the spec, and that generated/ is what it says.
 
     Exit code 0 if so, 1 if there are mistakes or files differ, 2 if the command itself is wrong.
@@ -34,6 +40,7 @@ def check(root: Path, diff: bool, style: str) -> None:
     \b
     opgen check
     opgen check --diff
+    opgen check --against v0.1.0                  and that callers of this version can go on as they are
     opgen check --format github                   annotations of a workflow of GitHub
     opgen check --format sarif > opgen.sarif      for code scanning
     opgen check --format json | jq '.[].message'
@@ -41,11 +48,11 @@ def check(root: Path, diff: bool, style: str) -> None:
     if style != "text":
         if diff:
             raise click.UsageError("--diff is for people; leave --format out")
-        findings = _findings(root)
+        findings = _findings(root, against)
         click.echo(FORMATS[style](findings))
         raise SystemExit(1 if findings else 0)
     with patience("checking"):
-        project = read_project(root)
+        project = _read(root, against)
         found = project.changes(root / OUTPUT)
     if diff:
         for change in found:
@@ -92,10 +99,20 @@ def _count(root: Path, project: Project) -> int:
     return len(project.outputs) + (len(FILE_KINDS) + 1 if _has_schemas(root) else 0)
 
 
-def _findings(root: Path) -> Findings:
+def _read(root: Path, against: str | None) -> Project:
+    """The project; SpecError lists every mistake in it, or what breaks callers of the commit `against`."""
+    project = read_project(root)
+    if against is not None:
+        comparison = compare(spec_at(root, against), project.spec)
+        if problems := [*mistakes(comparison, breaks(comparison))]:
+            raise SpecError(problems)
+    return project
+
+
+def _findings(root: Path, against: str | None) -> Findings:
     """All that is wrong: the mistakes or, where there are none, the files that differ."""
     try:
-        found = read_project(root).changes(root / OUTPUT)
+        found = _read(root, against).changes(root / OUTPUT)
     except SpecError as error:
         return [(MISTAKE, problem) for problem in error.problems]
     return [

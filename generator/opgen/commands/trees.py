@@ -1,0 +1,35 @@
+"""How commands print what has parts: as a tree on a terminal, else indented."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+
+@dataclass
+class Branch:
+    """A line, where that says so, and what belongs to it."""
+
+    text: str
+    place: str = ""
+    parts: "list[Branch]" = field(default_factory=list)
+    colour: str | None = None
+
+
+def show(branches: Sequence[Branch]) -> None:
+    """Print them."""
+    is_tree = sys.stdout.isatty()
+    for branch in branches:
+        for line in _lines(branch, "", "", is_tree):
+            click.echo(line)
+
+
+def _lines(branch: Branch, lead: str, below: str, is_tree: bool) -> Iterator[str]:
+    """The lines of a branch: the first one begins with `lead`, the others with `below`."""
+    place = f"  {click.style(branch.place, dim=True)}" if branch.place else ""
+    yield f"{lead}{click.style(branch.text, fg=branch.colour)}{place}"
+    for part in branch.parts:
+        is_last = part is branch.parts[-1]
+        ahead = ("└── " if is_last else "├── ", "    " if is_last else "│   ") if is_tree else ("  ", "  ")
+        yield from _lines(part, below + ahead[0], below + ahead[1], is_tree)

@@ -1,0 +1,274 @@
+"""The records of a spec as flat mappings that can be compared: one for each thing that has a name."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from opgen.arrays import Spelling
+from opgen.cells import Cell
+from opgen.errors import errors_of
+from opgen.formula import Formula, text_of
+from opgen.gradients import Expression
+from opgen.kernels import Kernel, KernelFamily
+from opgen.matrix import cells
+from opgen.model import BackendFamily, Functor, Method, Spec
+from opgen.names import Names
+from opgen.problem import Location
+from opgen.scopes import is_differentiable
+from opgen.signature import Call, Signature
+from opgen.views.kernels import kernel_rows
+
+ORDER = "(order)"
+"""The last step of the path to the names of what stands side by side, as no name is written; and a kind of subjects."""
+UNSUPPORTED = "unsupported: "
+"""What the calls of cells begin with that are none."""
+Keys: TypeAlias = tuple[str, ...]
+
+# What is compared as the text that a person writes.
+_TEXTS: Mapping[type, Callable[[Any], str]] = {
+    Formula: lambda formula: text_of(formula.node),
+    Names: lambda names: f"[{', '.join(names.texts)}]" if names.listed else " ".join(names.texts),
+    Signature: str,
+    Call: lambda call: f"{call.name}({', '.join(call.arguments)})",
+    Expression: lambda expression: expression.text,
+    Spelling: lambda spelling: spelling.text,
+    Cell: lambda cell: ", ".join(map(_lowering, cell.lowerings)),
+}
+# Fields whose values are places, or follow from other fields.
+_DERIVED = ("locations", "over_locations")
+
+
+@dataclass(frozen=True, order=True)
+class Subject:
+    """What the spec describes: a kind of things, and the name of one."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a record, and where it stands."""
+
+    value: object
+    location: Location
+
+
+@dataclass(frozen=True)
+class Record:
+    """All values of what the spec says of a subject, by the fields and the names that lead to each."""
+
+    location: Location
+    leaves: Mapping[Keys, Leaf]
+
+
+def records(spec: Spec) -> dict[Subject, Record]:
+    """Every subject of a checked spec, in the order of the spec."""
+    found: dict[Subject, Record] = {}
+    for kind, name, location, values in _subjects(spec):
+        leaves: dict[Keys, Leaf] = {}
+        for value in values:
+            leaves.update(_leaves(value, (), location))
+        found[Subject(kind, name)] = Record(location, leaves)
+    for kind in dict.fromkeys(subject.kind for subject in found):
+        alike = [subject.name for subject in found if subject.kind == kind]
+        place = next(record.location for subject, record in found.items() if subject.kind == kind)
+        if len(alike) > 1:
+            found[Subject(ORDER, kind)] = Record(place, {(ORDER,): Leaf(tuple(alike), place)})
+    return found
+
+
+_Described: TypeAlias = Iterator[tuple[str, str, Location, Iterable[object]]]
+
+
+def _subjects(spec: Spec) -> _Described:
+    """The kind, the name and the place of each subject, and what describes it."""
+    package = spec.package
+    yield "package", package.name and "package", package.location, [package]
+    yield "device", "", Location(Path("spec/device.yaml")), [{"doc": spec.device_doc}]
+    for dtype in spec.dtypes:
+        yield "dtype", dtype.name, dtype.location, [dtype]
+    for primitive in spec.primitives.values():
+        yield "primitive", primitive.name, primitive.location, [primitive]
+    yield from _of_ops(spec)
+    yield from _of_methods(spec)
+    for item in spec.formats:
+        yield "format", item.name, item.location, [item]
+    for owner in spec.owners:
+        yield "family" if isinstance(owner, BackendFamily) else "backend", owner.name, Location(owner.path), [owner]
+    yield from _of_cells(spec)
+    yield from _of_kernels(spec)
+    for library in spec.c_libraries:
+        yield "C library", library.name, Location(Path(f"spec/libraries/{library.name}.yaml")), [library]
+    for name, module in spec.public.items():
+        names = {"names": frozenset(module.names)}
+        yield "public module", name, package.public[name][1], [{"home": module.home, "doc": module.doc}, names]
+    for name, errors in spec.raised.items():
+        yield "check", name, Location(Path("runtime/core/check.py")), [{"raises": frozenset(errors)}]
+
+
+def _of_ops(spec: Spec) -> _Described:
+    for kind in spec.functors.values():
+        own = {"unsupported": kind.unsupported, "family": kind.family}
+        yield "kind of ops", kind.name, Location(kind.path), [own]
+        for state in kind.states.values():
+            yield "state", state.name, state.location, [state]
+        for functor in kind.functors:
+            found = "gradient op" if functor.is_gradient else "op"
+            yield found, f"{kind.name}.{functor.name}", functor.location, [functor, _follows_of_op(spec, functor)]
+
+
+def _follows_of_op(spec: Spec, functor: Functor) -> Mapping[str, object]:
+    """What follows from an op's entry and matters to callers."""
+    condition = () if functor.condition is None else spec.resolve(functor.condition)
+    return {
+        "computes": functor.formula,
+        "is_method": functor.is_method,
+        "is_differentiable": is_differentiable(spec, functor),
+        "has_tensor_method": functor.has_front,
+        "dtypes": frozenset(spec.resolve(functor.dtypes)),
+        "condition": frozenset(condition),
+    }
+
+
+def _of_methods(spec: Spec) -> _Described:
+    for family in spec.families:
+        yield "file of methods", family.name, Location(family.path), [{"doc": family.doc}]
+        for method in family.methods:
+            if method.functor is None:  # which its op tells
+                own = [method, _follows_of_method(spec, method), {"file": family.name}]
+                yield "storage method", method.name, method.location, own
+    for method in spec.device_methods:
+        yield "device method", method.name, method.location, [method, _follows_of_method(spec, method)]
+
+
+def _follows_of_method(spec: Spec, method: Method) -> Mapping[str, object]:
+    """What follows from a method's entry and matters to callers."""
+    gradient = method.gradient
+    operands = {operand.name: operand.dtypes for operand in method.operands}
+    return {
+        "is_differentiable": gradient is not None and gradient.none is None and gradient.missing is None,
+        "has_tensor_method": method.tensor is not None,
+        "raises": frozenset(errors_of(spec, method)),
+        "dtypes": frozenset(spec.resolve(method.dtypes) if method.dtypes is not None else ()),
+        "operands": {name: {"dtypes": frozenset(spec.resolve(names))} for name, names in operands.items()},
+    }
+
+
+def _of_cells(spec: Spec) -> _Described:
+    by_op: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
+    places: dict[str, Location] = {}
+    for cell in cells(spec):
+        places.setdefault(cell.name, cell.source)
+        own = by_op.setdefault(cell.name, {}).setdefault(cell.backend, {})
+        call = cell.via if cell.status == "supported" else f"{UNSUPPORTED}{cell.reason}"
+        own[cell.dtype or "any"] = {"call": call, "gradient": cell.gradient}
+    for name, backends in by_op.items():
+        yield "cells of", name, places[name], [backends]
+
+
+def _of_kernels(spec: Spec) -> _Described:
+    for family in spec.kernels:
+        rest = _without(family, "arguments", "kernels", "structs")
+        yield "family of kernels", family.name, Location(family.path), [rest]
+        for struct in family.structs:
+            yield "struct", f"{family.name}.{struct.name}", _place_of_struct(family, struct.name), [struct]
+        for kernel in family.kernels:
+            yield "kernel", f"{family.name}.{kernel.name}", kernel.location, [kernel, _made_of(spec, kernel)]
+    path = Path("spec/kernels")
+    for group in spec.field_groups:
+        yield "group of fields", group.name, Location(path / "groups.yaml"), [group]
+    for described in spec.tuples:
+        yield "tuple", described.name, Location(path / "tuples.yaml"), [described]
+    for name, (cpp, place) in spec.widths.items():
+        yield "width", name, place, [{"cpp": cpp}]
+    for constant in spec.constants:
+        value = constant.value
+        values = value if isinstance(value, int) else {str(size): each for size, each in value.items()}
+        yield "constant", constant.name, Location(path / "constants.yaml"), [{"doc": constant.doc, "value": values}]
+
+
+def _place_of_struct(family: KernelFamily, name: str) -> Location:
+    return next((place for _, place in family.arguments[name].values()), Location(family.path))
+
+
+def _made_of(spec: Spec, kernel: Kernel) -> Mapping[str, object]:
+    """The kernels of one pattern."""
+    return {"kernels": {row.name: row.call for row in kernel_rows(spec, kernel)}}
+
+
+def _without(record: Any, *names: str) -> Mapping[str, object]:
+    return {each.name: getattr(record, each.name) for each in dataclasses.fields(record) if each.name not in names}
+
+
+def _leaves(value: object, path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+    """Every value that is no record, mapping or list of records, by what leads to it."""
+    place = _place(value) or place
+    if isinstance(value, Location | Path):
+        return
+    if isinstance(value, Signature):
+        yield from _of_signature(value, path, place)
+    elif type(value) in _TEXTS:
+        yield path, Leaf(_TEXTS[type(value)](value), place)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            inner = getattr(value, each.name)
+            if inner is not None and each.name not in _DERIVED:
+                yield from _leaves(inner, (*path, each.name), place)
+    elif isinstance(value, Mapping):
+        yield from _of_mapping(value, path, place)
+    elif isinstance(value, frozenset):
+        yield from (((*path, str(each)), Leaf(None, place)) for each in sorted(value))
+    elif isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Location):
+        yield from _leaves(value[0], path, value[1])
+    elif isinstance(value, tuple) and value and all(dataclasses.is_dataclass(each) for each in value):
+        yield from _of_mapping({_called(each): each for each in value}, path, place)
+    elif value != ():
+        yield path, Leaf(value, place)
+
+
+def _of_mapping(value: Mapping[Any, object], path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+    for key, inner in value.items():
+        found = list(_leaves(inner, (*path, str(key)), place))
+        # A name whose value is but its place, or none, is there all the same.
+        yield from found or [((*path, str(key)), Leaf(None, inner if isinstance(inner, Location) else place))]
+    if len(value) > 1:
+        yield (*path, ORDER), Leaf(tuple(map(str, value)), place)
+
+
+def _of_signature(signature: Signature, path: Keys, place: Location) -> Iterator[tuple[Keys, Leaf]]:
+    """The types of parameters and of the result, each for itself."""
+    yield (*path, "returns"), Leaf(signature.returns, place)
+    yield from _of_mapping({item.name: item.type for item in signature.parameters}, (*path, "types"), place)
+
+
+def _called(record: Any) -> str:
+    """What tells a record from those beside it."""
+    for field in ("name", "call"):
+        if hasattr(record, field):
+            name = getattr(record, field)
+            return name if isinstance(name, str) else _TEXTS[type(name)](name)
+    return str(record)
+
+
+def _place(value: object) -> Location | None:
+    """Where a record stands, if it says so."""
+    place = getattr(value, "location", None)
+    if isinstance(value, Names):
+        place = next(iter(value.locations), None)
+    return place if isinstance(place, Location) else None
+
+
+def _lowering(lowering: Any) -> str:
+    """A part of a cell as a person reads it."""
+    what = " or ".join(map(str, lowering.calls)) or next(
+        f"{key}: {text}"
+        for key, text in (("attribute", lowering.attribute), ("forward", lowering.forward), ("unsupported",
+                          lowering.unsupported)) if text is not None
+    )  # fmt: skip
+    return what if lowering.dtypes is None else f"{what} for {_TEXTS[Names](lowering.dtypes)}"

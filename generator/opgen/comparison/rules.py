@@ -1,0 +1,755 @@
+"""The rules by which a change of the spec breaks callers. docs/rules.md is made of their docstrings.
+
+A rule is a function of the values that differ where it is looked for: it says in what way that breaks callers, or
+nothing where it does not.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from opgen.comparison.changes import Change, Comparison, Difference
+from opgen.comparison.records import ORDER, UNSUPPORTED, Keys
+from opgen.model import Functor, Spec
+from opgen.problem import Location, Problem
+
+_OLD_BOUND = re.compile(r">= ?3\.(\d+)")
+# In a pattern: any one step of a path, which belongs to the name of what breaks; and any steps at all.
+_ANY, _REST = "*", "**"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A difference that a rule is asked about."""
+
+    comparison: Comparison
+    change: Change
+    difference: Difference | None  # None where the whole subject is added or removed
+    matched: Keys  # the steps of the path that stand for `*`
+
+    @property
+    def name(self) -> str:
+        """The name of the subject."""
+        return self.change.subject.name
+
+    @property
+    def subject(self) -> str:
+        """What messages call the subject."""
+        return f"{self.change.subject.kind} '{self.name}'"
+
+    @property
+    def what(self) -> str:
+        """What an exception calls it: the subject, and the names inside it."""
+        return ".".join((self.name, *self.matched))
+
+    @property
+    def last(self) -> str:
+        """The last name that matched."""
+        return self.matched[-1]
+
+    @property
+    def old(self) -> object:
+        """The old value."""
+        return self.difference and self.difference.old
+
+    @property
+    def new(self) -> object:
+        """The new value."""
+        return self.difference and self.difference.new
+
+    def is_changed(self, *path: str) -> bool:
+        """Whether another value of the subject differs, at a path or below it."""
+        return any(other.path[: len(path)] == path for other in self.change.differences)
+
+    def loses_dtype(self) -> bool:
+        """Whether other dtypes are written than before, and one that is still there is not among them.
+
+        Of a dtype that is removed, or leaves a group, that is what breaks callers.
+        """
+        path = self.difference.path[:-1] if self.difference is not None else ()
+        new = self.comparison.new
+        is_written = any(other.path == path for other in self.change.differences)
+        return is_written and self.last in (*new.groups["all"], *new.sets["blocks"])
+
+    def keeps_tensor_method(self) -> bool:
+        """Whether what differs is of a tensor method that was there and still is."""
+        return not self.is_changed("has_tensor_method")
+
+
+Test: TypeAlias = Callable[[Found], str | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rule is looked for: a kind of subjects, what happens, and a pattern of paths."""
+
+    subject: str
+    kinds: frozenset[str]
+    path: Keys
+
+    def matches(self, kind: str, subject: str, path: Keys) -> Keys | None:
+        """The steps that stand for `*`; None where the pattern does not fit."""
+        if kind not in self.kinds or subject != self.subject:
+            return None
+        pattern = self.path[:-1] if self.path[-1:] == (_REST,) else self.path
+        if len(path) < len(pattern) or (len(path) > len(pattern) and self.path[-1:] != (_REST,)):
+            return None
+        if any(step not in ((_ANY, own) if own != ORDER else (own,)) for step, own in zip(pattern, path, strict=False)):
+            return None
+        return tuple(own for step, own in zip(pattern, path, strict=False) if step == _ANY)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule by which a change breaks callers."""
+
+    name: str
+    doc: str
+    places: tuple[Place, ...]
+    test: Test
+
+
+@dataclass(frozen=True, order=True)
+class Break:
+    """What breaks callers."""
+
+    location: Location
+    rule: str
+    what: str
+    message: str
+    is_gone: bool  # whether the location is one of the old spec
+    exception: str | None = None  # the reason why the package breaks them, as the spec says it
+
+
+RULES: dict[str, Rule] = {}
+"""Every rule by its name."""
+
+ADDED, CHANGED, REMOVED = (frozenset({kind}) for kind in ("added", "changed", "removed"))
+_ANYHOW = ADDED | CHANGED | REMOVED
+
+
+def _rule(*places: tuple[str, frozenset[str], str]) -> Callable[[Test], Test]:
+    """A rule named after its function, in each of `places`: a kind of subjects, what happens to it, and a path."""
+
+    def register(test: Test) -> Test:
+        found = tuple(Place(kind, kinds, tuple(filter(None, path.split(".")))) for kind, kinds, path in places)
+        name = test.__name__.upper()
+        RULES[name] = Rule(name, inspect.getdoc(test) or "", found, test)
+        return test
+
+    return register
+
+
+def breaks(comparison: Comparison) -> list[Break]:
+    """What breaks callers, and the exceptions that the new spec makes."""
+    exceptions = comparison.new.package.breaking
+    found: dict[tuple[str, str], Break] = {}
+    for change in comparison.changes:
+        for rule, where in _asked(change):
+            at = Found(comparison, change, *where)
+            message = rule.test(at)
+            if message is None:
+                continue
+            is_gone = (where[0] or change).kind == "removed"
+            reason, _ = exceptions.get(rule.name, {}).get(at.what, (None, None))
+            place = where[0].location if where[0] is not None else change.location
+            # Several values may be one thing to callers.
+            found.setdefault((rule.name, at.what), Break(place, rule.name, at.what, message, is_gone, reason))
+    return sorted(found.values())
+
+
+def mistakes(comparison: Comparison, found: Iterable[Break]) -> Iterator[Problem]:
+    """What breaks callers without an exception, and the exceptions that nothing needs."""
+    used = {(each.rule, each.what) for each in found}
+    for each in found:
+        if each.exception is None:
+            place = Location(each.location.path) if each.is_gone else each.location
+            mend = f"undo it, or write why to 'breaking: {{{each.rule}: {{{each.what}: reason}}}}' of spec/package.yaml"
+            yield Problem(place, f"{each.rule}: {each.message}; {mend}")
+    for rule, whats in comparison.new.package.breaking.items():
+        for what, (_, place) in whats.items():
+            if (rule, what) not in used:
+                yield Problem(place, f"nothing breaks callers by {rule} of '{what}'; remove the exception")
+
+
+def _asked(change: Change) -> Iterator[tuple[Rule, tuple[Difference | None, Keys]]]:
+    """The rules that a change is asked of, with the difference and what matched."""
+    whole: list[tuple[str, Difference | None, Keys]] = [(change.kind, None, ())]
+    differences = [(each.kind, each, each.path) for each in change.differences]
+    for kind, difference, path in differences or whole:
+        for rule in RULES.values():
+            for place in rule.places:
+                matched = place.matches(kind, change.subject.kind, path)
+                if matched is not None:
+                    yield rule, (difference, matched)
+
+
+def _functor(spec: Spec, name: str) -> Functor:
+    kind, _, op = name.partition(".")
+    return next(functor for functor in spec.functors[kind].functors if functor.name == op)
+
+
+# Ops.
+
+
+@_rule(("op", REMOVED, ""))
+def op_removed(found: Found) -> str | None:
+    """An op is gone, with its tensor method and its member of an enum.
+
+    Calls of it fail with AttributeError. Keep the op until callers have another one, or name that in the exception.
+    """
+    return f"{found.subject} is removed"
+
+
+@_rule(("op", REMOVED, "dtypes.*"))
+def op_dtype_removed(found: Found) -> str | None:
+    """An op lacks a dtype that it had.
+
+    Calls with tensors of this dtype raise UnsupportedDType on every backend.
+    """
+    return f"{found.subject} no longer has {found.last}" if found.loses_dtype() else None
+
+
+@_rule(("op", _ANYHOW, "result"))
+def op_result_changed(found: Found) -> str | None:
+    """The result of an op has another dtype.
+
+    What callers do with the result, and the files that they write, have another dtype too.
+    """
+    names = [value or "that of its operands" for value in (found.new, found.old)]
+    return f"the dtype of the result of {found.subject} is {names[0]}, and was {names[1]}"
+
+
+@_rule(
+    ("op", CHANGED, "computes"),
+    ("op", _ANYHOW, "reduction.element"),
+    ("op", CHANGED, "reduction.combine"),
+    ("op", _ANYHOW, "reduction.finish"),
+    ("op", CHANGED, "reduction.of"),
+)
+def op_formula_changed(found: Found) -> str | None:
+    """An op computes something else: its formula, or that of a reduction, is another one.
+
+    The same call gives other numbers. A formula that is written in another way and computes the same counts too, as it
+    may round differently: write that as the reason of an exception.
+    """
+    if any(other.path == ("reduction", "of") and other.kind != "changed" for other in found.change.differences):
+        return None
+    names = [value or "the elements themselves" for value in (found.new, found.old)]
+    return f"{found.subject} computes {names[0]}, and computed {names[1]}"
+
+
+@_rule(("op", CHANGED, "reduction.identity"))
+def op_identity_changed(found: Found) -> str | None:
+    """A reduction of no elements gives something else."""
+    return f"{found.subject} of nothing is {found.new}, and was {found.old}"
+
+
+@_rule(("op", _ANYHOW, "reduction.accumulate"))
+def op_accumulation_changed(found: Found) -> str | None:
+    """A reduction adds up floats in another dtype.
+
+    Results have more or fewer digits than they had.
+    """
+    names = [value or "the compute dtype" for value in (found.new, found.old)]
+    return f"{found.subject} accumulates in {names[0]}, and did in {names[1]}"
+
+
+@_rule(("op", CHANGED, "edges.*.value"))
+def op_edge_changed(found: Found) -> str | None:
+    """An op gives something else at an edge, such as NaN or the sign of zero, that the spec promises."""
+    return f"{found.subject} gives {found.new} for {found.last}, and gave {found.old}"
+
+
+@_rule(("op", REMOVED, "edges.*.value"))
+def op_edge_removed(found: Found) -> str | None:
+    """The spec no longer promises what an op gives at an edge, and no test holds it there."""
+    return f"{found.subject} no longer promises that {found.last} is {found.old}"
+
+
+@_rule(("op", CHANGED, "named"))
+def op_operands_changed(found: Found) -> str | None:
+    """The operands of an op have other names, or another order.
+
+    Calls that give an operand by name fail; calls that give them by position compute something else.
+    """
+    return f"the operands of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
+
+
+@_rule(("op", REMOVED, "condition.*"))
+def op_condition_dtype_removed(found: Found) -> str | None:
+    """The condition of an op, its first operand, may no longer have a dtype.
+
+    Calls with a condition of this dtype raise UnsupportedDType.
+    """
+    return f"the condition of {found.subject} may not be {found.last}" if found.loses_dtype() else None
+
+
+@_rule(("op", CHANGED, "is_method"))
+def op_call_changed(found: Found) -> str | None:
+    """An op becomes a storage method of its own, or a member of the enum from which a storage method chooses.
+
+    Calls by `Storage` and by the enum fail. Tensor's method stays.
+    """
+    how = "a storage method" if found.new else "a member of an enum"
+    return f"{found.subject} is {how} now, and calls by Storage differ"
+
+
+@_rule(("op", REMOVED, "reduction.of"), ("op", REMOVED, "reduction.identity"))
+def op_reduction_kind_changed(found: Found) -> str | None:
+    """A reduction that gave the position of an element gives a value, or the other way round."""
+    was = "the position of an element" if found.difference and found.difference.path[-1] == "of" else "a value"
+    return f"{found.subject} gives another kind of result; it gave {was}"
+
+
+# Parameters of ops and of tensor methods.
+
+
+@_rule(("op", ADDED, "parameters.*"), ("storage method", ADDED, "tensor.types.*"))
+def parameter_without_default(found: Found) -> str | None:
+    """An op or a tensor method has a new parameter without a default.
+
+    Every call fails until it gives the number. Give the parameter the default with which calls do what they did.
+    """
+    has_default = found.change.subject.kind == "op" and found.new is not None
+    if has_default or not found.keeps_tensor_method():
+        return None
+    return f"{found.subject} needs parameter '{found.last}', which has no default"
+
+
+@_rule(("op", ADDED, "parameters.*"))
+def parameter_inserted(found: Found) -> str | None:
+    """An op has a new parameter in front of those that it had.
+
+    Calls that give arguments by position give them to other parameters. Add the parameter at the end.
+    """
+    old, new = (list(_functor(spec, found.name).parameters) for spec in (found.comparison.old, found.comparison.new))
+    behind = [name for name in new[new.index(found.last) :] if name in old]
+    if found.new is None or not behind:
+        return None
+    return f"parameter '{found.last}' of {found.subject} stands in front of '{behind[0]}', which was there"
+
+
+@_rule(("op", REMOVED, "parameters.*"), ("storage method", REMOVED, "tensor.types.*"))
+def parameter_removed(found: Found) -> str | None:
+    """An op or a tensor method has lost a parameter; calls that give it fail."""
+    return f"{found.subject} has no parameter '{found.last}' any more" if found.keeps_tensor_method() else None
+
+
+@_rule(("op", CHANGED, "parameters.*"))
+def parameter_default_removed(found: Found) -> str | None:
+    """A parameter has no default any more; calls that leave it out fail."""
+    return f"parameter '{found.last}' of {found.subject} has no default any more" if found.new is None else None
+
+
+@_rule(("op", CHANGED, "parameters.*"))
+def parameter_default_changed(found: Found) -> str | None:
+    """A parameter has another default; calls that leave it out compute something else."""
+    if found.new is None or found.old is None:
+        return None
+    return f"the default of parameter '{found.last}' of {found.subject} is {found.new}, and was {found.old}"
+
+
+@_rule(("op", CHANGED, "parameters.(order)"), ("storage method", CHANGED, "tensor.types.(order)"))
+def parameters_reordered(found: Found) -> str | None:
+    """The parameters of an op or a tensor method have another order.
+
+    Calls that give them by position compute something else.
+    """
+    return f"the parameters of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
+
+
+@_rule(("storage method", CHANGED, "tensor.types.*"))
+def parameter_type_changed(found: Found) -> str | None:
+    """A parameter of a tensor method is of another type; a type that allows more breaks nobody."""
+    return _narrowed(found, "parameter")
+
+
+@_rule(*((kind, CHANGED, "has_tensor_method") for kind in ("op", "storage method")))
+def tensor_method_removed(found: Found) -> str | None:
+    """Tensor no longer has the method that is an op or a storage method alone.
+
+    Calls of it fail with AttributeError. If the runtime defines a method of this name instead, write that as the reason
+    of an exception.
+    """
+    return None if found.new else f"Tensor has no method that is {found.subject} alone any more"
+
+
+# Gradients.
+
+
+@_rule(*((kind, CHANGED, "is_differentiable") for kind in ("op", "storage method")))
+def gradient_removed(found: Found) -> str | None:
+    """An op or a method that had a gradient has none.
+
+    `backward` raises an error where a Var takes part.
+    """
+    return None if found.new else f"{found.subject} has no gradient any more"
+
+
+@_rule(
+    ("op", _ANYHOW, "gradients.*"),
+    ("storage method", CHANGED, "gradient.functions.*"),
+    ("storage method", CHANGED, "gradient.all"),
+)
+def gradient_changed(found: Found) -> str | None:
+    """The gradient of an operand is another formula, while the op computes what it did.
+
+    Training steps give other numbers. A gradient that is written for the first time, or left to opgen, counts too.
+    """
+    if found.is_changed("computes") or found.is_changed("is_differentiable"):
+        return None
+    names = [value or "what follows from the formula" for value in (found.new, found.old)]
+    return (
+        f"the gradient of {'.'.join(found.matched) or 'operands'} in {found.subject} is {names[0]}, and was {names[1]}"
+    )
+
+
+# Storage methods and device methods.
+
+_METHODS = ("storage method", "device method")
+
+
+def _of_methods(kinds: frozenset[str], *paths: str) -> tuple[tuple[str, frozenset[str], str], ...]:
+    return tuple((subject, kinds, path) for subject in _METHODS for path in paths)
+
+
+@_rule(*_of_methods(REMOVED, ""))
+def method_removed(found: Found) -> str | None:
+    """A method of Storage or of Device is gone."""
+    return f"{found.subject} is removed"
+
+
+@_rule(*_of_methods(ADDED, "signature.types.*"))
+def argument_added(found: Found) -> str | None:
+    """A method of Storage or of Device needs another argument: these methods have no defaults."""
+    return f"{found.subject} needs argument '{found.last}'"
+
+
+@_rule(*_of_methods(REMOVED, "signature.types.*"))
+def argument_removed(found: Found) -> str | None:
+    """A method of Storage or of Device takes an argument no more."""
+    return f"{found.subject} takes no argument '{found.last}' any more"
+
+
+@_rule(*_of_methods(CHANGED, "signature.types.(order)"))
+def arguments_reordered(found: Found) -> str | None:
+    """The arguments of a method have another order; calls by position give them to other parameters."""
+    return f"the arguments of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
+
+
+@_rule(*_of_methods(CHANGED, "signature.types.*"))
+def argument_type_changed(found: Found) -> str | None:
+    """An argument of a method is of another type; a type that allows more breaks nobody.
+
+    The argument `op` of other ops is told as METHOD_OPS_CHANGED.
+    """
+    if found.last == "op" and found.is_changed("kind"):
+        return None
+    return _narrowed(found, "argument")
+
+
+@_rule(*_of_methods(CHANGED, "signature.returns"), ("storage method", CHANGED, "tensor.returns"))
+def return_type_changed(found: Found) -> str | None:
+    """A method returns something of another type."""
+    return f"{found.subject} returns {found.new}, and returned {found.old}"
+
+
+@_rule(("storage method", REMOVED, "operands.*.dtypes.*"), ("device method", REMOVED, "dtypes.*"))
+def method_dtype_removed(found: Found) -> str | None:
+    """An operand of a storage method, or what a device method makes, may no longer have a dtype.
+
+    Such calls raise UnsupportedDType, or DTypeMismatch where the dtype has to be that of another operand.
+    """
+    method = next(method for method in found.comparison.new.methods if method.name == found.name)
+    is_gone = len(found.matched) > 1 and found.matched[0] not in [operand.name for operand in method.operands]
+    if is_gone or not found.loses_dtype():
+        return None
+    of = f" as '{found.matched[0]}'" if len(found.matched) > 1 else ""
+    return f"{found.subject} no longer takes {found.last}{of}"
+
+
+@_rule(("storage method", CHANGED, "operands.(order)"))
+def operands_reordered(found: Found) -> str | None:
+    """The operands of a storage method have another order.
+
+    The first one decides the dtype and the cell of a call, and errors name that.
+    """
+    return f"the operands of {found.subject} are {_listed(found.new)}, and were {_listed(found.old)}"
+
+
+@_rule(*_of_methods(ADDED, "checks.*.call"))
+def check_added(found: Found) -> str | None:
+    """A method makes another check before its branch: calls that were accepted may be refused."""
+    return f"{found.subject} checks {found.last} now"
+
+
+@_rule(*_of_methods(REMOVED, "raises.*"))
+def error_removed(found: Found) -> str | None:
+    """A method raises an error no more; callers who catch it wait for nothing."""
+    return f"{found.subject} no longer raises {found.last}"
+
+
+@_rule(*_of_methods(ADDED, "raises.*"))
+def error_added(found: Found) -> str | None:
+    """A method raises another error, which callers do not catch. Not of a new check, which is told as CHECK_ADDED."""
+    return None if found.is_changed("checks") else f"{found.subject} raises {found.last}"
+
+
+@_rule(("storage method", _ANYHOW, "kind"))
+def method_ops_changed(found: Found) -> str | None:
+    """A storage method chooses between the ops of another kind, or between none."""
+    kinds = [value or "no kind" for value in (found.new, found.old)]
+    return f"{found.subject} chooses between the ops of {kinds[0]}, and did between those of {kinds[1]}"
+
+
+# Cells and backends.
+
+
+@_rule(("cells of", CHANGED, "*.*.call"))
+def cell_unsupported(found: Found) -> str | None:
+    """A backend no longer supports an op with a dtype that the op still has."""
+    if str(found.old).startswith(UNSUPPORTED) or not str(found.new).startswith(UNSUPPORTED):
+        return None
+    backend, dtype = found.matched
+    new = found.comparison.new
+    method, _, op = found.name.partition(".")
+    own = new.op_dtypes(next(each for each in new.methods if each.name == method), op or None)
+    is_missing = any(each.missing is not None for each in new.backends if each.name == backend)
+    if is_missing or (own is not None and dtype not in own):
+        return None
+    of = "" if own is None else f" of {dtype}"
+    return f"backend '{backend}' no longer has {found.name}{of}"
+
+
+@_rule(("backend", REMOVED, ""))
+def backend_removed(found: Found) -> str | None:
+    """A backend is gone, with its devices and its extra."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("backend", REMOVED, "runtime.package"))
+def backend_runtime_removed(found: Found) -> str | None:
+    """A backend has no runtime any more; every call of it raises BackendUnavailable."""
+    return f"{found.subject} has no runtime any more"
+
+
+@_rule(("backend", CHANGED, "runtime.package"))
+def backend_package_renamed(found: Found) -> str | None:
+    """The subpackage that runs a backend has another name; imports of it fail."""
+    return f"the package of {found.subject} is {found.new}, and was {found.old}"
+
+
+@_rule(("backend", CHANGED, "class_prefix"))
+def backend_class_renamed(found: Found) -> str | None:
+    """The classes of a backend, such as its storage, have other names."""
+    return f"the classes of {found.subject} begin with {found.new}, and began with {found.old}"
+
+
+@_rule(("backend", CHANGED | REMOVED, "extra"), ("package", REMOVED, "extras.*"))
+def extra_removed(found: Found) -> str | None:
+    """The package has an extra no more, or under another name; `pip install package[extra]` installs less."""
+    return f"{found.subject} has no extra '{found.old if found.name != 'package' else found.last}' any more"
+
+
+@_rule(("backend", CHANGED, "label"))
+def device_label_changed(found: Found) -> str | None:
+    """Devices of a backend are written otherwise; Device.parse refuses what it took."""
+    return f"devices of {found.subject} are written '{found.new}', and were '{found.old}'"
+
+
+@_rule(("backend", CHANGED, "dlpack"))
+def device_type_changed(found: Found) -> str | None:
+    """DLPack's type of a backend's devices is another one; other libraries take tensors for those of other devices."""
+    return f"the DLDeviceType of {found.subject} is {found.new}, and was {found.old}"
+
+
+@_rule((ORDER, CHANGED, ORDER))
+def default_device_changed(found: Found) -> str | None:
+    """Backends have another order of preference; Device.default() may be one of another backend."""
+    if found.name != "backend":
+        return None
+    return f"backends are preferred in the order {_listed(found.new)}, and were in {_listed(found.old)}"
+
+
+@_rule(("backend", REMOVED, "code_objects.targets.*"))
+def target_removed(found: Found) -> str | None:
+    """Kernels are no longer compiled for a target; its users wait for the compiler, or lack one."""
+    return f"kernels of {found.subject} are no longer compiled for {found.last}"
+
+
+# Dtypes.
+
+
+@_rule(("dtype", REMOVED, ""))
+def dtype_removed(found: Found) -> str | None:
+    """A dtype is gone, with all that ops do for it."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("dtype", CHANGED, "bytes"))
+def dtype_size_changed(found: Found) -> str | None:
+    """Elements of a dtype have another size; files and memory that callers share are read otherwise."""
+    return f"{found.subject} has {found.new} bytes, and had {found.old}"
+
+
+@_rule(("dtype", CHANGED, "numpy"))
+def dtype_numpy_changed(found: Found) -> str | None:
+    """A dtype is another one in NumPy; arrays that go in are refused, and those that come out differ."""
+    return f"{found.subject} is {found.new} in NumPy, and was {found.old}"
+
+
+@_rule(("dtype", CHANGED, "compute"))
+def dtype_compute_changed(found: Found) -> str | None:
+    """Arithmetic on a dtype is done in another one; results have more or fewer digits."""
+    return f"arithmetic on {found.subject} is done in {found.new}, and was in {found.old}"
+
+
+@_rule(("dtype", CHANGED, "may_index"))
+def dtype_index_removed(found: Found) -> str | None:
+    """A dtype may no longer be an index."""
+    return None if found.new else f"{found.subject} may not index any more"
+
+
+@_rule(("dtype", _ANYHOW, "index_mark"))
+def dtype_index_mark_changed(found: Found) -> str | None:
+    """Another number of a dtype, or none, means "no row" in an index."""
+    if found.is_changed("may_index"):
+        return None
+    return f"{found.new if found.new is not None else 'no number'} of {found.subject} is no row, and {found.old} was"
+
+
+@_rule(("dtype", CHANGED, "safetensors"))
+def dtype_file_name_changed(found: Found) -> str | None:
+    """A dtype has another name in safetensors files; files that callers have are not read."""
+    return f"{found.subject} is {found.new} in safetensors files, and was {found.old}"
+
+
+@_rule(("dtype", CHANGED | REMOVED, "dlpack"))
+def dtype_dlpack_changed(found: Found) -> str | None:
+    """A dtype has another type in DLPack, or none; other libraries read or refuse its tensors otherwise."""
+    return f"{found.subject} is {_listed(found.new) or 'nothing'} in DLPack, and was {_listed(found.old)}"
+
+
+# Kernels.
+
+
+@_rule(("kernel", REMOVED, ""))
+def kernel_removed(found: Found) -> str | None:
+    """A pattern of kernels is gone; launches of its kernels find none."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("kernel", REMOVED, "kernels.**"))
+def kernel_range_narrowed(found: Found) -> str | None:
+    """A pattern of kernels ranges over less; launches of those that it lacks find none.
+
+    Kernels of an op or a dtype that is removed are not told here.
+    """
+    if found.difference is None or not found.is_changed("over"):
+        return None
+    return f"{found.subject} no longer makes {found.difference.path[-1]}, and perhaps others"
+
+
+@_rule(("kernel", CHANGED, "arguments"))
+def kernel_struct_changed(found: Found) -> str | None:
+    """Kernels take another struct; launches that pack the old one write other fields."""
+    return f"{found.subject} takes {found.new}, and took {found.old}"
+
+
+@_rule(("struct", REMOVED, ""))
+def struct_removed(found: Found) -> str | None:
+    """A struct of kernels is gone, with the function that packs it."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("struct", _ANYHOW, "members.**"))
+def struct_changed(found: Found) -> str | None:
+    """The fields of a struct that kernels take are others, or in another order.
+
+    Launches that pack the old fields, and kernels that were compiled before, read other values.
+    """
+    path = found.difference.path if found.difference is not None else ()
+    return f"the fields of {found.subject} differ, first in {'.'.join(path[1:])}"
+
+
+@_rule(("constant", REMOVED, ""))
+def constant_removed(found: Found) -> str | None:
+    """A constant that kernels and launches share is gone; kernels of users that name it do not compile."""
+    return f"{found.subject} is removed"
+
+
+# Block formats.
+
+
+@_rule(("format", REMOVED, ""))
+def format_removed(found: Found) -> str | None:
+    """A block format is gone; files with such weights are refused."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("format", CHANGED, "number"))
+def format_number_changed(found: Found) -> str | None:
+    """A block format has another number in files; files that callers have are read as another format, or refused."""
+    return f"{found.subject} has number {found.new}, and had {found.old}"
+
+
+@_rule(
+    *(("format", _ANYHOW, path) for path in ("fields.**", "bytes", "elements", "shared", "quant", "scale", "offset"))
+)
+def format_decoding_changed(found: Found) -> str | None:
+    """Blocks of a format are laid out or decoded otherwise; the same file holds other weights."""
+    name = found.difference.name if found.difference is not None else ""
+    return f"{found.subject} decodes otherwise: {name} is {found.new}, and was {found.old}"
+
+
+# The package.
+
+
+@_rule(("package", CHANGED, "name"))
+def package_renamed(found: Found) -> str | None:
+    """The package has another name; every import fails."""
+    return f"the package is named {found.new}, and was {found.old}"
+
+
+@_rule(("package", CHANGED, "python"))
+def python_narrowed(found: Found) -> str | None:
+    """The package refuses a version of Python that it took."""
+    old, new = (str(text).replace(" ", "").split(",") for text in (found.old, found.new))
+    bounds = [[int(match[1]) for text in texts if (match := _OLD_BOUND.fullmatch(text))] for texts in (old, new)]
+    others = [{text for text in texts if not _OLD_BOUND.fullmatch(text)} for texts in (old, new)]
+    is_narrower = max(bounds[1], default=0) > max(bounds[0], default=0) or bool(others[1] - others[0])
+    return f"the package needs Python {found.new}, and needed {found.old}" if is_narrower else None
+
+
+@_rule(("package", CHANGED, "max_rank"))
+def max_rank_lowered(found: Found) -> str | None:
+    """Tensors may have fewer dims."""
+    assert isinstance(found.new, int) and isinstance(found.old, int)
+    return f"a tensor has {found.new} dims at most, and had {found.old}" if found.new < found.old else None
+
+
+@_rule(("public module", REMOVED, ""))
+def public_module_removed(found: Found) -> str | None:
+    """A module that users import is gone."""
+    return f"{found.subject} is removed"
+
+
+@_rule(("public module", REMOVED, "names.*"))
+def public_name_removed(found: Found) -> str | None:
+    """A module that users import lacks a name that it had."""
+    return f"{found.subject} has no '{found.last}' any more"
+
+
+def _narrowed(found: Found, noun: str) -> str | None:
+    """The message about a type that allows less, or other things."""
+    old, new = ({*str(text).split(" | ")} for text in (found.old, found.new))
+    if old <= new:
+        return None
+    return f"{noun} '{found.last}' of {found.subject} is {found.new}, and was {found.old}"
+
+
+def _listed(names: object) -> str:
+    return ", ".join(map(str, names)) if isinstance(names, tuple) else ""

@@ -1,0 +1,3 @@
+"""A ladder."""
+
+steps = 12

@@ -1,0 +1,5 @@
+"""Tools."""
+
+__all__ = ["hammer", "saw"]
+
+hammer = saw = None

@@ -1,0 +1,159 @@
+"""opgen diff, and opgen check --against: a spec compared with that of a commit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from opgen.comparison.changes import differing
+from opgen.comparison.records import records
+from opgen.loader import Document, load
+from opgen.problem import SpecError
+from opgen.project import compose
+from opgen.sources import Sources
+
+from .project import HERE, REPOSITORY, SMALL, Project, copy_project
+from .test_golden import compare as compare_golden
+from .test_mutations import Mutation, documents, mutations, sample, sources
+
+GOLDEN = HERE / "golden" / "diff.txt"
+UNARY, BINARY, HOST = "spec/functors/unary.yaml", "spec/functors/binary.yaml", "spec/backends/host.yaml"
+SAMPLE = 60
+PARTS = 256
+
+
+def git(root: Path, *arguments: str) -> None:
+    settings = ["-c", "user.name=opgen", "-c", "user.email=opgen@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *settings, *arguments], cwd=root, check=True, capture_output=True)
+
+
+@pytest.fixture
+def committed(tmp_path: Path) -> Project:
+    """A generated project in a folder of a checkout, whose spec is that of the last commit."""
+    project = copy_project(SMALL, tmp_path / "checkout" / "project").generate()
+    git(project.root.parent, "init", "--quiet")
+    git(project.root.parent, "add", "--all")
+    git(project.root.parent, "commit", "--quiet", "--message", "first")
+    return project
+
+
+def test_a_spec_that_has_not_changed_breaks_nobody(committed: Project) -> None:
+    result = committed.run("diff")
+    assert (result.exit_code, result.output) == (0, "no change of the spec since HEAD\n")
+    assert committed.run("check", "--against", "HEAD").exit_code == 0
+
+
+def test_what_differs_is_printed_with_its_place(committed: Project, pytestconfig: pytest.Config) -> None:
+    committed.edit(UNARY, "doc: e to the power x, dtypes: float", "doc: e to the power of x, dtypes: [f32]")
+    committed.edit(BINARY, "ops:\n  add:", "ops:\n  twice: {doc: y twice, dtypes: all, formula: x + y + y}\n  add:")
+    committed.edit("spec/backends/accelerator.yaml", "[f32, f16]", "[f32]")
+    committed.edit("spec/storage/index.yaml", ", dim: int) -> Storage", ") -> Storage")
+    committed.edit("spec/storage/index.yaml", '["dim_in_range(layout, dim)"]', "[]")
+    for backend in ("host", "chip"):
+        committed.edit(f"runtime/backends/{backend}_backend/ops/index.py", "indexes, dim)", "indexes)")
+    result = committed.run("diff")
+    assert result.exit_code == 0, result.output
+    compare_golden(pytestconfig, GOLDEN, result.stdout)
+    found = json.loads(committed.run("diff", "--format", "json").stdout)
+    assert {each["kind"] for each in found["changes"]} == {"added", "changed"}
+    assert [(each["rule"], each["what"], each["location_is_of"]) for each in found["breaks"]] == [
+        ("OP_DTYPE_REMOVED", "unary.exp.f16", "old"),
+        ("ARGUMENT_REMOVED", "gather.dim", "old"),
+    ]
+
+
+def test_what_breaks_callers_needs_an_exception(committed: Project) -> None:
+    committed.edit(UNARY, "{alpha: 1.0}", "{alpha: 2.0}")
+    committed.generate()
+    git(committed.root, "tag", "v1", "HEAD")
+    assert committed.run("check").exit_code == 0
+    result = committed.run("check", "--against", "v1")
+    assert result.exit_code == 1
+    message = "the default of parameter 'alpha' of op 'unary.elu' is 2.0, and was 1.0"
+    mend = "undo it, or write why to 'breaking: {PARAMETER_DEFAULT_CHANGED: {unary.elu.alpha: reason}}'"
+    assert result.stderr == (
+        f"spec/functors/unary.yaml:4:3: PARAMETER_DEFAULT_CHANGED: {message}; {mend} of spec/package.yaml\n"
+        "1 mistake in the spec; nothing was written\n"
+    )
+    exception = "breaking: {PARAMETER_DEFAULT_CHANGED: {unary.elu.alpha: the paper has 2}}"
+    committed.edit("spec/package.yaml", "max_rank: 8\n", f"max_rank: 8\n{exception}\n")
+    committed.generate()
+    assert committed.run("check", "--against", "v1").exit_code == 0
+    assert "allowed: the paper has 2" in committed.run("diff", "v1").stdout
+    git(committed.root, "commit", "--quiet", "--all", "--message", "second")
+    result = committed.run("check", "--against", "HEAD")
+    assert result.exit_code == 1
+    assert "spec/package.yaml:7:57: nothing breaks callers by PARAMETER_DEFAULT_CHANGED" in result.stderr
+    assert "remove the exception" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [
+        ("nothing", "'nothing' is no commit here; give a branch, a tag or a commit that 'git log' shows"),
+        ("--output=spec", "'--output=spec' is no commit here"),
+        ("HEAD:spec", "'HEAD:spec' is no commit here"),
+        ("empty", "there is no spec/ at 'empty'; give a commit that has one"),
+        ("older", "this opgen cannot read the spec at 'older', in which it finds 1 mistake, spec/package.yaml:7:1"),
+    ],
+)
+def test_a_commit_that_cannot_be_read_is_refused(committed: Project, revision: str, message: str) -> None:
+    git(committed.root, "tag", "first")
+    committed.edit("spec/package.yaml", "max_rank: 8", "max_rank: 8\ncolour: blue")
+    git(committed.root, "commit", "--quiet", "--all", "--message", "older")
+    git(committed.root, "tag", "older")
+    git(committed.root, "rm", "--quiet", "-r", "spec")
+    git(committed.root, "commit", "--quiet", "--message", "empty")
+    git(committed.root, "tag", "empty")
+    git(committed.root, "checkout", "--quiet", "first")
+    for command in (["diff", "--", revision], ["check", f"--against={revision}"]):
+        result = committed.run(*command)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(message), result.stderr
+        assert result.stdout == ""
+
+
+def test_a_folder_without_git_is_refused(small: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(small.root.parent))
+    result = small.run("diff")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"git cannot read {small.root}: fatal: not a git repository"), result.stderr
+    monkeypatch.setenv("PATH", "")
+    result = small.run("diff")
+    assert (result.exit_code, result.stderr) == (1, "there is no git; install it, or put it on PATH\n")
+
+
+# Whatever is changed in a spec is seen, if the spec has no mistake then.
+
+
+def unseen(root: Path, sources: Sources, files: Mapping[Path, Document], tried: Iterable[Mutation]) -> list[str]:
+    """The changes that `opgen check` accepts and `opgen diff` does not see."""
+    before, accepted, missed = records(compose(root, files, sources, []).spec), 0, []
+    for mutation in tried:
+        for changed in mutation.roots:
+            try:
+                spec = compose(root, {**files, mutation.file: Document(mutation.file, changed)}, sources, []).spec
+            except SpecError:
+                continue
+            accepted += 1
+            if not [*differing(before, records(spec))]:
+                missed.append(str(mutation))
+    assert accepted
+    return missed
+
+
+def test_changes_of_different_kinds_are_seen(tmp_path: Path) -> None:
+    project = copy_project(SMALL, tmp_path / "callers")
+    project.apply({"overlay": "callers"})
+    files = load(project.root, [])
+    assert unseen(project.root, Sources(project.root), files, sample(SAMPLE, files)) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_change_of_the_repository_is_seen(part: int) -> None:
+    assert unseen(REPOSITORY, sources(), documents(), itertools.islice(mutations(), part, None, PARTS)) == []
