@@ -192,6 +192,10 @@ class BackendDevice:
         """The plan of a call that is made for the first time."""
         return call.quicker or call
 
+    def refuse_in_capture(self, _what: str, _advice: str) -> None:
+        """CaptureError where this thread captures a graph on the device; `_advice` says what to do instead."""
+        return
+
     def fused(
         self, program: "Program", _storages: Sequence[Any], _numbers: Sequence[float]
     ) -> Sequence[BackendStorage]:

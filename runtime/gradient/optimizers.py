@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeAlias
 
@@ -110,6 +111,11 @@ class Group:
     @learning_rate.setter
     def learning_rate(self, value: float) -> None:
         rate = _number(self._op, _RATE, value)
+        for batch in self._batches:
+            # Each replay would set it again, to the same.
+            batch.numbers._storage.inner.device.refuse_in_capture(
+                "a learning rate that is set", "set it before the capture, and again between replays"
+            )
         if rate != self.settings[_RATE]:
             self.settings[_RATE] = rate
             for batch in self._batches:
@@ -121,7 +127,7 @@ class Group:
         return [variable for batch in self._batches for variable in batch.variables]
 
 
-class Optimizer:
+class Optimizer(ABC):
     """What SGD, Adam and AdamW have in common.
 
     The parameters are variables, in a list or by name, or groups of them with settings of their own:
@@ -182,9 +188,9 @@ class Optimizer:
             else:
                 settings[name] = _number(op, name, value)
 
+    @abstractmethod
     def _numbers(self, settings: Mapping[str, Any]) -> list[float]:
         """What a step depends on, the learning rate first."""
-        raise NotImplementedError
 
     def _kinds_of(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         """The kinds of numbers that the state of a group has for each element."""

@@ -311,3 +311,12 @@ def test_a_captured_step_equals_the_calls(make: Make, graph: tl.Graph, device: D
             losses.append(loss.item())
         results.append((w.tolist(), b.tolist(), losses, {k: v.tolist() for k, v in optimizer.state().items()}))
     assert results[0] == results[1]
+
+
+def test_a_learning_rate_is_not_set_in_a_capture(make: Make, graph: tl.Graph, device: Device) -> None:
+    optimizer = make([variable(np.ones(3), device)])
+    rate = optimizer.learning_rate
+    with graph.capture(), pytest.raises(tl.CaptureError, match=r"learning rate .*; set it before the capture"):
+        optimizer.learning_rate = rate / 2
+    assert optimizer.learning_rate == rate
+    optimizer.learning_rate = rate / 2

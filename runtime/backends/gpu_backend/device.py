@@ -116,12 +116,15 @@ class GpuDevice(BackendDevice):
         """
         return self._runtime.loader
 
+    def refuse_in_capture(self, what: str, advice: str) -> None:
+        if slow_path.required:
+            capture.refuse(self.driver, what, advice)
+
     def load(self, parts: Sequence[Part], progress: Callable[[int], object] | None = None) -> list[GpuStorage]:
         # When this returns nothing is read any more, and what the device is given from now on finds the elements there.
         from .loader import Upload
 
-        if slow_path.required:
-            capture.refuse(self.driver, "loading", "load the tensors before the capture")
+        self.refuse_in_capture("loading", "load the tensors before the capture")
         storages = [self.empty(part.dtype, part.length) for part in parts]
         uploads = [
             Upload(storage.memory.address, part.nbytes, part.read_into)
