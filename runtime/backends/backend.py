@@ -55,6 +55,10 @@ class BackendStorage(Planned):
     def to_numpy(self) -> Array:
         """A copy of all elements as a NumPy array of one dim, once the device has done what it was given."""
 
+    def owns_memory(self) -> bool:
+        """Whether it is known that nobody else has the memory of the elements."""
+        return False
+
     def share(self) -> None:
         """Say that calls share the storage, which nobody writes to."""
         return

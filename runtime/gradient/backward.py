@@ -11,7 +11,7 @@ from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import TensorBase, require_tensors
 from .node import Node, opened
-from .recording import Exceptions, graph_kept
+from .recording import Exceptions, graph_kept, state
 from .rules import one_of
 from .sums import Sum, alone, flat
 
@@ -83,10 +83,14 @@ def backward(tensor: Tensor, gradient: Tensor | None, keep: bool, create_graph: 
         gradient = gradient.to_dtype(tensor.dtype)
         if not create_graph:
             gradient = Tensor._new(opened(gradient._storage)[0], gradient._layout)
-    if not (create_graph or Exceptions.pauses or Exceptions.kept_graphs):
-        return Gradients(_back(root, gradient, tensor._layout, keep))
-    with graph_kept(create_graph):
-        return Gradients(_back(root, gradient, tensor._layout, keep))
+    before, state.frees = state.frees, not keep
+    try:
+        if not (create_graph or Exceptions.pauses or Exceptions.kept_graphs):
+            return Gradients(_back(root, gradient, tensor._layout, keep))
+        with graph_kept(create_graph):
+            return Gradients(_back(root, gradient, tensor._layout, keep))
+    finally:
+        state.frees = before
 
 
 def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...storage import Storage
@@ -112,6 +113,12 @@ class Node:
     def optional(self, operand: int) -> Tensor | None:
         """An operand that may have been left out."""
         return None if self.values[operand] is None else self.operand(operand)
+
+    def owns(self, operand: int) -> bool:
+        """Whether nobody but this node, and the gradient that it works out, has the elements of an operand."""
+        value: Any = self.values[operand]
+        # The tuple, the name here, the tensor that a gradient works with, and the call itself.
+        return state.frees and getrefcount(value) == 4 and getrefcount(value.inner) == 2 and value.inner.owns_memory()
 
     def made(self, shape: Iterable[int]) -> Tensor:
         """The result, which must be as it was."""

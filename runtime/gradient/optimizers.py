@@ -289,7 +289,7 @@ class Optimizer(ABC):
             for name, part in batch.parts(number)
         }
 
-    def _count(self, own: Mapping[str, Tensor]) -> None:
+    def _count(self, own: Mapping[str, Tensor]) -> None:  # noqa: B027 -- nothing to do where steps are not counted
         """Take the number of steps from a state that was loaded."""
 
     if not TYPE_CHECKING:

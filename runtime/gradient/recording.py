@@ -21,6 +21,8 @@ class _State(threading.local):
     """What each thread has of its own."""
 
     records = True
+    frees = False
+    """Whether gradients are worked out that let go of what they needed."""
     keeps_graph = False
     """Whether gradients are recorded as they are worked out, so that they have gradients themselves."""
 

@@ -273,11 +273,13 @@ def _wide(x: Tensor) -> Tensor:
     return x.to_dtype(x.dtype.compute)
 
 
-def cross_entropy(g: Tensor, x: Tensor, losses: Tensor, targets: Tensor, dim: int, ignore_index: int) -> Tensor:
-    """That of predictions whose losses were taken at targets."""
+def cross_entropy(
+    g: Tensor, x: Tensor, losses: Tensor, targets: Tensor, dim: int, ignore_index: int, overwrites: bool
+) -> Tensor:
+    """That of predictions whose losses were taken at targets, in the memory of predictions that nobody else has."""
     numbers = losses._storage, losses._layout, g._storage, g._layout
     places = targets._storage, targets._layout
-    return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index))
+    return x._like(x._storage.cross_entropy_gradient(x._layout, *numbers, *places, dim, ignore_index, overwrites))
 
 
 def cross_entropy_gradient(

@@ -48,15 +48,15 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy(const
 }
 
 // The gradient of a row: each element is read and written once, as the loss tells what softmax divides by. Only where
-// that is infinite, as its target has a share of 0, each thread of the team finds out itself.
+// that is infinite, as its target has a share of 0, each thread of the team finds out itself. The result may have the
+// memory of the source.
 template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_gradient(const Arguments& arguments) {
     using Value = compute_type<T>;
     using Access = Registers<access_bytes>;
     visit_rows<4>(arguments, [&](uint32_t number, const uint64_t(&offsets)[4]) {
-        if (number >= arguments.rows)
-            return;
-        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], arguments.length);
-        const int64_t target = target_at(arguments, offsets[1]);
+        const bool is_there = number < arguments.rows;
+        const Row<T> row(pointer_to<const T>(arguments.source) + offsets[0], is_there ? arguments.length : 0);
+        const int64_t target = is_there ? target_at(arguments, offsets[1]) : no_row;
         const bool counts = target != no_row;
         const Value loss = pointer_to<const Value>(arguments.losses)[offsets[2]];
         const Value given = pointer_to<const Value>(arguments.gradient)[offsets[3]];
@@ -74,6 +74,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void cross_entropy_gradi
             rest = 0;
             factor = given / known.sum;
         }
+        // What all threads of a team read of the row is read before one of them writes.
+        if (arguments.result == arguments.source)
+            synchronize_block();
         T* const result = pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length;
         const uint32_t packs = row.packs(), team = arguments.team;
         for (uint32_t k = place_in_team(team); k < packs; k += reduce_in_flight * team) {

@@ -205,7 +205,7 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
             arguments = {"layout": made}
             for each in ("losses", "gradient"):
                 arguments |= {each: held(rows, compute_name(name)), f"{each}_layout": rows}
-            arguments |= {**index("targets", rows), "dim": 1, "ignore_index": -100}
+            arguments |= {**index("targets", rows), "dim": 1, "ignore_index": -100, "overwrites": False}
         case "gather":
             # Indexes that would fit along any dim: the wrong one is refused by itself.
             made = layout(3, 5)

@@ -367,7 +367,7 @@ BASES = {
     "Storage.cross_entropy": (_COUNT, f"at(2, 3); {_ROWS}; at(2); 1; 0"),
     "Storage.cross_entropy_gradient": (
         _COUNT,
-        f"at(2, 3); {_COUNT}; at(2); {_COUNT}; at(2); {_ROWS}; at(2); 1; 0",
+        f"at(2, 3); {_COUNT}; at(2); {_COUNT}; at(2); {_ROWS}; at(2); 1; 0; False",
     ),
     "Storage.copy_strided_src": (_COUNT, f"{_COUNT}; 3; at(2, 3)"),
     "Storage.cat": (_COUNT, f"at(2, 3); ({_COUNT},); (at(2, 4),); 1"),

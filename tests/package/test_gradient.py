@@ -493,3 +493,44 @@ def test_names_that_others_have(device: Device) -> None:
             getattr(w, name)
     with pytest.raises(AttributeError, match=r"use tallow\.Var\(tensor\)"):
         tl.Parameter  # noqa: B018
+
+
+def test_the_gradient_of_a_loss_leaves_predictions_that_somebody_has(device: Device) -> None:
+    x, targets = tl.randn((4, 8), device=device), Tensor([0, 3, 2, 1], device=device)
+    w = Var(tl.randn((16, 8), device=device))
+    expected = x.linear(w).cross_entropy(targets).backward(keep=True)[w].tolist()
+    for keeps in ("nothing", "tensor", "view", "detached", "graph", "another op"):
+        predictions = x.linear(w)
+        before = predictions.flatten().tolist()
+        kept = {"tensor": predictions, "view": predictions.reshape(64), "detached": predictions.detach()}.get(keeps)
+        other = predictions.sqr().sum() if keeps == "another op" else None
+        loss = predictions.cross_entropy(targets)
+        del predictions
+        if other is not None:
+            both = (loss + other).backward()[w].numpy()
+            np.testing.assert_allclose(both, expected + (2 * x.linear(w).detach().T @ x).numpy(), rtol=1e-5, atol=1e-5)
+            continue
+        assert loss.backward(keep=keeps == "graph")[w].tolist() == expected
+        if kept is not None:
+            assert kept.flatten().tolist() == before
+        if keeps == "graph":
+            assert loss.backward()[w].tolist() == expected
+
+
+def test_the_gradient_of_a_loss_takes_the_memory_of_predictions(device: Device) -> None:
+    allocator = getattr(device.inner, "allocator", None)
+    if allocator is None:
+        pytest.skip("nothing counts the memory")
+    x, targets = tl.randn((64, 8), device=device), Tensor.zeros(64, dtype="i64", device=device)
+    w = Var(tl.randn((4096, 8), device=device))
+    most = []
+    for keeps in (False, False, False, True):
+        predictions = x.linear(w)
+        loss = predictions.cross_entropy(targets)
+        if not keeps:
+            del predictions
+        allocator.peak = allocator.allocated
+        loss.backward()
+        most.append(allocator.peak - allocator.allocated)
+        predictions = None
+    assert most[3] - most[2] >= 64 * 4096 * 4

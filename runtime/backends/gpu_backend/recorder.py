@@ -109,6 +109,8 @@ class Recorder:
         self._is_foreign = False
         self._parameters: list[str] = []
         self._operands: list[tuple[str, Any]] = []
+        # How a run names the memory of an operand, by the name of its address.
+        self._operand_memory: dict[str, str] = {}
         self._allocated: set[str] = set()
         # What a run begins with, what it does then, and what names mean in it.
         self._first: dict[str, None] = {}
@@ -141,6 +143,7 @@ class Recorder:
             return _Number(self, argument, self.variable(argument.number, f"{name}_number", f"{name}.bits"))
         self._is_foreign |= not isinstance(argument.memory, Slice)
         self._operands.append((f"{name}_memory", argument.memory))
+        self._operand_memory[f"{name}_memory"] = f"{name}.memory"
         self._first[f"{name}_memory = {name}.memory.address"] = None
         memory: Any = _Memory(self, argument.memory, f"{name}_memory")
         if isinstance(argument, GpuStorage):
@@ -234,9 +237,14 @@ class Recorder:
 
     def _made(self, result: GpuStorage) -> str:
         """The name of a result, which each run makes."""
-        memory = getattr(result.memory, "name", "")
-        if memory not in self._allocated:
+        memory: str = getattr(result.memory, "name", "")
+        if memory in self._allocated:
+            held = f"{memory}_memory"
+        elif memory in self._operand_memory:
+            held = self._operand_memory[memory]
+        else:
             self.changed()
+            held = ""
         fields = {
             "device": self._device,
             "dtype": result.dtype,
@@ -248,7 +256,7 @@ class Recorder:
         self.note(f"{name} = new(Storage)")
         for field, value in fields.items():
             self.note(f"{name}.{field} = {self.constant(value)}")
-        self.note(f"{name}.memory = {memory}_memory")
+        self.note(f"{name}.memory = {held}")
         return name
 
     def _leave_shared_memory_to(self, call: Call) -> None:

@@ -296,17 +296,20 @@ def cross_entropy_gradient(bench: Bench) -> None:
             targets = bench.place(np.asarray(given), "contiguous" if number % 2 else "offset", index_name)
             operands = [part for each in (losses, gradient, targets) for part in (each.storage, each.layout)]
             where = bench.where(f"{index_name} targets, {fact}, {ignored} ignored")
-            storage = x.storage.cross_entropy_gradient(x.layout, *operands, dim, ignored)
+            storage = x.storage.cross_entropy_gradient(x.layout, *operands, dim, ignored, False)
             expected, slack = oracle.cross_entropy_gradient(bench.name, x.values, gradient.values, given, dim, counts)
             got, ulps = bench.read(storage, bench.name, shape, where), tolerance(bench.cell.method, bench.name)
             assert_close(bench.name, got, expected, ulps, where, {"x": x.values}, slack=slack, zero_sign=False)
+            copy = x.storage.to_dtype(x.layout, x.storage.dtype)
+            storage = copy.cross_entropy_gradient(x.layout.dense, *operands, dim, ignored, True)
+            assert_same(bench.read(storage, bench.name, shape, where), got, f"{where}, in its memory")
     x = bench.place(values.modest(bench.generator, bench.name, (5, 4)))
     numbers = bench.place(np.ones(5, NUMPY[compute]), name=compute)
     for index_name in NO_ROW:
 
         def call(indexes: Operand) -> object:
             others = [numbers.storage, numbers.layout] * 2
-            return x.storage.cross_entropy_gradient(x.layout, *others, indexes.storage, indexes.layout, 1, -100)
+            return x.storage.cross_entropy_gradient(x.layout, *others, indexes.storage, indexes.layout, 1, -100, False)
 
         check_bad_indexes(bench, index_name, (5,), 4, call)
 

@@ -32,7 +32,7 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
 
 @tells_errors
 def cross_entropy_gradient(
-    x: Operand, _losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int
+    x: Operand, _losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int, _overwrites: bool
 ) -> Any:
     """(softmax(x) - 1) * g at each target along `dim`, softmax(x) * g elsewhere, 0 where a target does not count."""
     library, shape = x.library, x.layout.shape

@@ -258,6 +258,7 @@ def cross_entropy_gradient(
     targets: Operand,
     dim: int,
     ignored: int,
+    _overwrites: bool,
 ) -> Callable[..., CpuStorage] | None:
     """As `loss.cross_entropy_gradient`; None where NumPy does it."""
     rows = _Rows(kernels, x, losses, gradient, indexes=targets)

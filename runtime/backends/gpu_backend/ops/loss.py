@@ -46,11 +46,12 @@ def cross_entropy(x: Operand, targets: Operand, dim: int, ignored: int) -> tuple
 
 
 def cross_entropy_gradient(
-    x: Operand, losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int
+    x: Operand, losses: Operand, gradient: Operand, targets: Operand, dim: int, ignored: int, overwrites: bool
 ) -> GpuStorage:
     """(softmax(x) - 1) * g at each target along `dim`, softmax(x) * g elsewhere, 0 where a target does not count."""
     device, shape = x.device, x.shape
-    result = device.empty(x.dtype, x.layout.elem_count)
+    is_whole = x.layout.dense is x.layout and x.layout.elem_count == x.storage.length and dim == len(shape) - 1
+    result = x.storage if overwrites and is_whole else device.empty(x.dtype, x.layout.elem_count)
     if targets.layout.elem_count == 0:
         return result
     given = index.Rows.of("cross_entropy_gradient", targets, shape[dim])

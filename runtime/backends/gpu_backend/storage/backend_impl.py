@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
@@ -80,6 +81,11 @@ class GpuStorage(BackendStorage):
             with capture.suspended():
                 return self._written()
         return self._written()
+
+    def owns_memory(self) -> bool:
+        # The storage, the name here, and the call itself.
+        memory = self.__dict__.get("memory")
+        return isinstance(memory, Slice) and getrefcount(memory) == 3
 
     def share(self) -> None:
         self._is_shared = True
