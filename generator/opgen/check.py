@@ -11,7 +11,6 @@ from opgen.model import (
     ANY_RESULT,
     BLOCKS,
     BOUNDS,
-    CHOSEN_KINDS,
     DType,
     Functor,
     FunctorKind,
@@ -171,9 +170,6 @@ def _check_names(spec: Spec, problems: Problems) -> None:
             if family.holds_blocks and not method.holds_blocks and not method.is_broken:
                 message = f"'{method.name}' stands among the methods of {BLOCKS}; move it to another file"
                 problems.note(method.location, message)
-    for name in CHOSEN_KINDS:
-        if name not in spec.functors:
-            problems.note(Location(Path(f"spec/functors/{name}.yaml")), "the file is missing; write it")
 
 
 def are_known(spec: Spec, names: Names, words: Iterable[str], problems: Problems) -> bool:

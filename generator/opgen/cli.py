@@ -11,6 +11,7 @@ from opgen.commands.check import check
 from opgen.commands.compile_kernels import compile_kernels
 from opgen.commands.diff import diff
 from opgen.commands.generate import generate
+from opgen.commands.init import init
 from opgen.commands.list_outputs import list_outputs
 from opgen.commands.matrix import matrix
 from opgen.commands.new import new
@@ -58,6 +59,7 @@ def main() -> None:
     """Generate a multi-backend tensor package from YAML op specs.
 
     \b
+    opgen init mylib        begin a project of your own
     opgen check             is the spec right, and is generated/ what it says?
     opgen generate          write generated/
     opgen compile           compile the kernels for each target
@@ -72,5 +74,5 @@ def main() -> None:
     """  # noqa: D301 -- \b is the character that click reads
 
 
-for command in (generate, check, diff, list_outputs, matrix, new, compile_kernels, schema):
+for command in (init, generate, check, diff, list_outputs, matrix, new, compile_kernels, schema):
     main.add_command(command)

@@ -42,12 +42,12 @@ class CodeObject:
         return self.file.with_suffix(_RECORD)
 
 
-def code_objects(spec: Spec, kernels: Path, headers: Path, code: Path) -> tuple[CodeObject, ...]:
+def code_objects(spec: Spec, kernels: Path, headers: Iterable[Path], code: Path) -> tuple[CodeObject, ...]:
     """Every code object that the spec asks for, from the sources in `kernels`, kept in a folder of `code` per target.
 
-    Headers are in both folders. CompileError where a source is missing.
+    Headers are in all folders. CompileError where a source is missing.
     """
-    folders = (kernels, headers)
+    folders = (kernels, *headers)
     # A family without kernels is what others are composed of at run time.
     families = [family for family in spec.kernels if family.kernels]
     sources = {family.name: kernels / f"{family.name}.{'cpp' if family.host else 'hip'}" for family in families}

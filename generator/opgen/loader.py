@@ -70,11 +70,7 @@ def load(root: Path, problems: list[Problem]) -> dict[Path, Document]:
                 Problem(Location(relative), f"a file of the spec ends in .yaml; rename it {path.stem}.yaml")
             )
             continue
-        text = read_text(path, relative, problems)
-        if text is None:
-            continue
-        document, mistakes = _document(text, relative)
-        problems += mistakes
+        document = load_file(path, relative, problems)
         if document is not None:
             documents[relative] = document
     return documents
@@ -86,6 +82,16 @@ def _document(text: str, path: Path) -> tuple[Document | None, Sequence[Problem]
     problems: list[Problem] = []
     value = _parse(text, path, problems)
     return (None if value is None else Document(path, value)), problems
+
+
+def load_file(file: Path, shown: Path, problems: list[Problem]) -> Document | None:
+    """A file of a spec, which messages call `shown`; None where it cannot be read, which goes to `problems`."""
+    text = read_text(file, shown, problems)
+    if text is None:
+        return None
+    document, mistakes = _document(text, shown)
+    problems += mistakes
+    return document
 
 
 def _files(root: Path, problems: list[Problem]) -> Iterator[Path]:

@@ -207,7 +207,7 @@ def _check_cells(spec: Spec, owner: Owner, problems: Problems) -> None:
             problems.note(cell.location, message)
         elif (part, name) in subjects:
             _check_lowerings(spec, f"'{name}' of {owner}", subjects[part, name], cell.lowerings, problems)
-        elif not _is_noted(spec, part, name):
+        elif not cell.location.is_of_base and not _is_noted(spec, part, name):
             message = f"unknown {nouns[part]} '{name}' in {owner}"
             problems.note(cell.location, message + _mend(spec, part, name, list(subjects)))
 

@@ -49,7 +49,8 @@ CHOSEN_KINDS = {"unary": ("x",), "binary": ("x", "y"), "cmp": ("x", "y"), "reduc
 NAMED = "ternary"
 # Those that are found: the gradients of the ops of another kind.
 GRADIENT_KINDS = {"unary_gradient": "unary", "binary_gradient": "binary"}
-_CHOSEN_AND_GRADIENTS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
+# Those of which a package has an enum.
+ENUM_KINDS = (*CHOSEN_KINDS, *GRADIENT_KINDS)
 FUNCTOR_KINDS = (*CHOSEN_KINDS, NAMED, *GRADIENT_KINDS)
 # The result of a functor whose dtype is an argument.
 ANY_RESULT = "any"
@@ -64,6 +65,7 @@ MOST_BYTES = 8
 # The variants of methods.
 STORAGE, DEVICE = "storage", "device"
 # What pip takes, as far as a package's own version and the Python that it needs go.
+_FOLDER = r"[a-z]\w*"
 _VERSION = r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"
 _PYTHON = r"(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?(, ?(~=|[=!<>]=|<|>) ?\d+(\.\d+)*(\.\*)?)*"
 _MODULE = re.compile(r"\w+(?:/\w+)*")
@@ -88,6 +90,15 @@ def sentence(text: str) -> str:
     word = text.partition(" ")[0].rstrip(",")
     first = text if (len(word) == 1 and word != "a") or "(" in word else f"{text[:1].upper()}{text[1:]}"
     return f"{first}."
+
+
+@dataclass(frozen=True)
+class BasePackage:
+    """The installed package that a project stands on, and the families of kernels that it has from there."""
+
+    CALLED: ClassVar = "the base"
+    package: Annotated[Name, "The name by which Python imports it."]
+    kernels: Annotated[tuple[str, ...], Mark.OPTIONAL, "The families of kernels that this package has from there."]
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,16 @@ class Package:
         Mark.OPTIONAL,
         Example("OP_REMOVED: {unary.gelu: reason}"),
         "Why the package breaks its callers, by the rule of docs/rules.md and by what `opgen diff` says breaks.",
+    ]
+    base: Annotated[
+        BasePackage | None,
+        Example("package: name"),
+        "The installed package whose runtime, templates, primitives and families this one has.",
+    ]
+    shared: Annotated[
+        Mapping[Annotated[str, like(_FOLDER)], Location],
+        Mark.OPTIONAL,
+        "Folders of the project that the package holds, beside the runtime, for projects that stand on it.",
     ]
     location: Annotated[Location, Place("name")]
 
@@ -422,7 +443,7 @@ class Functor:
     @property
     def is_method(self) -> bool:
         """Whether it is a storage method of its own; the others are chosen by an argument `op`."""
-        return self.kind not in _CHOSEN_AND_GRADIENTS or bool(self.parameters) or self.result == ANY_RESULT
+        return self.kind not in ENUM_KINDS or bool(self.parameters) or self.result == ANY_RESULT
 
     @property
     def has_front(self) -> bool:
@@ -464,9 +485,7 @@ class FunctorKind:
     """
 
     name: Annotated[str, Entry("{}.yaml")]
-    unsupported: Annotated[
-        str, Of(_CHOSEN_AND_GRADIENTS), "Why an op lacks the dtypes that it does not have; errors quote it."
-    ]
+    unsupported: Annotated[str, Of(ENUM_KINDS), "Why an op lacks the dtypes that it does not have; errors quote it."]
     functors: Annotated[  # the others are found
         tuple[Functor, ...], Key("ops"), Of((*CHOSEN_KINDS, NAMED)), "The ops by name."
     ]
@@ -479,7 +498,7 @@ class FunctorKind:
     @property
     def family(self) -> str | None:
         """The file of spec/storage that its methods join, where none chooses between its ops."""
-        return None if self.name in _CHOSEN_AND_GRADIENTS else self.joined
+        return None if self.name in ENUM_KINDS else self.joined
 
     @cached_property
     def states(self) -> Mapping[str, State]:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from opgen.model import Spec
 from opgen.problem import Location, Problems
-from opgen.sources import TEMPLATES, Sources, place
+from opgen.sources import BACKENDS, TEMPLATES, Sources, package_folders, place
 from opgen.views import MEMBERS, PLACEHOLDER, view_of
 
 _TEMPLATE_ENDING = ".j2"
@@ -33,8 +33,8 @@ def plan(spec: Spec, sources: Sources, problems: Problems) -> list[Output]:
     family of the spec. A member whose output has a template of its own is made from that one.
     """
     package = spec.package.name
-    folder = TEMPLATES / package
-    if not any(sources.below(folder)):
+    folder, *_ = folders = package_folders(spec.package)
+    if not any(map(sources.below, folders)):
         message = f"the package is named '{package}', but {folder} is missing; rename one"
         # Of a name that is noted already, there is no more to say.
         if all(problem.location != spec.package.location for problem in problems):
@@ -42,10 +42,12 @@ def plan(spec: Spec, sources: Sources, problems: Problems) -> list[Output]:
         return []
     templates = _Templates(spec, sources, problems)
     outputs: dict[PurePosixPath, Output] = {}
-    for template in sorted(sources.below(TEMPLATES), key=_has_placeholder):
+    own_first = sorted(sources.below(TEMPLATES), key=lambda path: (_has_placeholder(path), not sources.is_own(path)))
+    for template in own_first:
         for output in () if template.name.endswith(_PART_ENDING) else templates.outputs(template):
             first = outputs.setdefault(output.path, output)
-            if first is not output and _has_placeholder(template) == _has_placeholder(first.template):
+            is_double = _has_placeholder(template) == _has_placeholder(first.template) and sources.is_own(template)
+            if first is not output and is_double:
                 message = f"generated/{output.path} comes from {first.template} too; rename one of the two"
                 problems.note(place(template), f"{message}, or what it is made for in spec/")
     _check_made(spec, sources, outputs, problems)
@@ -85,6 +87,7 @@ class _Templates:
 
     def __init__(self, spec: Spec, sources: Sources, problems: Problems) -> None:
         self._spec, self._sources, self._problems = spec, sources, problems
+        self._folders = package_folders(spec.package)
         self._members = {placeholder: [*members.of(spec)] for placeholder, members in MEMBERS.items()}
         self._plain = cache(lambda view: view(spec))
         of = {placeholder: dict(members) for placeholder, members in self._members.items()}
@@ -92,7 +95,9 @@ class _Templates:
 
     def outputs(self, template: PurePosixPath) -> Iterator[Output]:
         """The outputs of a template."""
-        path = template.relative_to(TEMPLATES)
+        path = self._in_package(template)
+        if self._is_of_another_backend(template, path):
+            return
         target = str(path).removesuffix(_TEMPLATE_ENDING)
         if target == str(path):
             message = f"the name of a template ends in {_TEMPLATE_ENDING}; add it, or move code that the spec does not"
@@ -108,7 +113,7 @@ class _Templates:
         if unknown or len(placeholders) > 1:
             return
         if not placeholders:
-            yield Output(PurePosixPath(target), template, self._view(path))
+            yield Output(PurePosixPath(target), template, self._view(template, path))
             return
         members, folder = self._members[placeholders[0]], MEMBERS[placeholders[0]].folder
         for name, _ in members:
@@ -118,7 +123,21 @@ class _Templates:
             message = f"no file is here, and {template} makes one of each; write one or remove the template"
             self._problems.note(Location(Path(folder)), message)
 
-    def _view(self, path: PurePosixPath) -> Callable[[], object]:
+    def _in_package(self, template: PurePosixPath) -> PurePosixPath:
+        """The path of a template, that of another package's below the name of this one."""
+        for folder in self._folders[1:]:
+            if template.is_relative_to(folder):
+                return PurePosixPath(self._spec.package.name, template.relative_to(folder))
+        return template.relative_to(TEMPLATES)
+
+    def _is_of_another_backend(self, template: PurePosixPath, path: PurePosixPath) -> bool:
+        """Whether a template of another package's belongs to a backend that the project does not have."""
+        runtimes = [name for name, _ in self._members["runtime"]]
+        if self._sources.is_own(template) or path.parts[1] in runtimes:
+            return False
+        return any(self._sources.below(BACKENDS / path.parts[1]))
+
+    def _view(self, template: PurePosixPath, path: PurePosixPath) -> Callable[[], object]:
         """What makes the view of a template without a placeholder."""
         # What belongs to one backend is a member too: that of the backend's folder.
         runtime = next((name for name, _ in self._members["runtime"] if name in path.parts), None)
@@ -127,7 +146,7 @@ class _Templates:
         name, view = view_of(path, self._spec.package.name)
         if view is not None:
             return partial(self._plain, view)
-        if _VIEW.search(self._sources.text(TEMPLATES / path) or ""):
+        if _VIEW.search(self._sources.text(template) or ""):
             message = f"no view is made for this template; write the function '{name}' in a module of"
-            self._problems.note(place(TEMPLATES / path), f"{message} generator/opgen/views")
+            self._problems.note(place(template), f"{message} generator/opgen/views")
         return lambda: None

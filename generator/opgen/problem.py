@@ -17,6 +17,11 @@ class Location:
     def __str__(self) -> str:
         return f"{one_line(self.path.as_posix())}:{self.line}:{self.column}"
 
+    @property
+    def is_of_base(self) -> bool:
+        """Whether it is in the spec of the package that the project stands on, which may say more than is used here."""
+        return self.path.parts[1:2] == ("spec",)
+
 
 @dataclass(frozen=True, order=True)
 class Problem:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from opgen.base import with_base
 from opgen.build import SINGLE_FILES, build
 from opgen.check import check
 from opgen.emitted import check_syntax, check_whole
@@ -16,7 +17,7 @@ from opgen.model import Spec
 from opgen.plan import Output, plan
 from opgen.problem import Problem, Problems, SpecError
 from opgen.render import render, with_banners
-from opgen.sources import RUNTIME, Sources
+from opgen.sources import OWN_RUNTIME, RUNTIME, Sources
 from opgen.symbols import check_symbols, read_symbols
 from opgen.write import Change, Mount, changes
 
@@ -33,21 +34,25 @@ class Project:
     def changes(self, output: Path) -> list[Change]:
         """How the tree below `output` differs from what the spec and the sources say."""
         bodies = render(self.outputs, self.sources)
-        mount = Mount(PurePosixPath(self.spec.package.name, RUNTIME), self.root / RUNTIME)
-        check_whole(self.outputs, bodies, self.sources, mount.path)
+        package = PurePosixPath(self.spec.package.name)
+        runtime = package / (RUNTIME if self.sources.base is None else OWN_RUNTIME)
+        mounts = [Mount(runtime, self.root / RUNTIME)]
+        mounts += [Mount(package / name, self.root / name) for name in self.spec.package.shared]
+        check_whole(self.outputs, bodies, self.sources, package / RUNTIME)
         try:
             bodies = formatted(bodies)
         except FormatError:
             check_syntax(self.outputs, bodies, self.sources)
             raise
-        return changes(with_banners(self.outputs, bodies), output, mount)
+        return changes(with_banners(self.outputs, bodies), output, mounts)
 
 
 def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
     problems: list[Problem] = []
     documents = load(root, problems)
-    return compose(root, documents, Sources(root), problems)
+    base = with_base(documents, problems)
+    return compose(root, documents, Sources(root, base), problems)
 
 
 def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:

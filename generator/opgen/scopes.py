@@ -330,7 +330,7 @@ def check_formulas(spec: Spec, problems: Problems) -> None:
         used.update(scope.used())
     # What a mistake stands in may be what it is for.
     for name, primitive in () if problems else spec.primitives.items():
-        if name not in used:
+        if name not in used and not primitive.location.is_of_base:
             problems.note(primitive.location, f"primitive '{name}' is in no formula; remove it")
 
 

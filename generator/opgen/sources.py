@@ -8,27 +8,45 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from opgen.base import Base
 from opgen.cpp import defined_in
 from opgen.loader import read_text, unreadable
-from opgen.model import Callable, PublicModule
+from opgen.model import Callable, Package, PublicModule
 from opgen.problem import Location, Problem
 
 TEMPLATES, RUNTIME = PurePosixPath("templates"), PurePosixPath("runtime")
+# Where a package that stands on another one has its own part of the runtime.
+OWN_RUNTIME = "own_runtime"
 # The rooms of the runtime that the spec refers to: errors, checks, backends, headers of kernels.
 BASE, CORE, BACKENDS, HEADERS = (RUNTIME / room for room in ("base", "core", "backends", "kernels"))
 # What expressions over arrays may call.
 NUMERICS = RUNTIME / "numerics"
 
 
-class Sources:
-    """The files of templates/ and runtime/ by their paths in the project. What cannot be read is a problem."""
+def package_folders(package: Package) -> tuple[PurePosixPath, ...]:
+    """Where the templates of a package are: its own folder, and that of the one that it stands on."""
+    names = [package.name, *([package.base.package] if package.base is not None else [])]
+    return tuple(TEMPLATES / name for name in names)
 
-    def __init__(self, root: Path) -> None:
+
+class Sources:
+    """The files of templates/ and runtime/ by their paths in the project. What cannot be read is a problem.
+
+    Those of the package that the project stands on are among them, but for files of the project's own.
+    """
+
+    def __init__(self, root: Path, base: Base | None = None) -> None:
         self._root = root
+        self.base = base
         self._texts: dict[PurePosixPath, str | None] = {}
         self._trees: dict[PurePosixPath, Sequence[ast.stmt] | None] = {}
         self.problems: list[Problem] = []
-        self.paths = dict.fromkeys(sorted((*self._walk(TEMPLATES), *self._walk(RUNTIME))))
+        roots = dict.fromkeys((*self._walk(root, TEMPLATES), *self._walk(root, RUNTIME)), root)
+        if base is not None:
+            for top in (TEMPLATES / base.package, RUNTIME):
+                for path in self._walk(base.folder, top):
+                    roots.setdefault(path, base.folder)
+        self.paths = dict(sorted(roots.items()))
         self._below: defaultdict[PurePosixPath, list[PurePosixPath]] = defaultdict(list)
         for path in self.paths:
             for folder in path.parents:
@@ -38,17 +56,21 @@ class Sources:
         """The files in a folder and in those below it."""
         return self._below.get(folder, [])
 
-    def _walk(self, top: PurePosixPath) -> Iterator[PurePosixPath]:
+    def is_own(self, path: PurePosixPath) -> bool:
+        """Whether a file is one of the project itself."""
+        return self.paths[path] is self._root
+
+    def _walk(self, root: Path, top: PurePosixPath) -> Iterator[PurePosixPath]:
         def note(error: OSError) -> None:
-            folder = Path(error.filename).relative_to(self._root)
+            folder = Path(error.filename).relative_to(root)
             # Passed over, its outputs would be orphans, and removed. That there are no templates at all, `plan` tells.
             if len(folder.parts) > 1 or not isinstance(error, FileNotFoundError):
                 self.problems.append(Problem(Location(folder), unreadable(error)))
 
-        for folder, names, files in os.walk(self._root / top, onerror=note):
+        for folder, names, files in os.walk(root / top, onerror=note):
             names[:] = [name for name in names if name != "__pycache__"]
             for file in files:
-                path = PurePosixPath(Path(folder, file).relative_to(self._root).as_posix())
+                path = PurePosixPath(Path(folder, file).relative_to(root).as_posix())
                 if str(path).isprintable():
                     yield path
                 else:
@@ -57,8 +79,8 @@ class Sources:
     def text(self, path: PurePosixPath) -> str | None:
         """The text of a file; None where it is missing or cannot be read."""
         if path not in self._texts:
-            is_there = path in self.paths
-            self._texts[path] = read_text(self._root / path, place(path).path, self.problems) if is_there else None
+            root = self.paths.get(path)
+            self._texts[path] = None if root is None else read_text(root / path, place(path).path, self.problems)
         return self._texts[path]
 
     def defined(self, path: PurePosixPath) -> AbstractSet[str]:

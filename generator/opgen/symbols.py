@@ -30,7 +30,7 @@ from opgen.model import (
 )
 from opgen.problem import Location, Problems, did_you_mean, nearest
 from opgen.scopes import scopes, state_scopes
-from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, TEMPLATES, Sources, place
+from opgen.sources import BACKENDS, BASE, CORE, HEADERS, NUMERICS, RUNTIME, Sources, package_folders, place
 
 # The modules that the expressions over arrays see.
 _NP, _NUMERICS = "np", "numerics"
@@ -114,18 +114,18 @@ def _check_members(spec: Spec, sources: Sources, problems: Problems) -> None:
     chosen = [functor for kind in spec.functors.values() for functor in kind.chosen if functor.has_front]
     backends = [(backend.name, Location(backend.path)) for backend in spec.backends]
     fronts = [(method.tensor.name, method.location) for method in spec.storage_methods() if method.tensor is not None]
-    package = TEMPLATES / spec.package.name
+    folders = package_folders(spec.package)
     of_classes: Mapping[str, tuple[Iterable[PurePosixPath], list[tuple[str, Location]]]] = {
         "a tensor": (
             (path for path in sources.below(RUNTIME / "tensor") if path.suffix == ".py"),
             [*((functor.name, functor.location) for functor in chosen), *fronts, *backends],
         ),
         "a storage": (
-            [package / "storage/base.py.j2"],
+            [folder / "storage/base.py.j2" for folder in folders],
             [(method.name, method.location) for method in spec.storage_methods()],
         ),
         "a device": (
-            [package / "device.py.j2"],
+            [folder / "device.py.j2" for folder in folders],
             [*backends, *((method.name, method.location) for method in spec.device_methods)],
         ),
     }
@@ -335,7 +335,8 @@ def _listed_by_numpy() -> Collection[str]:
 
 
 def _check_kernels(spec: Spec, sources: Sources, problems: Problems) -> None:
-    paths = [*sources.below(HEADERS), *sources.below(TEMPLATES / spec.package.name / "kernels")]
+    templates = [path for folder in package_folders(spec.package) for path in sources.below(folder / "kernels")]
+    paths = [*sources.below(HEADERS), *templates]
     headers = {path.name.removesuffix(".j2"): path for path in paths if ".hpp" in path.suffixes}
     is_whole = bool(headers) and bool(spec.kernels)
     unknown: dict[tuple[str, str], list[str]] = {}
@@ -502,6 +503,8 @@ def _check_uses(spec: Spec, family: BackendFamily, sources: Sources, problems: P
     for spelling in [*spellings, *(spelling for library in libraries for spelling in library.spellings.values())]:
         used.update(spelling.free_names())
     for name, word in family.vocabulary.items() if texts else ():
+        if word.location.is_of_base:
+            continue
         combine = None if word.combine is None else text_of(word.combine.node)
         if combine is not None and combine not in combined:
             message = f"no reduction has the 'combine' '{combine}' of word '{name}'"

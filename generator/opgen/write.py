@@ -1,6 +1,7 @@
 """Stage 6: the tree on disk. Only what changed is written, each file at once or not at all, and orphans go.
 
-One link mounts the runtime in the package. Where no links can be made, a copy takes its place.
+Links mount the runtime in the package, and the folders that other projects share. Where no links can be made, copies
+take their places.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -34,7 +35,7 @@ class WriteError(Refusal):
 
 @dataclass(frozen=True)
 class Mount:
-    """Where the runtime is in the package, and the folder that it is."""
+    """Where a folder of the project is in the package."""
 
     path: PurePosixPath  # below generated/
     source: Path
@@ -47,7 +48,7 @@ class Change:
     path: PurePosixPath
     old: str | None
     new: str | None
-    mount: Mount | None = None  # of the link to the runtime, whose texts say where it leads
+    mount: Mount | None = None  # of a link to a folder, whose texts say where it leads
 
     @property
     def is_edit_lost(self) -> bool:
@@ -119,13 +120,20 @@ def _wait_for_lock(handle: int, wait: Callable[[], None]) -> None:
         pass  # some file systems have no locks
 
 
-def changes(texts: Mapping[PurePosixPath, str], output: Path, mount: Mount) -> list[Change]:
+def changes(texts: Mapping[PurePosixPath, str], output: Path, mounts: Sequence[Mount]) -> list[Change]:
     """How the tree below `output` differs from `texts`: files to write, and generated files to remove."""
     found = []
-    if mount.source.is_dir():
+    mounts = [mount for mount in mounts if mount.source.is_dir()]
+    for mount in mounts:
         old, new = _mounted(output, mount), f"{_target(output, mount)}\n"
         if old != new:
             found.append(Change(mount.path, old, new, mount))
+    mounted = {mount.path for mount in mounts}
+    for folder in {mount.path.parent for mount in mounts}:
+        for link in sorted((output / folder).iterdir()) if (output / folder).is_dir() else ():
+            path = PurePosixPath(link.relative_to(output).as_posix())
+            if link.is_symlink() and path not in mounted and _is_mount(output, link):
+                found.append(Change(path, f"{link.readlink().as_posix()}\n", None, Mount(path, link)))
     for path, new in texts.items():
         file = output / path
         # Elsewhere in the tree it would be an orphan, or another output.
@@ -137,7 +145,7 @@ def changes(texts: Mapping[PurePosixPath, str], output: Path, mount: Mount) -> l
     for file in _files(output):
         path = PurePosixPath(file.relative_to(output).as_posix())
         # What a killed run left may be torn, which is not an edit; `write` removes it.
-        if path not in texts and not path.is_relative_to(mount.path) and not _is_temporary(file):
+        if path not in texts and mounted.isdisjoint((path, *path.parents)) and not _is_temporary(file):
             old = _read(file)
             if old is not None and is_generated(old):
                 found.append(Change(path, old, None))
@@ -159,7 +167,7 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
     for change in found:
         file = output / change.path
         try:
-            if change.mount is not None:
+            if change.mount is not None and change.new is not None:
                 _make_mount(output, change.mount)
             elif change.new is None:
                 file.unlink(missing_ok=True)
@@ -173,8 +181,13 @@ def write(found: list[Change], output: Path, *, force: bool) -> None:
             ) from error
 
 
+def _is_mount(output: Path, link: Path) -> bool:
+    """Whether a link leads to a folder beside `output`, as those that opgen makes do."""
+    return Path(os.path.normpath(link.parent / link.readlink())).parent == Path(os.path.normpath(output.parent))
+
+
 def _target(output: Path, mount: Mount) -> str:
-    """What the link to the runtime says."""
+    """What the link to a folder says."""
     return Path(os.path.relpath(mount.source, (output / mount.path).parent)).as_posix()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Never, Self
+from typing import TYPE_CHECKING, Never, Self, TypeVar
 
 from .error import InvalidArgument, shown
+
+Fact = TypeVar("Fact")
 
 
 class Named(Enum):
@@ -33,6 +36,11 @@ class Named(Enum):
     def named(cls, name: str) -> Self | None:
         """The member of a name; None where there is none."""
         return cls._value2member_map_.get(name)  # type: ignore[return-value]
+
+    @classmethod
+    def known(cls, said: Mapping[str, Fact]) -> dict[Self, Fact]:
+        """What is said of members by their names, without those that this package does not have."""
+        return {member: fact for name, fact in said.items() if (member := cls.named(name)) is not None}
 
     @classmethod
     def _missing_(cls, value: object) -> Never:

@@ -61,14 +61,14 @@ def widen(array: Array, dtype: DType) -> Array:
     if dtype.compute is dtype:
         return array
     # NumPy's conversion of the others is slower than a look-up.
-    return array.astype(np.float32) if dtype is DType.BF16 else values_of(dtype).take(bits(array))
+    return array.astype(np.float32) if dtype.value == "bf16" else values_of(dtype).take(bits(array))
 
 
 def narrow(array: Array, dtype: DType) -> Array:
     """An f32 or f64 array rounded once to the float `dtype`: the array itself where that is its dtype."""
     if array.dtype == np.float64 and not dtype.is_of_numpy:
         array = _round_to_odd(array)
-    if dtype is DType.F8E4M3:
+    if dtype.value == "f8e4m3":
         pattern = bits(array)
         # Rounding to odd again: the upper half of an f32, its last bit set if the lower half is not 0.
         upper = (pattern >> 16).astype(np.uint16)
@@ -81,7 +81,7 @@ def narrow(array: Array, dtype: DType) -> Array:
 def astype(array: Array, dtype: Any) -> Array:
     """The elements in another dtype of NumPy: the array itself where that is its own."""
     if array.dtype == np.float16 and dtype == np.float32:
-        return widen(array, DType.F16)
+        return widen(array, DType("f16"))
     return array.astype(dtype, copy=False)
 
 

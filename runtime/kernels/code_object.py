@@ -2,11 +2,12 @@
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = Path(__file__).parents[2] / "kernels"
+SOURCES: Final = Path(sys.modules[__name__.partition(".")[0]].__path__[0], "kernels")
 """Where the kernels are, and the headers that follow from the spec."""
 HEADERS: Final = Path(__file__).parent
 """Where the other headers are."""

@@ -64,6 +64,9 @@ template <typename T, bool Lowest> struct ExtremeReduction : ValueReduction<T, T
     static constexpr bool is_lowest = Lowest;
 };
 
+// A state of the spec, which need not have it.
+template <typename Number> struct Moments;
+
 // States that join without a division where it is known how many elements they are of.
 template <typename State> constexpr bool has_count = false;
 template <typename Number> constexpr bool has_count<Moments<Number>> = true;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, ParamSpec, Self, TypeVar
 
 from ..backends.backend import BackendDevice, BackendStorage
 from ..backends.plan import Key
@@ -55,6 +55,14 @@ class Calls:
     """The methods whose last arguments are numbers, which are no part of a key, and how many these are."""
 
     inner: Any
+
+    if not TYPE_CHECKING:
+        # Only called for what is not there: the runtime may know methods that a package does not have.
+        def __getattr__(self, name: str) -> NoReturn:
+            message = (
+                f"a {type(self).__name__} has no '{name}'; a package has the methods that its spec/storage describes"
+            )
+            raise AttributeError(message, name=name, obj=self)
 
     def _planned(self, key: Key, function: Callable[P, Result], *arguments: P.args, **options: P.kwargs) -> Result:
         """What a function of a backend makes: see `BackendDevice.planned`."""

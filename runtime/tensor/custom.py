@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from ...custom_op import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3
 from ...storage import Storage
 from ..core.layout import Layout
 from ..core.shape import Shape
 from .base import TensorBase, require_tensors
+
+if TYPE_CHECKING:
+    from ...custom_op import CustomOp1, CustomOp2, CustomOp3, InplaceOp1, InplaceOp2, InplaceOp3
 
 
 class CustomMethods(TensorBase):

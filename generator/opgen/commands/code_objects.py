@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from opgen.base import find_base
 from opgen.code_objects import CodeObject, CompileError, code_objects, out_of_date
 from opgen.commands.options import OUTPUT
 from opgen.model import Spec
@@ -14,7 +15,10 @@ from opgen.sources import HEADERS
 def project_code_objects(root: Path, spec: Spec) -> tuple[tuple[CodeObject, ...], Path]:
     """The code objects that a project has, and the folder that holds them."""
     kernels = root / OUTPUT / spec.package.name / "kernels"
-    return code_objects(spec, kernels, root / HEADERS, kernels / "code"), kernels / "code"
+    headers = [root / HEADERS]
+    if spec.package.base is not None and (base := find_base(spec.package.base.package)) is not None:
+        headers.append(base.folder / HEADERS)
+    return code_objects(spec, kernels, headers, kernels / "code"), kernels / "code"
 
 
 def tell_out_of_date(root: Path, spec: Spec) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from opgen.arrays import is_module
+from opgen.commands.init import init
 from opgen.commands.options import check_names, root_option
 from opgen.decoder import is_name
 from opgen.problem import Refusal
@@ -14,6 +15,9 @@ from opgen.project import read_spec
 @click.group(name="new")
 def new() -> None:
     """Write a file of the spec for something new."""
+
+
+new.add_command(init, "project")
 
 
 @new.command(name="backend")

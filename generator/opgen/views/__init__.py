@@ -1,8 +1,8 @@
 """What the templates see: each gets the view that is named after its file, made from the spec.
 
-`tallow/kernels/blocks.hpp.j2` sees what `kernels_blocks` of one of these modules makes, `setup.py.j2` what `setup`
-makes, and the package's own `__init__.py.j2` what `package` makes; without such a function a template sees nothing. A
-template with a `{placeholder}` in its path sees each of the members that this stands for.
+`kernels/blocks.hpp.j2` in the folder of the package sees what `kernels_blocks` of one of these modules makes,
+`setup.py.j2` what `setup` makes, and the package's own `__init__.py.j2` what `package` makes; without such a function a
+template sees nothing. A template with a `{placeholder}` in its path sees each of the members that this stands for.
 """
 
 import re
@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from opgen.model import Backend, Spec
+from opgen.sources import RUNTIME
 from opgen.views import (
     arrays,
     backend,
@@ -86,6 +87,7 @@ MEMBERS: Mapping[str, Members] = {
     "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),
     "imported": Members(_runtimes(_is_imported), arrays.array_backend),
     "runtime": Members(_runtimes(lambda *_: True), backend.ops),
+    "mounted": Members(lambda spec: [(str(RUNTIME), b) for b in [spec.package.base] if b], package.mounted_runtime),
     "public": Members(_named(lambda spec: spec.public.values()), package.public_module),
     "dummy": Members(_named(lambda spec: (b for b in spec.backends if b.extra is not None)), backend.dummy),
 }

@@ -432,12 +432,13 @@ def argument_names(spec: Spec) -> dict[str, list[str]]:
     """What the signatures of storage methods name, by the module that has it."""
     types = [parameter.type for method in spec.storage_methods() for parameter in method.signature.parameters]
     classes = sorted({name for text in types for name in re.findall(r"[A-Z]\w*", text)})
-    return {
+    named = {
         "runtime.core.argument": ["DTypeLike"],
         "runtime.core.conv": [name for name in classes if name.startswith("Params")],
         "custom_op": [name for name in classes if name.startswith(("CustomOp", "InplaceOp"))],
         "op": [*op_classes(spec), METHOD_OP],
     }
+    return {module: names for module, names in named.items() if names}
 
 
 def family_module(spec: Spec, family: Family) -> View:

@@ -19,17 +19,15 @@ def kernel_family(spec: Spec, family: KernelFamily) -> View:
     functors = [functor for kind in family.functors for functor in spec.functors[kind].functors]
     return View(
         doc=family.doc,
-        includes="\n".join([*_macros(family), *(f'#include "{it}"' for it in family.headers)]),
+        settings={
+            name: value for name, value in (("EARLY", int(family.early)), ("RESIDENT", family.resident)) if value
+        },
+        includes="\n".join(f'#include "{it}"' for it in family.headers),
         structs=tuple(_struct(struct) for struct in family.structs),
         functors=tuple(_functor(spec, functor) for functor in functors if not functor.reduction),
         monoids=tuple(_monoid(spec, functor) for functor in functors if functor.reduction),
         kernels=tuple(row for kernel in family.kernels for row in kernel_rows(spec, kernel)),
     )
-
-
-def _macros(family: KernelFamily) -> list[str]:
-    early = ["#define TALLOW_EARLY 1"] if family.early else []
-    return early + ([f"#define TALLOW_RESIDENT {family.resident}"] if family.resident else [])
 
 
 def _functor(spec: Spec, functor: Functor) -> View:
@@ -255,7 +253,11 @@ def _arguments(spec: Spec, *, host: bool) -> View:
     families = [family for family in spec.kernels if family.host == host]
     structs = [struct for family in families for struct in family.structs]
     used = {member.group: member for struct in structs for member in struct.members if member.group}
+    base = spec.package.base
     return View(
+        lacks=base
+        and not host
+        and "no kernels take these; name their family in 'kernels' of 'base', or write it to spec/kernels",
         groups=[_group(group, used[group.name].fields) for group in spec.field_groups if group.name in used],
         packers=list(map(_packer, structs)),
         # By family, how many of them a struct has room for.

@@ -6,7 +6,19 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace as View
 
 from opgen.formula import text_of
-from opgen.model import ANY_RESULT, BOUNDS, METHOD_OP, Functor, FunctorKind, Monoid, Position, Spec, sentence
+from opgen.model import (
+    ANY_RESULT,
+    BOUNDS,
+    ENUM_KINDS,
+    METHOD_OP,
+    Functor,
+    FunctorKind,
+    Monoid,
+    Position,
+    Spec,
+    op_class,
+    sentence,
+)
 from opgen.scopes import COUNT, given, scopes, with_given
 from opgen.views.dispatch import dtypes_constant, op_classes
 from opgen.views.python import quoted
@@ -15,18 +27,22 @@ from opgen.views.python import quoted
 def op(spec: Spec) -> View:
     """The enums UnaryOp, BinaryOp, CmpOp, ReduceOp and MethodOp."""
     classes = []
-    for kind in (kind for kind in spec.functors.values() if kind.chosen):
-        method = next((method.name for method in spec.storage_methods() if method.kind == kind.name), kind.name)
-        rows = [_row(kind, functor) for functor in kind.chosen]
-        classes.append(View(name=kind.class_name, doc=f"The ops of `{method}`.", rows=rows))
+    # The runtime names the enums of all kinds, also of those that the spec has no op of.
+    for name in (*spec.functors, *(name for name in ENUM_KINDS if name not in spec.functors)):
+        kind = spec.functors.get(name)
+        rows = [] if kind is None else [_row(kind, functor) for functor in kind.chosen]
+        if rows or name in ENUM_KINDS:
+            method = next((method.name for method in spec.storage_methods() if method.kind == name), name)
+            classes.append(View(name=op_class(name), doc=f"The ops of `{method}`.", rows=rows))
     own = [_row(kind, functor) for kind in spec.functors.values() for functor in kind.methods]
-    if own:
-        classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
+    classes.append(View(name=METHOD_OP, doc="The ops that are storage methods of their own.", rows=own))
     # Why ops have not the dtypes that they lack.
     reasons = list(dict.fromkeys(row.functor.unsupported for each in classes for row in each.rows))
     of_elements = [each.name for each in classes if any(row.functor.reduction is None for row in each.rows)]
     groups = [group.upper() for group in spec.groups]
-    return View(groups=groups, reasons=reasons, classes=classes, of_elements=of_elements)
+    return View(
+        groups=groups, has_base=spec.package.base is not None, reasons=reasons, classes=classes, of_elements=of_elements
+    )
 
 
 def _row(kind: FunctorKind, functor: Functor) -> View:
@@ -172,4 +188,6 @@ def tensor_ops(spec: Spec) -> View:
         parameters = ", ".join(["self", *map(str, front.parameters)])
         methods.append(View(name=front.name, parameters=parameters, doc=method.doc, body=body))
     members = {functor.name.upper(): kind.member(functor) for kind, functor in chosen}
-    return View(classes=_classes(spec), members=members, methods=methods)  # members of the enums by constants' names
+    has_base = spec.package.base is not None
+    # The members of the enums are by the names of constants.
+    return View(classes=_classes(spec), members=members, methods=methods, has_base=has_base)

@@ -5,8 +5,8 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace as View
 
 from opgen.matrix import cells
-from opgen.model import PublicModule, Spec
-from opgen.sources import RUNTIME
+from opgen.model import BasePackage, PublicModule, Spec
+from opgen.sources import OWN_RUNTIME, RUNTIME
 from opgen.views.dispatch import op_classes
 from opgen.views.python import quoted
 
@@ -45,6 +45,7 @@ def pyproject(spec: Spec) -> View:
         package=spec.package,
         description=_toml(spec.package.summary),
         requires=", ".join(map(_toml, spec.package.requires)),
+        shared=", ".join(_toml(f"{folder}/**/*") for folder in spec.package.shared),
         extras={name: ", ".join(map(_toml, requires)) for name, requires in extras.items()},
     )
 
@@ -60,6 +61,11 @@ def public_module(_: Spec, module: PublicModule) -> View:
         exports=list(map(quoted, module.names)),
         has_main="main" in module.names,  # whether it is a program
     )
+
+
+def mounted_runtime(spec: Spec, base: BasePackage) -> View:
+    """The runtime of the package that this one stands on, as a part of this one."""
+    return View(package=spec.package.name, base=base.package, own=OWN_RUNTIME)
 
 
 def limits(spec: Spec) -> View:

@@ -10,7 +10,7 @@ from ....dtype import Array, DType
 from ...base.error import UnsupportedDType
 
 # What has the bits of a dtype that a library and NumPy do not both know.
-_BITS: Final = {1: DType.U8, 2: DType.I16}
+_BITS: Final = {1: "u8", 2: "i16"}
 
 
 def native(library: Any, dtype: DType, op: str = "dtype") -> Any:
@@ -33,7 +33,7 @@ def is_widened(library: Any, dtype: DType) -> bool:
 def to_numpy(library: Any, data: Any, dtype: DType) -> Array:
     """A copy of the elements of a flat array."""
     if not dtype.is_of_numpy:
-        bits = _BITS[dtype.itemsize]
+        bits = DType(_BITS[dtype.itemsize])
         pattern = data if data.dtype == library.DTYPES[bits] else library.bitcast(data, library.DTYPES[bits])
         return np.array(library.to_numpy(pattern)).view(dtype.numpy)
     return np.array(library.to_numpy(data), dtype.numpy)
@@ -45,7 +45,7 @@ def from_numpy(library: Any, array: Array, dtype: DType, device: Any) -> Any:
     array = np.ascontiguousarray(array).reshape(-1)
     if dtype.is_of_numpy:
         return library.from_numpy(array.astype(np.int64) if is_widened(library, dtype) else array, device)
-    bits = _BITS[dtype.itemsize]
+    bits = DType(_BITS[dtype.itemsize])
     pattern = library.from_numpy(array.view(bits.numpy), device)
     return pattern if own == library.DTYPES[bits] else library.bitcast(pattern, own)
 

@@ -21,7 +21,7 @@ from ...helpers.c_library import load
 from ...helpers.threads import get_threads
 
 # oneDNN's own numbers.
-_DTYPES: Final = {DType.F16: 1, DType.BF16: 2, DType.F32: 3}
+_DTYPES: Final = DType.known({"f16": 1, "bf16": 2, "f32": 3})
 _CPU: Final = 1
 _IN_ORDER: Final = 1
 _ANY_LAYOUT: Final = 1
@@ -33,7 +33,7 @@ _IMPLEMENTATION: Final = 8
 _LAYOUTS: Final = {"source": 129, "weights": 131, "result": 133, "scratchpad": 136}
 _SOURCE, _RESULT, _WEIGHTS, _BIAS, _SCRATCHPAD = 1, 17, 33, 41, 80
 # The instructions that an implementation is named after, without which tallow's own kernels are as quick.
-_INSTRUCTIONS: Final = {DType.F16: ("fp16",), DType.BF16: ("bf16", "amx", "fp16"), DType.F32: ("brg", "jit:")}
+_INSTRUCTIONS: Final = DType.known({"f16": ("fp16",), "bf16": ("bf16", "amx", "fp16"), "f32": ("brg", "jit:")})
 _ALIGNMENT: Final = 64
 
 

@@ -12,7 +12,7 @@ from ...core.shape import Shape
 from ..gpu_backend.libraries import AttentionGradientParams, AttentionParams
 
 # cuDNN's names of the dtypes.
-_NAMES: Final = {DType.BF16: "BFLOAT16", DType.F16: "HALF", DType.F32: "FLOAT"}
+_NAMES: Final = DType.known({"bf16": "BFLOAT16", "f16": "HALF", "f32": "FLOAT"})
 # What marks an algorithm whose result is none of ours: it spreads an infinity to where none is, or it rounds what it is
 # given or adds up; or its bits vary from run to run.
 _REFUSED_IN_ANY_ORDER: Final = ("WINOGRAD", "FFT", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .driver import Driver
 
 # MIOpen's own numbers.
-_DTYPES: Final = {DType.F16: 0, DType.F32: 1, DType.BF16: 5}
+_DTYPES: Final = DType.known({"f16": 0, "f32": 1, "bf16": 5})
 _CONVOLUTION: Final = 0
 _AVERAGE: Final = 1
 _DETERMINISTIC: Final = 1

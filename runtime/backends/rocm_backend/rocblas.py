@@ -37,12 +37,14 @@ class RocBlas(GemmLibrary, HipResource):
     def __init__(self, library: Any, device: HipDevice, stream: HipStream) -> None:
         computes, operations = library.hipblasComputeType_t, library.hipblasOperation_t
         gemm = StridedBatchedGemm(
-            kinds={
-                DType.BF16: hipDataType.HIP_R_16BF,
-                DType.F16: hipDataType.HIP_R_16F,
-                DType.F32: hipDataType.HIP_R_32F,
-                DType.F64: hipDataType.HIP_R_64F,
-            },
+            kinds=DType.known(
+                {
+                    "bf16": hipDataType.HIP_R_16BF,
+                    "f16": hipDataType.HIP_R_16F,
+                    "f32": hipDataType.HIP_R_32F,
+                    "f64": hipDataType.HIP_R_64F,
+                }
+            ),
             sums={DType.F32: computes.HIPBLAS_COMPUTE_32F, DType.F64: computes.HIPBLAS_COMPUTE_64F},
             operations=(operations.HIPBLAS_OP_N, operations.HIPBLAS_OP_T),
             algorithm=library.hipblasGemmAlgo_t.HIPBLAS_GEMM_DEFAULT,

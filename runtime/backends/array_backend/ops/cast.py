@@ -39,7 +39,7 @@ def widen(library: Any, x: Any, dtype: DType) -> Any:
     compute = dtype.compute
     if compute is dtype:
         return x
-    if dtype is DType.F8E4M3 and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
+    if dtype.value == "f8e4m3" and library.DTYPES[dtype] == library.DTYPES[DType.U8]:
         return _values(library, x)
     return library.astype(x, library.DTYPES[compute])
 
@@ -57,7 +57,7 @@ def narrow(library: Any, x: Any, dtype: DType) -> Any:
         return x
     if not dtype.is_of_numpy and transfer.is_of(library, x, DType.F64):
         x = _round_to_odd(library, x)
-    if dtype is not DType.F8E4M3:
+    if dtype.value != "f8e4m3":
         return library.astype(x, own)
     # Saturated first: what is above 448 has no rule of its own in any library.
     limit = library.constant(_F8_MAX, x)
@@ -114,7 +114,7 @@ def _integer_to_float(library: Any, x: Any, source: DType, target: DType) -> Any
     """A float array from which rounding to `target` is as if from the integers."""
     if target is DType.F64:
         return library.astype(x, library.DTYPES[target])
-    if target is DType.BF16:
+    if target.value == "bf16":
         # Rounded to odd, to as many bits as f32 has or fewer: then the rounding to f32 loses nothing.
         x = x if source.itemsize == DType.I64.itemsize else library.astype(x, library.DTYPES[DType.I64])
         exact, size = x, library.where(x < 0, ~x, x)

@@ -1,0 +1,34 @@
+"""opgen init."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from opgen.decoder import is_name
+from opgen.start import choose_base, start
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--base", metavar="PACKAGE", help="The installed package that the project stands on, if there are several."
+)
+def init(name: str, base: str | None) -> None:
+    """Begin a project of one's own in the folder NAME: a few ops on a CPU and on GPUs, with tests.
+
+    What the project does not have itself, such as kernels and a runtime, it takes from the package that it stands on. A
+    folder that is there already is left as it is.
+
+    \b
+    opgen init mylib && cd mylib
+    make build && make test
+    """  # noqa: D301 -- \b is the character that click reads
+    stands_on = choose_base(base)
+    if not is_name(name):
+        raise click.BadParameter(f"'{name}' cannot be a name; use small letters, digits and underscores")
+    if name == stands_on.package or name in sys.stdlib_module_names:
+        raise click.BadParameter(f"'{name}' is the name of another package; choose one of your own")
+    for path in start(stands_on, name, Path(name)):
+        click.echo(f"{click.style('wrote', fg='green')} {name}/{path}")
+    click.echo(f"{name} stands on {stands_on.package}; now: cd {name} && make build && make test")
