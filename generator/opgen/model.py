@@ -150,6 +150,9 @@ class Package:
             for text in (name, home):
                 if text and not _MODULE.fullmatch(text):
                     yield place, f"'{text}' is no module; write its path, like 'files/gguf'"
+        for folder, place in self.shared.items():
+            if not re.fullmatch(r"[a-z]\w*", folder):
+                yield place, f"'{folder}' is no folder of the project; write its name alone"
 
 
 @dataclass(frozen=True)

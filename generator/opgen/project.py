@@ -60,6 +60,10 @@ def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, pr
     problems = Problems(problems)
     is_whole = _is_whole(documents, problems)
     spec = _checked(documents, sources, problems)
+    for folder, place in spec.package.shared.items() if is_whole else ():
+        # One whose name cannot be is noted already.
+        if folder.isidentifier() and not (root / folder).is_dir():
+            problems.note(place, f"'shared' names the folder '{folder}', which is not here; make it or remove the name")
     outputs = plan(spec, sources, problems) if is_whole else ()
     problems += sources.problems
     if problems:

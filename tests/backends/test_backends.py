@@ -43,7 +43,7 @@ def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed")
     root = tmp_path_factory.mktemp("backends") / file.stem
-    for folder in ("spec", "templates", "runtime"):
+    for folder in ("spec", "starter", "templates", "runtime"):
         shutil.copytree(REPOSITORY / folder, root / folder)
     shutil.copy(file, root / "spec/backends")
     subprocess.run([sys.executable, "-m", "opgen", "generate", "--root", str(root)], check=True, capture_output=True)

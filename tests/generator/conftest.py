@@ -27,13 +27,13 @@ def generated_from_repository(tmp_path_factory: pytest.TempPathFactory) -> Proje
     """The repository's spec and templates, and what they give; not to be changed."""
     folder = tmp_path_factory.mktemp("repository")
     # What is committed may lag behind; only `generate` on an empty folder says what belongs there.
-    return copy_project(REPOSITORY, folder, ("spec", "templates", "runtime")).generate()
+    return copy_project(REPOSITORY, folder, ("spec", "starter", "templates", "runtime")).generate()
 
 
 @pytest.fixture(scope="session")
 def generated_from_few_ops(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The repository's spec with those ops alone that its templates use and golden cases change; not to be changed."""
-    project = copy_project(REPOSITORY, tmp_path_factory.mktemp("few_ops"), ("spec", "templates", "runtime"))
+    project = copy_project(REPOSITORY, tmp_path_factory.mktemp("few_ops"), ("spec", "starter", "templates", "runtime"))
     for kind, kept in FEW_OPS.items():
         file = project.root / "spec" / "functors" / f"{kind}.yaml"
         # An op is its name two spaces in, and all that is further in.

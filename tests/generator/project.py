@@ -86,7 +86,7 @@ class Project:
 
 
 def copy_project(
-    source: Path, target: Path, folders: Sequence[str] = ("spec", "templates", "runtime", "generated")
+    source: Path, target: Path, folders: Sequence[str] = ("spec", "starter", "templates", "runtime", "generated")
 ) -> Project:
     """A project with the spec, the templates, the runtime and, where there is one, the output of `source`."""
     for folder in folders:

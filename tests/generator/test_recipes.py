@@ -297,7 +297,7 @@ def add_tests(project: Project) -> None:
 def edited(project: Project) -> list[str]:
     """The files of spec/, templates/ and runtime/ that differ from the repository's, or are new."""
     found = []
-    for folder in ("spec", "templates", "runtime"):
+    for folder in ("spec", "starter", "templates", "runtime"):
         for path in sorted((project.root / folder).rglob("*")):
             name = path.relative_to(project.root)
             original = REPOSITORY / name

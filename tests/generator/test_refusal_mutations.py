@@ -128,7 +128,7 @@ def rounds(mutants: Iterable[Mutant]) -> list[list[Mutant]]:
 def survivors(root: Path, mutants: list[Mutant], test: str, *, is_generated: bool) -> list[str]:
     """The mutants that a test of the copy below `root` does not notice."""
     ignored = shutil.ignore_patterns("__pycache__")
-    for folder in ("generated", "runtime", "templates", "spec", "tests/conformance"):
+    for folder in ("generated", "runtime", "templates", "starter", "spec", "tests/conformance"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=ignored, symlinks=True)
     for name in ("pyproject.toml", "tests/conftest.py"):
         shutil.copy(REPOSITORY / name, root / name)

@@ -92,6 +92,12 @@ def test_no_backend_is_named_in_the_generator(file: Path) -> None:
     assert not names_of_backends(file.read_text(encoding="utf-8").replace("os.cpu_count()", ""))
 
 
+@pytest.mark.parametrize("file", [*GENERATOR, REPOSITORY / "generator/README.md"], ids=lambda path: path.name)
+def test_the_generator_knows_no_package(file: Path) -> None:
+    known = [path.parent.name for path in (RUNTIME / "backends").glob("*/__init__.py")]
+    assert not re.findall("|".join(["tallow", *known]), file.read_text(encoding="utf-8"), flags=re.I)
+
+
 @pytest.mark.parametrize("name", SHARED)
 def test_no_backend_is_named_in_a_file_that_serves_several(name: str) -> None:
     assert not names_of_backends(name)

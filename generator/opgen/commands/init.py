@@ -15,7 +15,7 @@ from opgen.start import choose_base, start
     "--base", metavar="PACKAGE", help="The installed package that the project stands on, if there are several."
 )
 def init(name: str, base: str | None) -> None:
-    """Begin a project of one's own in the folder NAME: a few ops on a CPU and on GPUs, with tests.
+    """Begin a project of your own in the folder NAME: a few ops on a few backends, with tests.
 
     What the project does not have itself, such as kernels and a runtime, it takes from the package that it stands on. A
     folder that is there already is left as it is.

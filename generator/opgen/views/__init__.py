@@ -70,6 +70,12 @@ def _sources(spec: Spec, *, host: bool) -> Iterable[Any]:
     return (family for family in spec.kernels if family.host is host)
 
 
+def _is_of_kernels(spec: Spec, each: Backend) -> bool:
+    """Whether its family computes with kernels: it has no vocabulary of array libraries."""
+    family = spec.family_of(each)
+    return family is not None and not family.vocabulary
+
+
 def _is_imported(spec: Spec, each: Backend) -> bool:
     """Whether the runtime has no devices for an array library: the library is imported when a device is opened."""
     return each.array is not None and "device" not in spec.own_modules.get(each.package or "", ())
@@ -83,9 +89,9 @@ MEMBERS: Mapping[str, Members] = {
     ),
     "host": Members(_named(lambda spec: (k for k in spec.kernels if k.host)), kernels.kernel_family),
     "library": Members(_named(lambda spec: spec.c_libraries), libraries.functions, "spec/libraries"),
-    "gpu": Members(_runtimes(lambda spec, each: "gpu_backend" in spec.packages[each.name]), backend.gpu_backend),
+    "gpu": Members(_runtimes(_is_of_kernels), backend.kernel_backend),
     "array": Members(_runtimes(lambda _, each: each.array is not None), arrays.spelled_library),
-    "imported": Members(_runtimes(_is_imported), arrays.array_backend),
+    "imported": Members(_runtimes(_is_imported), arrays.imported_backend),
     "runtime": Members(_runtimes(lambda *_: True), backend.ops),
     "mounted": Members(lambda spec: [(str(RUNTIME), b) for b in [spec.package.base] if b], package.mounted_runtime),
     "public": Members(_named(lambda spec: spec.public.values()), package.public_module),

@@ -56,7 +56,7 @@ def spelled_library(spec: Spec, backend: Backend) -> View:
     )
 
 
-def array_backend(spec: Spec, backend: Backend) -> View:
+def imported_backend(spec: Spec, backend: Backend) -> View:
     """The classes of a backend."""
     return View(backend=backend, family=spec.family_of(backend))
 

@@ -59,8 +59,8 @@ def ops(spec: Spec, backend: Backend) -> View:
     )
 
 
-def gpu_backend(spec: Spec, backend: Backend) -> View:
-    """The modules of a backend of the family gpu."""
+def kernel_backend(spec: Spec, backend: Backend) -> View:
+    """The modules of a backend whose family computes with kernels."""
 
     def home(module: str) -> str:
         package = next((p for p in spec.packages[backend.name] if module in spec.own_modules[p]), backend.package)

@@ -1,0 +1,141 @@
+"""`opgen init` begins a project that stands on an installed package, here on the one of this repository."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from opgen.cli import main
+
+from .project import REPOSITORY, Project
+from .test_distribution import build
+
+BASE = ("--base", "tallow")
+
+
+def init(folder: Path, *arguments: str) -> Result:
+    with contextlib.chdir(folder):
+        return CliRunner().invoke(main, ["init", *(arguments or ("mylib", *BASE))])
+
+
+@pytest.fixture(scope="module")
+def mylib(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that was just begun, generated; not to be changed."""
+    folder = tmp_path_factory.mktemp("init")
+    result = init(folder)
+    assert result.exit_code == 0, result.output
+    return Project(folder / "mylib").generate()
+
+
+def run_tests(project: Project, *modules: str) -> str:
+    paths = (project.output, REPOSITORY / "generator", REPOSITORY / "generated")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "ROCM_PATH": "/nowhere"}
+    command = [sys.executable, "-m", "unittest", "discover", "--start-directory", "tests", "--pattern", *modules]
+    done = subprocess.run(command, cwd=project.root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_its_tests_pass_at_once(mylib: Project) -> None:
+    assert mylib.run("check").exit_code == 0
+    assert "OK (skipped=3)" in run_tests(mylib, "test_ops.py")
+
+
+def test_what_is_written_is_small(mylib: Project) -> None:
+    written = [
+        path
+        for path in mylib.root.rglob("*")
+        if path.is_file() and mylib.output not in path.parents and path.suffix != ".pyc"
+    ]
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in written) < 500
+    assert not [path for path in written if "<<" in path.read_text(encoding="utf-8")]
+
+
+def test_what_a_package_lacks_is_said_where_it_is_called(mylib: Project) -> None:
+    code = "import mylib; x = mylib.Tensor([1.0]); x.relu(); x.exp()"
+    paths = os.pathsep.join(map(str, (mylib.output, REPOSITORY / "generated")))
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "AttributeError: a Tensor has no attribute 'exp'" in done.stderr
+
+
+def test_new_project_is_another_name_for_it() -> None:
+    runner = CliRunner()
+    assert runner.invoke(main, ["new", "project", "--help"]).output.startswith("Usage: main new project ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("../mylib", *BASE), 2, "'../mylib' cannot be a name; use small letters, digits and underscores"),
+        (("json", *BASE), 2, "'json' is the name of another package; choose one of your own"),
+        (("tallow", *BASE), 2, "'tallow' is the name of another package; choose one of your own"),
+        (("mylib", "--base", "numpy"), 1, "'numpy' is no installed package with a starter; "),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
+    result = init(tmp_path, *arguments)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert not [*tmp_path.rglob("spec")]
+
+
+def test_a_folder_that_is_there_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mylib").mkdir()
+    result = CliRunner().invoke(main, ["init", "mylib", *BASE])
+    assert (result.exit_code, result.stderr) == (1, "mylib is there already; choose another name, or remove it\n")
+    assert [*Path("mylib").iterdir()] == []
+
+
+def test_nothing_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def fail(self: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", fail)
+    result = CliRunner().invoke(main, ["init", "mylib", *BASE])
+    assert (result.exit_code, result.stderr) == (1, "mylib: Permission denied; nothing was written\n")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_kernels_that_the_base_does_not_have_are_named(mylib: Project, tmp_path: Path) -> None:
+    init(tmp_path)
+    project = Project(tmp_path / "mylib")
+    project.edit("spec/package.yaml", "matmul, reduce,", "matmul, redcue,")
+    result = project.run("check")
+    assert "spec/package.yaml:9:62: base 'tallow' has no kernels 'redcue'; did you mean 'reduce'?" in result.stderr
+
+
+@pytest.mark.full
+def test_a_project_is_built_with_the_wheels_alone(tmp_path: Path) -> None:
+    wheels = [build(name, tmp_path / name) for name in ("opgen", "tallow")]
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", *wheels], check=True)
+    # What both packages need is that of this Python; the packages themselves are the wheels.
+    own = subprocess.run([python, "-c", "import site; print(*site.getsitepackages())"], capture_output=True, text=True)
+    Path(own.stdout.strip(), "others.pth").write_text(str(Path(pytest.__file__).parents[1]), encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "ROCM_PATH")}
+
+    def run(*command: object, folder: Path = tmp_path) -> str:
+        done = subprocess.run(
+            [str(each) for each in command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    run(tmp_path / "venv/bin/opgen", "init", "mylib")
+    run("make", "build", f"PYTHON={python}", folder=tmp_path / "mylib")
+    assert "OK (skipped=3)" in run("make", "test", f"PYTHON={python}", folder=tmp_path / "mylib")
