@@ -49,10 +49,15 @@ class Project:
 
 def read_project(root: Path) -> Project:
     """The project below `root`; SpecError lists every mistake in it."""
-    problems: list[Problem] = []
+    problems = Problems()
+    return compose(root, *_read(root, problems), problems)
+
+
+def _read(root: Path, problems: Problems) -> tuple[Mapping[Path, Document], Sources]:
+    """The files of the project below `root`, with those of the package that it stands on."""
     documents = load(root, problems)
     base = with_base(documents, problems)
-    return compose(root, documents, Sources(root, base), problems)
+    return documents, Sources(root, base)
 
 
 def compose(root: Path, documents: Mapping[Path, Document], sources: Sources, problems: Iterable[Problem]) -> Project:
@@ -91,8 +96,9 @@ def _checked(documents: Mapping[Path, Document], sources: Sources, problems: Pro
 
 def read_spec_alone(root: Path) -> Spec:
     """The checked spec of the project below `root`, whatever its templates are; SpecError lists every mistake in it."""
-    problems, sources = Problems(), Sources(root)
-    spec = _checked(load(root, problems), sources, problems)
+    problems = Problems()
+    documents, sources = _read(root, problems)
+    spec = _checked(documents, sources, problems)
     problems += sources.problems
     if problems:
         raise SpecError(problems)
