@@ -13,6 +13,8 @@ STAGES := opgen tallow wave64 wave32 devices numpy metal
 FULL :=
 PYTEST = $(BIN)/pytest -n auto --dist worksteal $(FULL)
 TWO_DEVICES := $(wildcard tests/package/test_hip_*.py) $(patsubst %,tests/package/test_gpu_%.py,graphs objects loader peers user_kernels)
+# What needs the built site, and a browser: make docs runs it.
+SITE_TESTS := tests/website/test_site.py
 # What compares gradients with those of the CPU in f64.
 GRADIENTS := tests/package/test_gradient.py tests/package/test_gradient_methods.py
 # What runs models; of the logits of all architectures in all formats, some.
@@ -53,7 +55,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint bench bench-gpu bench-model bench-training clean help
+.PHONY: build host-kernels test test-full test-quick $(STAGES:%=test-%) test-gpu hip-host wheel compile generate check lint docs bench bench-gpu bench-model bench-training clean help
 
 build: generate $(VENV)/tallow.stamp host-kernels  ## set everything up, generate the package and train the example on it
 	@$(BIN)/python examples/digits.py
@@ -64,11 +66,11 @@ host-kernels: generate  ## compile the kernels for the CPU, where a compiler for
 test: check host-kernels hip-host $(STAGES:%=test-%)  ## what every change must pass
 
 test-full: FULL := --full
-test-full: test  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
+test-full: test docs  ## the same with the slow sweeps; test-opgen FULL=--full, and so on, runs one stage of it
 
 test-opgen: $(VENV)/tallow.stamp
 	@echo "1 of 7, about 5 min: opgen, the compilation of kernels, the HIP runtime for the CPU"
-	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package
+	@$(ON_HIP_HOST) $(PYTEST) --ignore tests/conformance --ignore tests/package $(SITE_TESTS:%=--ignore %)
 
 test-tallow: $(VENV)/tallow.stamp
 	@echo "2 of 7, about 5 min: tallow: every cell on the CPU, its tensors, files and models, its code for GPUs"
@@ -125,6 +127,13 @@ lint: $(VENV)/tallow.stamp  ## formatting, style and types
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 
+docs: generate $(VENV)/docs.stamp  ## the site in build/docs/html, from docs/ and the spec, and its tests in Chromium
+	@$(BIN)/python -m docs.site build/docs
+	@$(BIN)/opgen reference build/docs/source/reference --notes build/docs/notes
+	@$(BIN)/sphinx-build -q -W --keep-going -j auto -c docs/site build/docs/source build/docs/html
+	@$(BIN)/pytest --full $(SITE_TESTS)
+	@echo "build/docs/html/index.html"
+
 bench: $(VENV)/tallow.stamp host-kernels  ## the CPU backend beside NumPy and, where it is installed, PyTorch
 	@$(BIN)/python -m benchmarks.cpu run
 
@@ -163,6 +172,11 @@ $(VENV)/opgen.stamp: pyproject.toml | $(BIN)/python
 $(VENV)/tallow.stamp: generated/pyproject.toml $(VENV)/opgen.stamp
 	@echo "installing tallow"
 	@$(PIP) --editable ./generated
+	@touch $@
+
+$(VENV)/docs.stamp: pyproject.toml $(VENV)/tallow.stamp
+	@echo "installing what the site is built with"
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 generated/pyproject.toml: | $(VENV)/opgen.stamp

@@ -29,8 +29,8 @@ and of the wait. No figure in this page is written by hand: they show what the c
     python -m benchmarks.arrays render build/benchmarks/arrays docs
 
 makes the page of them. metal is measured on MLX's CPU device, since nothing was run on Apple hardware; it
-multiplies the large matrices once, because that takes minutes. The others are the backends of
-[tests/backends](../tests/backends), each of which is one YAML file."""
+multiplies the large matrices once, because that takes minutes. The others are backends of one YAML file each, such as
+that of [PyTorch](../tests/backends/torch.yaml)."""
 
 
 def time_both(ours: Callable[[], object], library: Callable[[], object]) -> tuple[float, float]:

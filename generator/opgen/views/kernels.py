@@ -39,7 +39,7 @@ def _functor(spec: Spec, functor: Functor) -> View:
     is_brief = any(primitive.brief for primitive in primitives)
     steps = formula.steps("kernel", _literal("compute_type<T>"), names if is_brief else None)
     return View(
-        name=_camel(functor.name),
+        name=camel(functor.name),
         doc=functor.doc,
         operands=", ".join(f"{kind} {name}" for kind, name in zip(types, names, strict=True)),
         types=", ".join(f"typename {kind}" for kind in dict.fromkeys(types)),
@@ -81,7 +81,7 @@ def _state(spec: Spec, state: State) -> View:
         key: scope.expression("kernel", _literal("Number")).float for key, scope in state_scopes(spec, state).items()
     }
     return View(
-        name=_camel(state.name),
+        name=camel(state.name),
         doc=comment(state.doc, mark="//"),
         parts=tuple(part.name for part in state.parts),
         let=tuple((name, texts[f"let {name}"]) for name in state.let),
@@ -105,12 +105,12 @@ def _monoid(spec: Spec, functor: Functor) -> View:
     finish = own["finish"].expression("kernel", _literal("Number")).float if reduction.finish else None
     other = next(item for item in reductions if item is functor or _joins_alike(item, functor))
     if other is not functor:
-        parent = f"{_camel(other.name)}<T>"
+        parent = f"{camel(other.name)}<T>"
         base = f"typename {parent}::Base"
         return _reduction(functor, parent, base, finish=finish, is_state=state is not None)
     result = next((dtype.cpp for dtype in spec.dtypes if dtype.name == functor.result), "T")
     wide = next((dtype.cpp for dtype in spec.dtypes if dtype.name == reduction.accumulate), None)
-    of_state = [_camel(state.name)] if state is not None else []
+    of_state = [camel(state.name)] if state is not None else []
     joined = [result, *([wide or "void"] if wide or of_state else []), *of_state]
     base = f"ValueReduction<T, {', '.join(joined)}>"
     if reduction.identity in BOUNDS and joined == ["T"] and reduction.element is None:
@@ -143,7 +143,7 @@ def _reduction(functor: Functor, parent: str, base: str, **own: object) -> View:
     """A reduction in C++, made of `base`, which its parent may be; of a position that has the rest."""
     row: dict[str, object] = dict.fromkeys(("finish", "identity", "element", "combine"))
     row |= {"is_joining": False, "is_state": False, "parameters": list(enumerate(functor.parameters)), **own}
-    return View(name=_camel(functor.name), doc=functor.doc, parent=parent, base=base, **row)
+    return View(name=camel(functor.name), doc=functor.doc, parent=parent, base=base, **row)
 
 
 def _joins_alike(x: Functor, y: Functor) -> bool:
@@ -161,7 +161,8 @@ def _cpp_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """What C++ calls the struct of a functor: leaky_relu -> LeakyRelu."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -189,7 +190,7 @@ def kernel_rows(spec: Spec, kernel: Kernel) -> Iterator[View]:
             functor, other = forms[chosen["op"]]
             dtype = chosen["dtype"]
             first = dtype if functor.condition is None else other
-            spelled["op"] = _camel(functor.name)
+            spelled["op"] = camel(functor.name)
             sources = [types[name] for name in (first, *[dtype] * (len(functor.operands) - 1))]
             spelled["sources"], spelled["sources_but_last"] = ", ".join(sources), ", ".join(sources[:-1])
             spelled["result"] = types[other if functor.result == ANY_RESULT else functor.result or dtype]
@@ -294,7 +295,7 @@ def kernels_constants(spec: Spec) -> View:
         max_rank=spec.package.max_rank,
         most_operands=most + 1,
         constants=rows,
-        structs={functor.name: _camel(functor.name) for kind in kinds for functor in kind.functors},
+        structs={functor.name: camel(functor.name) for kind in kinds for functor in kind.functors},
         # The storage methods that compute elementwise ops.
         methods=[
             method.name
@@ -323,18 +324,18 @@ def kernels_dtypes(spec: Spec) -> View:
 def _group(group: FieldGroup, fields: Sequence[Field]) -> View:
     rows = [f"{field.name}: {FIELD_TYPES[field.type][3]}" for field in fields]
     has_arrays = any(field.length for field in fields)
-    return View(name=_camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
+    return View(name=camel(group.name), doc=group.doc, fields=[] if has_arrays else rows)
 
 
 def _tuple(described: TupleType) -> View:
     rows = []
     for place, (name, (kind, _)) in enumerate(described.items.items()):
-        held = f"{_camel(kind.strip('[]'))}Items"
+        held = f"{camel(kind.strip('[]'))}Items"
         cpp, read, python = ITEM_TYPES.get(kind, (f"List<{held}>", f"List<{held}>({{}})", f"tuple[{held}, ...]"))
         item = read.format(f"PyTuple_GetItem(items, {place})")
         rows.append((f"{name}: {python}", f"{cpp} {name} = {item};"))
     doc = described.doc
-    return View(name=f"{_camel(described.name)}Items", doc=doc, comment=comment(doc, mark="//"), items=rows)
+    return View(name=f"{camel(described.name)}Items", doc=doc, comment=comment(doc, mark="//"), items=rows)
 
 
 def _packer(struct: Struct) -> View:
@@ -360,7 +361,7 @@ def _packer(struct: Struct) -> View:
 
 def _parameter(member: Member) -> str:
     if member.group:
-        return f"{member.name}: {_camel(member.group)}"
+        return f"{member.name}: {camel(member.group)}"
     kind = FIELD_TYPES[member.fields[0].type][3] if member.fields else "int"
     return f"{member.name}: {kind if member.is_number else f'Sequence[{kind}]'}"
 

@@ -1,0 +1,52 @@
+"""The settings of Sphinx for the site; `make docs` builds it from build/docs/source."""
+
+from pathlib import Path
+
+from opgen import __version__
+from pygments.lexers.special import TextLexer
+from sphinx.application import Sphinx
+
+project = "opgen and tallow"
+release = __version__
+copyright = "the maintainers of opgen"
+extensions = ["myst_parser"]
+myst_heading_anchors = 4
+smartquotes = False
+include_patterns = ["*.md", "docs/**", "generated/docs/*.md", "reference/**", "spec/README.md"]
+exclude_patterns = ["README.md"]
+html_theme = "pydata_sphinx_theme"
+html_title = project
+html_static_path = [str(Path(__file__).parent / "static")]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "show_prev_next": False,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": [],
+    "footer_end": [],
+}
+# Nothing but the pages says how they are reached.
+html_context = {"default_mode": "auto"}
+
+
+def _listed(application: Sphinx, page: str, source: list[str]) -> None:
+    """Put every page of docs/ that nothing names into the navigation, so that a new one is in it."""
+    docs = Path(application.srcdir, "docs")
+    if page == "guides":
+        named = {word for file in Path(application.srcdir).glob("*.md") for word in file.read_text("utf-8").split()}
+        pages = [f"docs/{file.relative_to(docs).with_suffix('').as_posix()}" for file in sorted(docs.rglob("*.md"))]
+        # The pages of a folder are below the page that is named as the folder is.
+        rest = [each for each in pages if each not in named and str(Path(each).parent) not in pages]
+        source[0] = source[0].replace("@pages@", "\n".join(rest))
+    elif (folder := Path(application.srcdir, page)).is_dir() and page.startswith("docs/"):
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{folder.name}/*\n```\n"
+
+
+def setup(application: Sphinx) -> None:
+    """Register what the settings above have no name for."""
+    application.connect("source-read", _listed)
+    application.add_lexer("mermaid", TextLexer)

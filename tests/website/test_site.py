@@ -1,0 +1,192 @@
+"""The built site in headless Chromium, from the file system; `make docs` builds it and runs this."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opgen.project import read_spec
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from docs.site import plots
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / "build/docs/html"
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+PAGES = ["index", "guides", "commands", "names", "docs/architecture", "docs/benchmarks", "reference/matrix",
+         "reference/index", "reference/ops/gelu", "reference/ops/conv2d"]  # fmt: skip
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    assert (SITE / "index.html").is_file(), "there is no site; run 'make docs'"
+    # Without a Chromium of the system, that of `playwright install chromium` is taken.
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that fails the test if it writes an error, or asks for what is not in the file system."""
+    opened = browser.new_page(viewport=DESK)
+    wrong: list[str] = []
+    opened.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("request", lambda request: wrong.append(request.url) if not is_local(request.url) else None)
+    yield opened
+    opened.close()
+    assert wrong == []
+
+
+def is_local(url: str) -> bool:
+    return url.startswith(("file://", "data:"))
+
+
+def visit(page: Page, name: str) -> None:
+    page.goto((SITE / f"{name}.html").as_uri())
+
+
+def ops(page: Page) -> list[str]:
+    return page.locator("#matrix tbody th a").all_inner_texts()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_is_wider_than_a_phone(page: Page, name: str) -> None:
+    page.set_viewport_size(PHONE)
+    visit(page, name)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_matrix_searches_by_keyboard(page: Page) -> None:
+    visit(page, "reference/matrix")
+    whole = ops(page)
+    assert len(whole) > 150
+    page.keyboard.press("/")
+    page.keyboard.type("conv2d")
+    assert ops(page) == ["conv2d"]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.backend") == "rocm"
+    page.keyboard.press("Enter")
+    assert "miopen: conv.by_library" in page.locator("#matrix .how").inner_text()
+    page.keyboard.press("Enter")
+    assert page.locator("#matrix .how").count() == 0
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.press("Escape")
+    assert ops(page) == whole
+
+
+def test_the_keys_go_through_the_matrix_in_order(page: Page) -> None:
+    visit(page, "reference/matrix")
+    page.keyboard.press("/")
+    order = []
+    for _ in range(5):
+        order.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+        page.keyboard.press("Tab")
+    assert order == ["search", "backend", "dtype", "status", "A"]
+
+
+def test_the_matrix_filters(page: Page) -> None:
+    visit(page, "reference/matrix")
+    page.select_option("#backend", label="metal")
+    page.select_option("#dtype", label="f64")
+    page.select_option("#status", label="what is supported")
+    assert page.locator("#matrix thead th").all_inner_texts() == ["op", "metal"]
+    # Metal has no f64: what is left are functions that give integers, and methods without a dtype.
+    assert "gelu" not in ops(page)
+    page.select_option("#status", label="what is not supported")
+    page.fill("#search", "gelu")
+    assert "gelu" in ops(page)
+    page.locator("#matrix tbody td").first.click()
+    assert "Apple GPUs have no 64-bit floats" in page.locator("#matrix .how").inner_text()
+    page.fill("#search", "")
+    page.select_option("#status", label="ops with gradients")
+    page.select_option("#dtype", label="f32")
+    assert {"gelu", "matmul"} <= {*ops(page)}
+    assert not {"eq", "isnan", "sgd_step"} & {*ops(page)}
+
+
+def test_a_link_may_search(page: Page) -> None:
+    visit(page, "reference/matrix")
+    page.goto((SITE / "reference/matrix.html").as_uri() + "#softmax_gradient")
+    page.reload()
+    assert ops(page) == ["softmax_gradient", "log_softmax_gradient"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_texts_of_the_matrix_have_contrast(page: Page, theme: str) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    visit(page, "reference/matrix")
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    for text in ("none", "all", "float except f64"):
+        found = page.get_by_text(text, exact=True).and_(page.locator(".state")).first
+        assert contrast(found) >= 4.5, text
+    for selector in ("#matrix tbody small", "#matrix tbody a", "#count", "#search", "#filters label", "#dtype"):
+        assert contrast(page.locator(selector).first) >= 4.5, selector
+
+
+def contrast(element: object) -> float:
+    """The contrast of an element's text and what is behind it, as WCAG defines it."""
+    colours = element.evaluate(  # type: ignore[attr-defined]
+        """(element) => {
+            const found = [getComputedStyle(element).color];
+            for (let it = element; it; it = it.parentElement) {
+                const colour = getComputedStyle(it).backgroundColor;
+                if (!/, 0\\)$/.test(colour)) return [...found, colour];
+            }
+            return [...found, "rgb(255, 255, 255)"];
+        }"""
+    )
+    low, high = sorted(map(luminance, colours))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_the_theme_switches(page: Page, theme: str) -> None:
+    visit(page, "reference/matrix")
+    page.locator(".theme-switch-button:visible").click()
+    page.locator(f".theme-change-button[data-mode={theme}]:visible").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+
+
+def test_an_op_has_its_formula_plot_edges_speed_and_kernel(page: Page) -> None:
+    visit(page, "reference/ops/gelu")
+    titles = page.locator("article h2").all_inner_texts()
+    assert [title.strip("#\n ") for title in titles] == [
+        "Formula", "Gradient", "Plot", "In other libraries", "Speed", "Edges", "Support", "What is emitted"
+    ]  # fmt: skip
+    assert page.locator("svg.plot path").count() > 10
+    assert "struct Gelu" in page.locator("article").inner_text()
+
+
+def test_plots_are_of_the_ops_and_always_the_same() -> None:
+    spec = read_spec(ROOT)
+    functors = {functor.name: functor for functor in plots.plotted(spec)}
+    assert len(functors) > 40
+    found = plots.curves(spec, functors["silu"], {})
+    x, y = found["silu(x)"]
+    np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-12, atol=1e-15)
+    x, slope = found["its derivative by x"]
+    np.testing.assert_allclose(slope, np.gradient(y, x), atol=1e-4)
+    first, second = (plots.picture(functors["silu"], found) for _ in range(2))
+    assert first == second
+    assert "currentColor" in first
+    assert "#000000" not in first
