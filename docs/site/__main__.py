@@ -29,7 +29,9 @@ def stage(folder: Path) -> None:
     # file system, and does not know pages that it finds so.
     for folder_of_pages in ("docs", "generated", "spec"):
         shutil.rmtree(source / folder_of_pages, ignore_errors=True)
-    for file in (file for pattern in PAGES for file in ROOT.glob(pattern) if not file.is_relative_to(SITE)):
+    for file in (file for pattern in PAGES for file in ROOT.glob(pattern)):
+        if file.is_dir() or file.is_relative_to(SITE):
+            continue
         copy = source / file.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
