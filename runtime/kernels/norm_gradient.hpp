@@ -190,27 +190,29 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_colum
     sums[arguments.length + column] = bias;
 }
 
-// Adds up the parts, in their order: blocks take turns at the columns of the weight and of the bias, some threads share
-// out the parts of a column.
+// Adds up the parts: blocks take turns at the columns of the weight and of the bias, and the threads of one share out
+// the parts of `part_columns` columns, of which a part has 32 bytes side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_sums(const Arguments& arguments) {
     using Value = compute_type<T>;
     __shared__ Value shared[block_size];
     const uint32_t is_bias = block_index() % 2;
-    const uint32_t column = block_index() / 2 * row_team + thread_index() % row_team;
+    const uint32_t column = block_index() / 2 * part_columns + thread_index() % part_columns;
     const uint64_t result = is_bias ? arguments.bias : arguments.weight;
     const bool is_there = column < arguments.length && result != 0;
     Value sum = 0;
     if (is_there)
 #pragma unroll 4
-        for (uint32_t part = thread_index() / row_team; part < arguments.parts; part += block_size / row_team)
+        for (uint32_t part = thread_index() / part_columns; part < arguments.parts; part += block_size / part_columns)
             sum += pointer_to<const Value>(arguments.sums)[(uint64_t{part} * 2 + is_bias) * arguments.length + column];
     shared[thread_index()] = sum;
     synchronize_block();
-    if (thread_index() >= row_team || !is_there)
-        return;
-    for (uint32_t place = thread_index() + row_team; place < block_size; place += row_team)
-        sum += shared[place];
-    pointer_to<T>(result)[column] = convert<T>(sum);
+    for (uint32_t half = block_size / 2; half >= part_columns; half /= 2) {
+        if (thread_index() < half)
+            shared[thread_index()] += shared[thread_index() + half];
+        synchronize_block();
+    }
+    if (thread_index() < part_columns && is_there)
+        pointer_to<T>(result)[column] = convert<T>(shared[thread_index()]);
 }
 
 } // namespace tallow

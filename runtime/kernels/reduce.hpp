@@ -274,22 +274,33 @@ template <typename Op, typename T, typename Arguments> TALLOW_INLINE void reduce
     }
 }
 
-// The second pass: a team of threads joins the `splits` states of each output.
+// The second pass: `team` threads join the `splits` states of each output. Outputs side by side are read side by side.
 template <typename Op, typename Arguments> TALLOW_INLINE void reduce_finish(const Arguments& arguments) {
+    using State = typename Op::State;
+    __shared__ State shared[block_size];
     const uint32_t team = arguments.team;
-    const uint32_t lane = place_in_team(team);
-    const uint32_t rows_per_block = teams_in(block_size, team);
-    const typename Op::State* const states = pointer_to<const typename Op::State>(arguments.source);
-    for (uint32_t base = block_index() * rows_per_block; base < arguments.outputs;
-         base += grid_blocks() * rows_per_block) {
-        const uint32_t output = base + teams_in(thread_index(), team);
-        typename Op::State state = Op::identity();
+    const uint32_t together = teams_in(block_size, team);
+    const uint32_t across = place_in_team(together);
+    const uint32_t down = teams_in(thread_index(), together);
+    const State* const states = pointer_to<const State>(arguments.source);
+    for (uint32_t base = block_index() * together; base < arguments.outputs; base += grid_blocks() * together) {
+        const uint32_t output = base + across;
+        State state = Op::identity();
         if (output < arguments.outputs)
-            for (uint32_t split = lane; split < arguments.splits; split += team)
+#pragma unroll 4
+            for (uint32_t split = down; split < arguments.splits; split += team)
                 state = Op::combine(state, states[split * arguments.outputs + output]);
-        state = reduce_team<Op>(state, team);
-        if (lane == 0 && output < arguments.outputs)
-            pointer_to<typename Op::Result>(arguments.result)[output] = Op::result(state, arguments.count, arguments);
+        shared[thread_index()] = state;
+        synchronize_block();
+        for (uint32_t half = team / 2; half > 0; half /= 2) {
+            if (down < half)
+                shared[thread_index()] = Op::combine(shared[thread_index()], shared[thread_index() + half * together]);
+            synchronize_block();
+        }
+        if (down == 0 && output < arguments.outputs)
+            pointer_to<typename Op::Result>(arguments.result)[output] =
+                Op::result(shared[thread_index()], arguments.count, arguments);
+        synchronize_block();
     }
 }
 

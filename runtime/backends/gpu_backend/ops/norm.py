@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, ROW_TEAM
+from .....kernels.constants import BLOCK_SIZE, PART_COLUMNS
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide
@@ -152,5 +152,5 @@ def _gradients(
         packed = arguments.norm_gradient_sums(
             weight=at[0], bias=at[1], sums=sums.address, parts=sum(parts), length=length
         )
-        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, ROW_TEAM), packed)
+        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, PART_COLUMNS), packed)
     return result, *[vector for vector in vectors if vector is not None]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .....dtype import DType
 from .....kernels import arguments
-from .....kernels.constants import ACCESS_BYTES, BLOCK_SIZE, COLUMN_ELEMENTS, REDUCE_IN_FLIGHT, ROW_TEAM
+from .....kernels.constants import (
+    ACCESS_BYTES,
+    BLOCK_SIZE,
+    COLUMN_ELEMENTS,
+    PART_COLUMNS,
+    REDUCE_IN_FLIGHT,
+    ROW_TEAM,
+)
 from .....op import MethodOp, ReduceOp
 from ....base.error import InvalidArgument
 from ..utils import ceil_divide, power_of_two
@@ -146,7 +153,8 @@ def _run(
         device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
-        team = _team(plan.splits, elements.most_of_wave)
+        most = BLOCK_SIZE // min(PART_COLUMNS, power_of_two(plan.outputs))
+        team = min(most, power_of_two(ceil_divide(plan.splits, REDUCE_IN_FLIGHT)))
         packed = arguments.reduce_finish(
             result=output, source=states.address, count=plan.length, outputs=plan.outputs, splits=plan.splits,
             team=team, parameters=bits,
