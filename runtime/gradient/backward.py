@@ -121,14 +121,17 @@ def _back(root: Node, gradient: Tensor, layout: Layout, keep: bool) -> dict[Node
                 shown = flat(source.length)
             before = sums.get(source)
             if before is None:
-                sums[source] = contribution, shown
+                sums[source] = contribution(None) if callable(contribution) else contribution, shown
                 heappush(waiting, (-source.number, source))
                 continue
             if isinstance(before, tuple):
                 first, before = before, Sum(source.length)
                 before.add(*first)
                 sums[source] = before
-            before.add(contribution, shown)
+            if callable(contribution):
+                before.join(contribution, shown)
+            else:
+                before.add(contribution, shown)
         if not keep:
             node.free()
     return found

@@ -49,7 +49,9 @@ class _Functor:
             g = g.reshape(shape)
         return self.contributions(node, g, shape, node.arguments[0])
 
-    def contributions(self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]) -> Contributions:
+    def contributions(
+        self, node: Node, g: Tensor, shape: Shape, given: Mapping[str, Any]
+    ) -> Iterator[tuple[int, Tensor | None]]:
         """The gradients, where `given` are parameters and the like; `shape` is that of the result."""
         nodes = node.nodes
         for place, (takes, function) in self._derivatives:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from ...dtype import Array, DType
     from ..backends.backend import BackendDevice
 
-Contributions: TypeAlias = Iterable[tuple[int, Tensor | None]]
-"""The gradients of operands, each with the operand's place; None, or nothing, is a gradient of zeros."""
+Contribution: TypeAlias = "Tensor | Callable[[Tensor | None], Tensor] | None"
+"""A gradient of an operand; None is one of zeros. A function adds it to what the operand's other uses gave, if any."""
+Contributions: TypeAlias = Iterable[tuple[int, Contribution]]
+"""The gradients of operands, each with the operand's place."""
 Rule: TypeAlias = "Callable[[Node, Tensor], Contributions]"
 """Gives the gradients of a call's operands, in the shapes of their layouts, for the gradient of its result.
 

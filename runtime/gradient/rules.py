@@ -7,13 +7,12 @@ repeated along a dim.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...dtype import DType
-from ...op import BinaryOp
 from ..backends.array_backend.ops.upsample import neighbours
 from ..base.error import GradientError
 from ..base.error import shown as shown_value
@@ -21,6 +20,7 @@ from ..core.conv import Params
 from ..core.layout import Layout
 from ..tensor import Tensor
 from ..tensor.base import parts as parts_of
+from .node import Contribution, Contributions, Node, Rule, opened, opened_or_none, record, watched
 from .recording import graph_kept, state
 
 if TYPE_CHECKING:
@@ -309,18 +309,31 @@ def _normal(x: Tensor, eps: float, *, centred: bool) -> tuple[Tensor, Tensor]:
 
 def layer_norm(
     g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool, of_bias: bool
-) -> tuple[Tensor | None, ...]:
+) -> Iterator[Contribution]:
     """Those of what layer_norm normalised, and of its weight and bias as they are asked for."""
-    scale = parts_of("layer_norm", "weight", weight)
-    first, *made = x._storage.layer_norm_gradient(x._layout, g._storage, g._layout, *scale, of_weight, of_bias, eps)
-    return x._like(first), *_vectors(x, made, (of_weight, of_bias))
+    return _norm(x._storage.layer_norm_gradient, g, x, weight, eps, of_weight, of_bias)
 
 
-def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool) -> tuple[Tensor | None, ...]:
+def rms_norm(g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *, of_weight: bool) -> Iterator[Contribution]:
     """Those of what rms_norm normalised, and of its weight if it is asked for."""
-    scale = parts_of("rms_norm", "weight", weight)
-    first, *made = x._storage.rms_norm_gradient(x._layout, g._storage, g._layout, *scale, of_weight, eps)
-    return x._like(first), *_vectors(x, made, (of_weight,))
+    return _norm(x._storage.rms_norm_gradient, g, x, weight, eps, of_weight)
+
+
+def _norm(
+    call: Callable[..., Sequence[Storage]], g: Tensor, x: Tensor, weight: Tensor | None, eps: float, *asked: bool
+) -> Iterator[Contribution]:
+    scale = parts_of("norm", "weight", weight)
+    columns: list[Storage] = []
+
+    def of_x(residual: Tensor | None) -> Tensor:
+        added = parts_of("norm", "residual", residual)
+        first, *columns[:] = call(x._layout, g._storage, g._layout, *scale, *added, *asked, eps)
+        return x._like(first)
+
+    yield of_x
+    if not columns and any(asked):
+        of_x(None)
+    yield from _vectors(x, columns, asked)
 
 
 def _vectors(x: Tensor, made: Sequence[Storage], asked: Sequence[bool]) -> Iterator[Tensor | None]:
@@ -336,13 +349,17 @@ def layer_norm_gradient(
     gradient_layout: Layout,
     weight: Storage | None,
     weight_layout: Layout | None,
+    residual: Storage | None,
+    residual_layout: Layout | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
 ) -> tuple[Storage, ...]:
     """What layer_norm_gradient gives: each op is recorded."""
     tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
-    return _norm_gradient(*tensors, weight, weight_layout, of_weight, of_bias, eps, centred=True)
+    return _norm_gradient(
+        *tensors, weight, weight_layout, residual, residual_layout, of_weight, of_bias, eps, centred=True
+    )
 
 
 def rms_norm_gradient(
@@ -352,12 +369,16 @@ def rms_norm_gradient(
     gradient_layout: Layout,
     weight: Storage | None,
     weight_layout: Layout | None,
+    residual: Storage | None,
+    residual_layout: Layout | None,
     of_weight: bool,
     eps: float,
 ) -> tuple[Storage, ...]:
     """What rms_norm_gradient gives: each op is recorded."""
     tensors = Tensor._new(x, layout), Tensor._new(gradient, gradient_layout)
-    return _norm_gradient(*tensors, weight, weight_layout, of_weight, False, eps, centred=False)
+    return _norm_gradient(
+        *tensors, weight, weight_layout, residual, residual_layout, of_weight, False, eps, centred=False
+    )
 
 
 def _norm_gradient(
@@ -365,6 +386,8 @@ def _norm_gradient(
     g: Tensor,
     weight: Storage | None,
     weight_layout: Layout | None,
+    residual: Storage | None,
+    residual_layout: Layout | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
@@ -378,8 +401,11 @@ def _norm_gradient(
     of_x = part - normal * (part * normal).mean(-1, keepdim=True)
     if centred:
         of_x = of_x - part.mean(-1, keepdim=True)
+    of_x = of_x * scale
+    if residual is not None and residual_layout is not None:
+        of_x = of_x + _wide(Tensor._new(residual, residual_layout))
     sums = [_summed_rows(each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
-    return tuple([each.to_dtype(x.dtype).contiguous()._storage for each in (of_x * scale, *sums)])
+    return tuple([each.to_dtype(x.dtype).contiguous()._storage for each in (of_x, *sums)])
 
 
 def layer_norm_of_sum(
@@ -393,10 +419,9 @@ def layer_norm_of_sum(
     bias_layout: Layout | None,
     eps: float,
 ) -> tuple[Storage, ...]:
-    """What layer_norm makes of a sum, and the sum: both are recorded."""
-    assert residual_layout is not None
-    total, shape = x.binary_impl(BinaryOp.ADD, residual, layout, residual_layout), layout.dense
-    return *total.layer_norm(shape, weight, weight_layout, bias, bias_layout, None, None, eps), total
+    """What layer_norm makes of a sum, and the sum: one call, recorded as two."""
+    vectors = (weight, weight_layout), (bias, bias_layout)
+    return _norm_of_sum(_layer_norm, (x, layout), (residual, residual_layout), vectors, eps)
 
 
 def rms_norm_of_sum(
@@ -408,10 +433,50 @@ def rms_norm_of_sum(
     weight_layout: Layout | None,
     eps: float,
 ) -> tuple[Storage, ...]:
-    """What rms_norm makes of a sum, and the sum: both are recorded."""
+    """What rms_norm makes of a sum, and the sum: one call, recorded as two."""
+    return _norm_of_sum(_rms_norm, (x, layout), (residual, residual_layout), ((weight, weight_layout),), eps)
+
+
+def _norm_of_sum(
+    rule: Rule,
+    x: tuple[Storage, Layout],
+    residual: tuple[Storage, Layout | None],
+    vectors: Sequence[tuple[Storage | None, Layout | None]],
+    eps: float,
+) -> tuple[Storage, ...]:
+    (plain, node), layout = opened(x[0]), x[1]
+    (plain_residual, residual_node), residual_layout = opened(residual[0]), residual[1]
     assert residual_layout is not None
-    total = x.binary_impl(BinaryOp.ADD, residual, layout, residual_layout)
-    return *total.rms_norm(layout.dense, weight, weight_layout, None, None, eps), total
+    opened_vectors = [opened_or_none(vector) for vector, _ in vectors]
+    given: list[Any] = []
+    for (vector, _), (_, vector_layout) in zip(opened_vectors, vectors, strict=True):
+        given += vector, vector_layout
+    call = getattr(plain, rule.__name__.removeprefix("_"))
+    made, total = call(layout, *given, plain_residual, residual_layout, eps)
+    sources = node, residual_node
+    summed = total
+    if sources != (None, None):
+        summed = record(total, _add, sources, (layout, residual_layout), (), (layout.shape,))
+    nodes = opened(summed)[1], *[vector_node for _, vector_node in opened_vectors]
+    layouts = layout.dense, *[vector_layout for _, vector_layout in vectors]
+    values = watched(total), watched(opened_vectors[0][0])
+    return record(made, rule, nodes, layouts, values, (layout.dense, eps), calls=6), summed
+
+
+def _add(node: Node, g: Tensor) -> Contributions:
+    g = g.reshape(node.arguments[0])
+    return (0, g), (1, g)
+
+
+def _layer_norm(node: Node, g: Tensor) -> Contributions:
+    layout, eps = node.arguments
+    asked = {"of_weight": node.takes(1), "of_bias": node.takes(2)}
+    return enumerate(layer_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, **asked))
+
+
+def _rms_norm(node: Node, g: Tensor) -> Contributions:
+    layout, eps = node.arguments
+    return enumerate(rms_norm(g.reshape(layout.shape), node.operand(0), node.optional(1), eps, of_weight=node.takes(1)))
 
 
 def _summed_rows(g: Tensor) -> Tensor:

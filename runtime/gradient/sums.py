@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..base.bounded_cache import BoundedCache
 from ..core.layout import Layout
 from ..core.shape import Shape
 from ..tensor import Tensor
+from .recording import state
 
 
 class _Way(NamedTuple):
@@ -86,6 +88,17 @@ class Sum:
             self._add_whole(gradient.permute(way.order) if way.order else gradient)
         else:
             self._parts.append((gradient, way))
+
+    def join(self, add: Callable[[Tensor | None], Tensor], layout: Layout) -> None:
+        """Add a gradient by a function, which adds it to what is there already; of nothing it gives the gradient."""
+        so_far = None
+        if self._total is not None and layout.is_contiguous and layout.elem_count == self._length:
+            # What is recorded is added by an op of its own.
+            so_far = None if state.keeps_graph else self._total.reshape(layout.shape)
+        if so_far is None:
+            self.add(add(None), layout)
+        else:
+            self._total, self._is_own = add(so_far), True
 
     def _add_whole(self, gradient: Tensor) -> None:
         total = self._total

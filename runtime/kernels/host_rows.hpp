@@ -228,14 +228,16 @@ template <typename T, bool Centered, typename Arguments> TALLOW_INLINE void norm
 }
 
 // The gradient of a row of which a norm was made: scale * (p - mean of p - n * mean of p * n), with n the normalised
-// elements and p the gradient times the weight; without Centered the mean of p is left out. What the row adds to the
-// gradients of weight and bias is added to `sums`, those of the weight first, if there are some.
+// elements and p the gradient times the weight; without Centered the mean of p is left out. A residual is added to it,
+// if there is one. What the row adds to the gradients of weight and bias is added to `sums`, those of the weight first,
+// if there are some.
 template <typename T, bool Centered, typename Arguments>
 TALLOW_INLINE void norm_gradient_row(const Arguments& arguments, uint64_t row, float* sums) {
     const uint64_t length = arguments.length;
     const T* const source = pointer_to<const T>(arguments.source) + row * length;
     const T* const gradient = pointer_to<const T>(arguments.gradient) + row * length;
     const T* const weights = pointer_to<const T>(arguments.weight);
+    const T* const residual = arguments.residual ? pointer_to<const T>(arguments.residual) + row * length : nullptr;
     T* const result = pointer_to<T>(arguments.result) + row * length;
     const RowScale known = row_scale<Centered>(source, length, from_bits<double>(arguments.epsilon));
     float normals[row_piece], parts[row_piece], terms[row_piece];
@@ -262,8 +264,13 @@ TALLOW_INLINE void norm_gradient_row(const Arguments& arguments, uint64_t row, f
     for_pieces(length, [&](uint64_t first, uint64_t count) {
         if (length > row_piece)
             prepare(first, count);
-        const auto make = [=](float x, float y) { return round_from<T>(known.scale * fma(-x, mean_along, y - mean)); };
-        map_span(count, make, result + first, n, p);
+        const auto own = [=](float x, float y) { return known.scale * fma(-x, mean_along, y - mean); };
+        if (residual)
+            map_span(
+                count, [=](float x, float y, T other) { return round_from<T>(own(x, y) + to_compute(other)); },
+                result + first, n, p, residual + first);
+        else
+            map_span(count, [=](float x, float y) { return round_from<T>(own(x, y)); }, result + first, n, p);
         if (!sums)
             return;
         float* const of_weight = sums + first;

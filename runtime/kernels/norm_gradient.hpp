@@ -1,6 +1,6 @@
 // The gradients of what norms of norm.hpp made of: of x, and of the weight and the bias, which are sums over rows. With
 // n the normalised elements and p the gradient of the result times the weight, that of x is scale * (p - mean of p
-// - n * mean of p * n), where only centred rows have the mean of p.
+// - n * mean of p * n), where only centred rows have the mean of p. To it a residual is added, where there is one.
 #pragma once
 
 #include "norm.hpp"
@@ -33,10 +33,12 @@ template <typename T> struct NormGradientRow {
         direct = arguments.is_centered ? team.sum(direct) * share : Value{0};
         along = team.sum(along) * share;
     }
-    TALLOW_INLINE Access results(const Access& pack, const Access& gradient, const Access& weights) const {
+    TALLOW_INLINE Access results(const Access& pack, const Access& gradient, const Access& weights,
+                                 const Access& residual) const {
         return map_pack<T>(pack, [&](Value x, uint32_t i) {
             const Value own = to_compute(take_element<T>(gradient, i)) * to_compute(take_element<T>(weights, i));
-            return moments.scale * fma(Value{0} - normal(x), along, own - direct);
+            return fma(moments.scale, fma(Value{0} - normal(x), along, own - direct),
+                       to_compute(take_element<T>(residual, i)));
         });
     }
     // Columns of weights and biases are added up by another kernel, which is told of each row.
@@ -113,11 +115,14 @@ TALLOW_INLINE void norm_gradient_held(const Arguments& arguments) {
         known.finish(arguments, team);
         held.keep_packed();
         held.keep_packed(gradients);
+        const uint64_t first = uint64_t{number} * arguments.length;
+        Access residuals[Packs] = {};
+        if (arguments.residual)
+            held.load(pointer_to<const T>(arguments.residual) + first, T{}, residuals);
         held.replace([&](const Access& pack, uint32_t p) {
-            return known.results(pack, gradients[p], weights_at(arguments, row, held.place(p)));
+            return known.results(pack, gradients[p], weights_at(arguments, row, held.place(p)), residuals[p]);
         });
-        held.store(pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length,
-                   [](const Access& pack, uint32_t) { return pack; });
+        held.store(pointer_to<T>(arguments.result) + first, [](const Access& pack, uint32_t) { return pack; });
         if (!Even && is_there && team.lane() == 0)
             known.tell(arguments, number);
     });
@@ -143,7 +148,9 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_long(
     visit_rows<2>(arguments, [&](uint32_t number, const uint64_t(&offsets)[2]) {
         const LongRow<T> x{Row<T>(pointer_to<const T>(arguments.source) + offsets[0], arguments.length)};
         const T* const gradient = pointer_to<const T>(arguments.gradient) + offsets[1];
-        T* const result = pointer_to<T>(arguments.result) + uint64_t{number} * arguments.length;
+        const uint64_t first = uint64_t{number} * arguments.length;
+        T* const result = pointer_to<T>(arguments.result) + first;
+        const T* const residual = arguments.residual ? pointer_to<const T>(arguments.residual) + first : nullptr;
         const uint32_t packs = x.row.packs();
         const auto measured = measure_moments<T>(x, RowPart{number, number, 0, packs}, arguments.is_centered != 0);
         const auto together = of_team(measured, team);
@@ -155,9 +162,10 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_long(
         known.finish(arguments, team);
         for (uint32_t k = thread_index(); k < packs; k += block_size) {
             const uint32_t place = x.row.place(k);
-            x.row.store(
-                result, place,
-                known.results(x.load(place), x.row.load(gradient, place, T{}), weights_at(arguments, x.row, place)));
+            const auto added = residual ? x.row.load(residual, place, T{}) : Registers<access_bytes>{};
+            x.row.store(result, place,
+                        known.results(x.load(place), x.row.load(gradient, place, T{}),
+                                      weights_at(arguments, x.row, place), added));
         }
         if (thread_index() == 0)
             known.tell(arguments, number);
@@ -191,27 +199,28 @@ template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_colum
 }
 
 // Adds up the parts: blocks take turns at the columns of the weight and of the bias, and the threads of one share out
-// the parts of `part_columns` columns, of which a part has 32 bytes side by side.
+// the parts of `joined_columns` columns, of which a part has 32 bytes side by side.
 template <typename T, typename Arguments> TALLOW_INLINE void norm_gradient_sums(const Arguments& arguments) {
     using Value = compute_type<T>;
     __shared__ Value shared[block_size];
     const uint32_t is_bias = block_index() % 2;
-    const uint32_t column = block_index() / 2 * part_columns + thread_index() % part_columns;
+    const uint32_t column = block_index() / 2 * joined_columns + thread_index() % joined_columns;
     const uint64_t result = is_bias ? arguments.bias : arguments.weight;
     const bool is_there = column < arguments.length && result != 0;
     Value sum = 0;
     if (is_there)
 #pragma unroll 4
-        for (uint32_t part = thread_index() / part_columns; part < arguments.parts; part += block_size / part_columns)
+        for (uint32_t part = thread_index() / joined_columns; part < arguments.parts;
+             part += block_size / joined_columns)
             sum += pointer_to<const Value>(arguments.sums)[(uint64_t{part} * 2 + is_bias) * arguments.length + column];
     shared[thread_index()] = sum;
     synchronize_block();
-    for (uint32_t half = block_size / 2; half >= part_columns; half /= 2) {
+    for (uint32_t half = block_size / 2; half >= joined_columns; half /= 2) {
         if (thread_index() < half)
             shared[thread_index()] += shared[thread_index() + half];
         synchronize_block();
     }
-    if (thread_index() < part_columns && is_there)
+    if (thread_index() < joined_columns && is_there)
         pointer_to<T>(result)[column] = convert<T>(shared[thread_index()]);
 }
 

@@ -192,7 +192,12 @@ def storage_call(cell: SupportCell, make: Make) -> tuple[tallow.Storage, str, Ar
         case "layer_norm_gradient" | "rms_norm_gradient":
             made = layout(3, 2)
             asked = {"of_weight": True} | ({"of_bias": True} if method == "layer_norm_gradient" else {})
-            arguments = {"layout": made, **operands(gradient=made, weight=layout(2)), **asked, "eps": 1e-5}
+            arguments = {
+                "layout": made,
+                **operands(gradient=made, weight=layout(2), residual=made),
+                **asked,
+                "eps": 1e-5,
+            }
         case "rope":
             made, table = layout(2, 3, 4), layout(5, 2)
             angles = {"cos": held(table, "f32"), "cos_layout": table, "sin": held(table, "f32"), "sin_layout": table}

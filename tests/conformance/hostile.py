@@ -360,9 +360,12 @@ BASES = {
     "Storage.rms_norm": (_COUNT, f"at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); 1e-5"),
     "Storage.layer_norm_gradient": (
         _COUNT,
-        f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); True; True; 1e-5",
+        f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); True; True; 1e-5",
     ),
-    "Storage.rms_norm_gradient": (_COUNT, f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); True; 1e-5"),
+    "Storage.rms_norm_gradient": (
+        _COUNT,
+        f"at(2, 3); {_COUNT}; at(2, 3); {_COUNT}; at(3); {_COUNT}; at(2, 3); True; 1e-5",
+    ),
     "Storage.rope": (_COUNT, f"at(2, 4); {_COUNT}; at(3, 2); {_COUNT}; at(3, 2); {_ROWS}; at(1); False"),
     "Storage.cross_entropy": (_COUNT, f"at(2, 3); {_ROWS}; at(2); 1; 0"),
     "Storage.cross_entropy_gradient": (

@@ -157,10 +157,20 @@ def layer_norm_gradient(bench: Bench) -> None:
             where, eps = bench.where(f"{fact}, choice {choice % 8}"), 1e-3
             vector = (given.storage, given.layout) if given else (None, None)
             call = getattr(x.storage, bench.cell.method)
-            made = call(x.layout, gradient.storage, gradient.layout, *vector, *asked, eps)
+            residual = (
+                draw_rows(bench, Case(shape, placements[number // 2 % 3])) if len(shape) > 1 and choice & 2 else None
+            )
+            others = (residual.storage, residual.layout) if residual else (None, None)
+            made = call(x.layout, gradient.storage, gradient.layout, *vector, *others, *asked, eps)
             assert len(made) == 1 + sum(asked), f"{where}: {len(made)} results"
             expected = oracle.norm_gradient(
-                bench.name, x.values, gradient.values, given and given.values, eps, is_centered=is_centered
+                bench.name,
+                x.values,
+                gradient.values,
+                given and given.values,
+                eps,
+                residual=residual and residual.values,
+                is_centered=is_centered,
             )
             wanted = [expected[0], *(each for each, is_asked in zip(expected[1:], asked, strict=False) if is_asked)]
             for storage, (result, slack) in zip(made, wanted, strict=True):

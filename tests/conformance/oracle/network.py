@@ -96,9 +96,18 @@ def norm(
 
 
 def norm_gradient(
-    name: str, x: Array, gradient: Array, weight: Array | None, eps: float, *, is_centered: bool
+    name: str,
+    x: Array,
+    gradient: Array,
+    weight: Array | None,
+    eps: float,
+    *,
+    residual: Array | None,
+    is_centered: bool,
 ) -> list[tuple[Array, Array]]:
     """The gradients of x, of the weight and of the bias: the gradient times the derivatives of what `norm` computes.
+
+    A residual is added to that of x.
 
     The derivative of a normalised element i by element j is ((1 if i is j) - 1 / count - n_i * n_j / count) / root.
     """
@@ -119,9 +128,10 @@ def norm_gradient(
         along_off = (np.abs(part) * off).sum(axis=-1, keepdims=True) / count + terms * along_size
         of_x = (part - direct - normal * along) / root
         x_off = np.abs(part) * terms + size * terms + np.abs(along) * off + np.abs(normal) * along_off
+        other = EXTENDED(0) if residual is None else decode(name, residual)
         axes = tuple(range(x.ndim - 1))
         results = [
-            (of_x, x_off / root),
+            (of_x + other, x_off / root + np.abs(other)),
             (
                 (given * normal).sum(axis=axes),
                 (np.abs(given) * (off + 8 * np.log2(lines) * np.abs(normal))).sum(axis=axes),

@@ -14,18 +14,28 @@ from .reduce import accumulated
 
 @tells_errors
 def layer_norm_gradient(
-    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, of_bias: bool, eps: float
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
 ) -> Any:
     """The gradients of x and, as they are asked for, of the weight and of the bias."""
     wide = cast.widest(x.library, x.array, x.dtype)
-    return _gradients(x, wide - mean(x.library, wide), gradient, weight, of_weight, of_bias, eps, is_centered=True)
+    return _gradients(
+        x, wide - mean(x.library, wide), gradient, weight, residual, of_weight, of_bias, eps, is_centered=True
+    )
 
 
 @tells_errors
-def rms_norm_gradient(x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float) -> Any:
+def rms_norm_gradient(
+    x: Operand, gradient: Operand, weight: Operand | None, residual: Operand | None, of_weight: bool, eps: float
+) -> Any:
     """The gradients of x and, if it is asked for, of the weight."""
     wide = cast.widest(x.library, x.array, x.dtype)
-    return _gradients(x, wide, gradient, weight, of_weight, False, eps, is_centered=False)
+    return _gradients(x, wide, gradient, weight, residual, of_weight, False, eps, is_centered=False)
 
 
 def _gradients(
@@ -33,6 +43,7 @@ def _gradients(
     wide: Any,
     gradient: Operand,
     weight: Operand | None,
+    residual: Operand | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
@@ -48,8 +59,11 @@ def _gradients(
     own = part - normal * mean(library, part * normal)
     if is_centered:
         own = own - mean(library, part)
+    of_x = own / root
+    if residual is not None:
+        of_x = of_x + cast.widest(library, residual.array, x.dtype)
     columns = [_sum_of_rows(library, each) for each in (*[given * normal] * of_weight, *[given] * of_bias)]
-    return tuple([x.result(cast.narrow(library, each, x.dtype)) for each in (own / root, *columns)])
+    return tuple([x.result(cast.narrow(library, each, x.dtype)) for each in (of_x, *columns)])
 
 
 def _sum_of_rows(library: Any, x: Any) -> Any:

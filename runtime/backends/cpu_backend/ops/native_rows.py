@@ -172,20 +172,27 @@ def layer_norm_gradient(
     x: Operand,
     gradient: Operand,
     weight: Operand | None,
+    residual: Operand | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.layer_norm_gradient`; None where NumPy does it."""
-    return _plan_norm_gradient("layer_norm_gradient", kernels, x, gradient, weight, of_weight, of_bias, eps)
+    return _plan_norm_gradient("layer_norm_gradient", kernels, x, gradient, weight, residual, of_weight, of_bias, eps)
 
 
 @by_plan
 def rms_norm_gradient(
-    kernels: HostKernels, x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float
+    kernels: HostKernels,
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    of_weight: bool,
+    eps: float,
 ) -> Callable[..., tuple[CpuStorage, ...]] | None:
     """As `network.rms_norm_gradient`; None where NumPy does it."""
-    return _plan_norm_gradient("rms_norm_gradient", kernels, x, gradient, weight, of_weight, False, eps)
+    return _plan_norm_gradient("rms_norm_gradient", kernels, x, gradient, weight, residual, of_weight, False, eps)
 
 
 def _plan_norm_gradient(
@@ -194,6 +201,7 @@ def _plan_norm_gradient(
     x: Operand,
     gradient: Operand,
     weight: Operand | None,
+    residual: Operand | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
@@ -203,15 +211,16 @@ def _plan_norm_gradient(
     if kernel is None or count == 0:
         return None
     length = x.layout.shape[-1]
-    lines, rows = count // length, _Rows(kernels, x, gradient, weight)
+    lines, rows = count // length, _Rows(kernels, x, gradient, weight, residual)
     # As many parts as threads may share, whatever their number; sums of few numbers are short.
     together = max(-(-lines // _MOST_PARTS), _PART_LENGTH // length + 1)
     sums = Scratch(-(-lines // together) * 2 * length, DType.F32) if of_weight or of_bias else NOWHERE
     vectors = [Result(length, dtype) if is_asked else NOWHERE for is_asked in (of_weight, of_bias)]
     packed = host_arguments.norm_gradient_rows(
         result=Result(count, dtype), source=rows.sources[0], gradient=rows.sources[1], weight=rows.sources[2],
-        of_weight=vectors[0], of_bias=vectors[1], scratch=sums, run_parts=kernels.run_parts, rows=lines, length=length,
-        together=together, epsilon=bits_of(eps, DType.F64), threads=THREADS,
+        residual=rows.sources[3], of_weight=vectors[0], of_bias=vectors[1], scratch=sums,
+        run_parts=kernels.run_parts, rows=lines, length=length, together=together,
+        epsilon=bits_of(eps, DType.F64), threads=THREADS,
     )  # fmt: skip
     return rows.plan(kernel, packed, as_tuple=True)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .....kernels import arguments
-from .....kernels.constants import BLOCK_SIZE, PART_COLUMNS
+from .....kernels.constants import BLOCK_SIZE, JOINED_COLUMNS
 from ....core.shape import Shape
 from ....kernels.argument_struct import NOWHERE
 from ..utils import ceil_divide
-from . import memory, rows
+from . import copy, memory, rows
 from .operand import Operand
 from .scalar import element_bits
 
@@ -82,17 +82,23 @@ def _norm(
 
 
 def layer_norm_gradient(
-    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, of_bias: bool, eps: float
+    x: Operand,
+    gradient: Operand,
+    weight: Operand | None,
+    residual: Operand | None,
+    of_weight: bool,
+    of_bias: bool,
+    eps: float,
 ) -> tuple[GpuStorage, ...]:
     """The gradients of x and, as they are asked for, of the weight and of the bias."""
-    return _gradients("layer_norm_gradient", x, gradient, weight, of_weight, of_bias, eps, is_centered=True)
+    return _gradients("layer_norm_gradient", x, gradient, weight, residual, of_weight, of_bias, eps, is_centered=True)
 
 
 def rms_norm_gradient(
-    x: Operand, gradient: Operand, weight: Operand | None, of_weight: bool, eps: float
+    x: Operand, gradient: Operand, weight: Operand | None, residual: Operand | None, of_weight: bool, eps: float
 ) -> tuple[GpuStorage, ...]:
     """The gradients of x and, if it is asked for, of the weight."""
-    return _gradients("rms_norm_gradient", x, gradient, weight, of_weight, False, eps, is_centered=False)
+    return _gradients("rms_norm_gradient", x, gradient, weight, residual, of_weight, False, eps, is_centered=False)
 
 
 def _gradients(
@@ -100,6 +106,7 @@ def _gradients(
     x: Operand,
     gradient: Operand,
     weight: Operand | None,
+    residual: Operand | None,
     of_weight: bool,
     of_bias: bool,
     eps: float,
@@ -115,6 +122,7 @@ def _gradients(
     result = device.empty(x.dtype, count)
     vectors = [device.empty(x.dtype, length) if is_asked else None for is_asked in asked]
     x, gradient, weight = rows.in_rows(x), rows.in_rows(gradient), None if weight is None else rows.in_rows(weight)
+    added = None if residual is None else rows.in_rows(copy.contiguous(residual))
     pieces = rows.launches(op, _MOST_HELD[itemsize], x, gradient)
     # Threads that hold whole packs know of which columns: they add them up. Else another kernel does.
     are_held = pieces[0].kernel.startswith("held") and pieces[0].team > 0
@@ -130,9 +138,11 @@ def _gradients(
     for piece, blocks, chunk in zip(pieces, parts, chunks, strict=True):
         moments = device.allocate(piece.rows * 2 * compute.itemsize) if sums and not are_held else None
         source, given = x.address + piece.offsets[0] * itemsize, gradient.address + piece.offsets[1] * itemsize
+        first = piece.first * length * itemsize
         packed = arguments.norm_gradient(
-            result=result.memory.address + piece.first * length * itemsize, source=source, gradient=given,
-            weight=NOWHERE if weight is None else weight.address, sums=sums_at,
+            result=result.memory.address + first, source=source, gradient=given,
+            weight=NOWHERE if weight is None else weight.address,
+            residual=NOWHERE if added is None else added.address + first, sums=sums_at,
             moments=moments.address if moments else NOWHERE, epsilon=element_bits(eps, compute),
             share=element_bits(1 / length, compute), rows=piece.rows, length=length, team=piece.team or BLOCK_SIZE,
             is_centered=is_centered, geometry=piece.geometry,
@@ -152,5 +162,5 @@ def _gradients(
         packed = arguments.norm_gradient_sums(
             weight=at[0], bias=at[1], sums=sums.address, parts=sum(parts), length=length
         )
-        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, PART_COLUMNS), packed)
+        device.kernels.launch("norm_gradient", f"{name}_sums", 2 * ceil_divide(length, JOINED_COLUMNS), packed)
     return result, *[vector for vector in vectors if vector is not None]

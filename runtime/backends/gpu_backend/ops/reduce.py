@@ -13,7 +13,7 @@ from .....kernels.constants import (
     ACCESS_BYTES,
     BLOCK_SIZE,
     COLUMN_ELEMENTS,
-    PART_COLUMNS,
+    JOINED_COLUMNS,
     REDUCE_IN_FLIGHT,
     ROW_TEAM,
 )
@@ -153,7 +153,7 @@ def _run(
         device.kernels.launch("reduce", f"{name}_{kernel}", blocks, packed)
         to += splits * plan.outputs * elements.state
     if plan.splits > 1:
-        most = BLOCK_SIZE // min(PART_COLUMNS, power_of_two(plan.outputs))
+        most = BLOCK_SIZE // min(JOINED_COLUMNS, power_of_two(plan.outputs))
         team = min(most, power_of_two(ceil_divide(plan.splits, REDUCE_IN_FLIGHT)))
         packed = arguments.reduce_finish(
             result=output, source=states.address, count=plan.length, outputs=plan.outputs, splits=plan.splits,
